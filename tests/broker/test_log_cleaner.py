@@ -514,11 +514,11 @@ def test_an_offline_log_is_skipped(tmp_path: Path) -> None:
     async def test() -> None:
         async with serving(tmp_path) as broker:
             sick, well = create(broker, count=2)
-            sick.log.offline = "is offline for this test"
+            sick.log.disk.offline = "is offline for this test"
             fill(well, 300)
             await until(lambda: broker.log_cleaner.status().cleanings)
             assert broker.log_cleaner.status().uncleanable == {}
-            sick.log.offline = None
+            sick.log.disk.offline = None
 
     run(test)
 

@@ -336,7 +336,7 @@ def test_all_requests_to_an_offline_partition_get_its_error(tmp_path: Path) -> N
         await broker.start()
         try:
             broker.create_topic("bad", partition_count=1)
-            broker.partition("bad", 0).log.offline = "is offline: the disk is full"
+            broker.partition("bad", 0).log.disk.offline = "is offline: the disk is full"
             return await asyncio.to_thread(ask, f"127.0.0.1:{broker.address[1]}")
         finally:
             await broker.stop()

@@ -252,7 +252,7 @@ def test_a_commit_after_the_marker_of_its_transaction_begins_no_other_transactio
     async def scenario(setup: Setup) -> None:
         await setup.add()
         assert await setup.commit() == "none"
-        assert len(setup.log.open_transactions) == 1
+        assert len(setup.log.producers.open_transactions) == 1
         setup.keep_busy()
         end = asyncio.create_task(setup.end())
         while not any(isinstance(entry, tuple) for entry in setup.broker.groups._drivers[0]._waiting or ()):
@@ -261,7 +261,7 @@ def test_a_commit_after_the_marker_of_its_transaction_begins_no_other_transactio
         await asyncio.sleep(0.02)
         setup.is_busy = False
         assert (await end, await late) == ("none", "invalid_txn_state")
-        assert not setup.log.open_transactions
+        assert not setup.log.producers.open_transactions
 
     run_with_setup(tmp_path, scenario)
 
@@ -277,7 +277,7 @@ def test_a_marker_between_the_verification_and_the_commit_ends_the_guard(tmp_pat
         setup.is_busy = False
         assert await late == "invalid_txn_state"
         assert written.value is ErrorCode.none
-        assert not setup.log.open_transactions
+        assert not setup.log.producers.open_transactions
         assert await setup.commit() == "none", "the next commit is verified again"
         assert await setup.end() == "none"
 

@@ -35,10 +35,10 @@ def write_log(path: Path) -> tuple[Log, list[tuple[int, int, int, int]]]:
     aborted = []
     for number in range(9):
         for producer_id in (7, 8, 9):
-            if producer_id not in log.open_transactions:
+            if producer_id not in log.producers.open_transactions:
                 put(log, sequenced(0, 2, producer_id, epochs[producer_id], transactional=True))
         ended = (7, 8, 9)[number * 2 % 3]
-        first = log.open_transactions[ended]
+        first = log.producers.open_transactions[ended]
         epochs[ended] += 1
         marker = EndTransactionMarker(ended, epochs[ended], number, number % 3 == 1, 2)
         last = log.append_marker(marker, now_ms=T0, leader_epoch=0).base_offset

@@ -312,7 +312,7 @@ def test_a_file_that_cannot_be_opened_makes_no_log_offline(
         else:
             assert put(log, batch(5, end)).base_offset == end
             end += 5
-        assert log.offline is None
+        assert log.disk.offline is None
     exhausted = False
     assert len(log.segments) >= 3
     assert [row.offset for row in rows_from(log, 0)] == list(range(end))

@@ -32,7 +32,7 @@ class ManyProducers:
         self.path = path
         self.log = open_log(path, retention_ms=-1, producer_id_expiration_ms=1000)
         self.work: list[Steps] = []
-        self.log.run_steps = self.work.append
+        self.log.producer_snapshots.run_steps = self.work.append
         for producer_id in range(PRODUCERS):
             put(self.log, sequenced(0, 1, producer_id, transactional=producer_id % 7 == 0))
             put(self.log, sequenced(1, 1, producer_id, transactional=producer_id % 7 == 0))
@@ -140,8 +140,8 @@ def test_a_disk_error_in_a_snapshot_takes_the_log_offline(many: ManyProducers, m
     monkeypatch.setattr(OsFiles, "rename", fails)
     for _ in many.roll():
         pass
-    assert many.log.offline is not None
-    assert "snapshot of the producers" in many.log.offline
+    assert many.log.disk.offline is not None
+    assert "snapshot of the producers" in many.log.disk.offline
 
 
 def test_producers_expire_in_steps(many: ManyProducers) -> None:

@@ -235,7 +235,9 @@ class TransactionLog(RuleBasedStateMachine):
             assert self.log.last_stable_offset <= max(self.stable_within(state.stable()), self.start)
             return
         assert self.log.last_stable_offset == self.stable_within(state.stable())
-        assert list(self.log.open_transactions.items()) == sorted(state.opened.items(), key=lambda item: item[1])
+        assert list(self.log.producers.open_transactions.items()) == sorted(
+            state.opened.items(), key=lambda item: item[1]
+        )
 
     @invariant()
     def indexes_agree(self) -> None:
@@ -259,7 +261,7 @@ class TransactionLog(RuleBasedStateMachine):
             batches = list(scan(data))
             assert batches
             marks = [(header.last_offset, header.attributes, header.producer_id) for _, header in batches]
-            hidden = rolled_back(marks, self.log.aborted_for(offset, records))
+            hidden = rolled_back(marks, self.log.segment_list.aborted_for(offset, records))
             for (pos, header), is_hidden in zip(batches, hidden, strict=True):
                 if not is_hidden and not header.is_control:
                     seen += [(row.offset, row.value) for row in batch_rows(data, pos, header) if row.offset >= offset]
@@ -273,7 +275,7 @@ class TransactionLog(RuleBasedStateMachine):
         first = self.log.segments[0].base_offset
         for start in range(self.start, state.end, max((state.end - self.start) // 4, 1)):
             end = min(start + 7, state.end)
-            found = {tuple(one) for one in self.log.aborted_in(start, end)}
+            found = {tuple(one) for one in self.log.segment_list.aborted_in(start, end)}
             assert found >= {
                 (producer, begin)
                 for producer, begin, last, _ in state.aborted

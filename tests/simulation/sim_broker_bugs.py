@@ -17,9 +17,9 @@ from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
 from odradek.groups.consumer_group import ConsumerGroup
 from odradek.storage.log import Log
-from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producers import Producers
+from odradek.storage.segment_list import SegmentList
 
 Bug = Callable[[], AbstractContextManager[Any]]
 RARELY = 0.2
@@ -92,9 +92,9 @@ BUGS: dict[str, Bug] = {
     "a snapshot of the catalogue has no settings": _replacing(Image, "_records", _without_settings(Image._records)),
     "a repeated batch is written again": _sequences_are_taken_twice,
     "the last stable offset is the end": _replacing(
-        LogTransactions, "last_stable_offset", property(lambda self: self.high_watermark)
+        Log, "last_stable_offset", property(lambda self: self.high_watermark)
     ),
-    "readers do not hear of aborted transactions": _replacing(LogTransactions, "aborted_for", lambda *_: ()),
+    "readers do not hear of aborted transactions": _replacing(SegmentList, "aborted_for", lambda *_: ()),
     "a marker is lost": _replacing(MarkerWriter, "write_marker", _losing_markers(MarkerWriter.write_marker)),
     "recovery cuts at the recovery point": _replacing(Log, "reopen", _cutting(Log.reopen)),
     "a load forgets commits": _replacing(

@@ -134,7 +134,7 @@ class BrokerLedger:
         broker = node.broker
         for (name, index), partition in sorted(broker.partitions.items()):
             topic = broker.catalog.topic(name)
-            if topic is not None and not partition.failure and partition.log.offline is None:
+            if topic is not None and not partition.failure and partition.log.disk.offline is None:
                 yield (topic.id, index), f"{name}-{index}", partition.log
 
     def is_there(self, place: Place) -> bool:

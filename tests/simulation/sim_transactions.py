@@ -608,7 +608,7 @@ class TransactionScenario:
         if reader.position >= log.last_stable_offset:
             return False
         records = log.read(reader.position, 300, max_offset=log.last_stable_offset)
-        return reader.take(bytes(records.bytes()), log.aborted_for(reader.position, records))
+        return reader.take(bytes(records.bytes()), log.segment_list.aborted_for(reader.position, records))
 
     def _check(self) -> None:
         broker = self.broker

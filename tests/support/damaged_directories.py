@@ -381,7 +381,7 @@ def read_as_consumer(log: Log, committed: bool, found: set[Row]) -> Iterator[tup
         before = offset
         try:
             records = log.read(offset, 1 << 20, max_offset=limit)
-            aborted = AbortedFilter(log.aborted_for(offset, records) if committed else ())
+            aborted = AbortedFilter(log.segment_list.aborted_for(offset, records) if committed else ())
             data = records.bytes()
             for position, header in scan(data):
                 part = data[position : position + header.size_in_bytes]

@@ -21,7 +21,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.log_transactions import LogTransactions
+from odradek.storage.log import Log
 from odradek.storage.producers import Producers
 from odradek.transactions.messages import Markers, MarkersDelayed, Partition
 
@@ -55,7 +55,7 @@ def write_wrong_epochs() -> None:
 
 
 def raise_last_stable_offset() -> None:
-    LogTransactions.last_stable_offset = LogTransactions.high_watermark  # type: ignore[assignment]  # the planted fault
+    Log.last_stable_offset = Log.high_watermark  # type: ignore[assignment]  # the planted fault
 
 
 def take_sequences_twice() -> None:

@@ -31,6 +31,21 @@ def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, 
     return batch(count, first, producer_id=producer_id, producer_epoch=epoch, base_sequence=first, **options)
 
 
+def described(log: Log) -> list[tuple[int, ...]]:
+    """The states of the producers as in Kafka's DescribeProducers, by producer id."""
+    return sorted(
+        (
+            one.producer_id,
+            one.epoch,
+            one.last_sequence,
+            one.last_timestamp,
+            one.coordinator_epoch,
+            one.transaction_start,
+        )
+        for one in log.producers
+    )
+
+
 def find_timestamp(log: Log, timestamp: int, *, max_offset: int | None = None) -> FoundOffset | None:
     """Finds the first record with at least that timestamp (ms) below ``max_offset``, at once."""
     found = finish(log.search_timestamp(timestamp))

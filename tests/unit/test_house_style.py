@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "odradek"
 MODULES = sorted((ROOT / "src").rglob("*.py"))
 EVERYTHING = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "bench").rglob("*.py"))]
 MODULE_LINES, TEST_MODULE_LINES = 600, 800
-LONG_MODULES: dict[str, int] = {}
-"""Modules above the limit, each with its own, where a cut would part what calls itself."""
+LONG_MODULES = {"src/odradek/storage/log.py": 680}
+"""Modules above the limit, each with its own, where a cut would part methods that call each other."""
 FUNCTION_LINES, TEST_FUNCTION_LINES = 60, 70
 PARAMETERS = 8
 KERNEL = (
@@ -334,7 +334,7 @@ def test_the_architecture_names_existing_members() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     (contract,) = re.findall(r"^\*\*Log\*\* .*?\n\n", page, re.DOTALL | re.MULTILINE)
     storage = SOURCE / "storage"
-    log = members_of(storage / "log.py", "Log") | members_of(storage / "log_transactions.py", "LogTransactions")
+    log = members_of(storage / "log.py", "Log")
     named = set(re.findall(r"`([a-z_]+)`", contract))
     assert {"append", "read", "roll", "close"} <= named
     assert named - log == set()

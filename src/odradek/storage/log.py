@@ -15,7 +15,7 @@ sync, it is offline (``storage/write_failures``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 from odradek.batches.control import encode_marker
@@ -29,26 +29,29 @@ from odradek.storage.append_info import AppendInfo, Origin
 from odradek.storage.checkpoints import sync_new_partition
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
+from odradek.storage.disk_state import DiskState
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
-from odradek.storage.log_transactions import LogTransactions
 from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producer_rebuild import EndedTransaction, note_batch
+from odradek.storage.producer_snapshots import ProducerSnapshots
 from odradek.storage.producers import Producers
 from odradek.storage.recovery import LoadedLog, begin, load
 from odradek.storage.retention import Rule, count_due, rules
 from odradek.storage.segment import FoundOffset, Segment
+from odradek.storage.segment_list import SegmentList
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.slice import Slice, read_slice
 from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 from odradek.storage.verification import Guard
 
 _OS_FILES = OsFiles()
+_LONGEST_PROBE = 1 << 20
 
 
-class Log(LogTransactions):
+class Log:
     """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
     ``defer_flush`` gets the sync of a closed segment and may run it later. Without it, ``roll`` syncs.
@@ -62,36 +65,31 @@ class Log(LogTransactions):
     """
 
     __slots__ = (
-        "_changes", "_files", "_flushed_ms", "_synced_base", "_unflushed_records", "_was_written", "began_epoch",
-        "cleaned_offset", "defer_flush", "defer_removal", "epochs", "is_being_cleaned", "last_found",
-        "recovery_point", "was_cut",
+        "_changes", "_cut_batch", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_synced_base",
+        "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "config", "defer_flush", "defer_removal",
+        "disk", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "path", "producer_snapshots",
+        "producers", "recovery_point", "segment_list", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:
         self.path = path
         self.config = config
         self.log_start_offset = loaded.log_start_offset
-        self._cut_batch = -1, -1
+        self._cut_batch = -1, -1  # a log start offset and the base offset of its batch; -1 until they are needed
         self.recovery_point = loaded.recovery_point
         self.was_cut = loaded.was_cut
         self.began_epoch = loaded.began_epoch
-        self.offline: str | None = None
-        self.failures = None
-        self.failed_bytes = 0
-        self._read_failed = False
         self.defer_flush: Callable[[Callable[[], None]], None] | None = None
-        self.run_steps = None
         self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
-        self.closed = False
         self.cleaned_offset: int | None = None
         self.is_being_cleaned = False
         self.epochs: LeaderEpochs = loaded.epochs
         self.producers: Producers = loaded.producers
         self._files = files
-        self._segments: list[Segment] = loaded.segments
-        self.has_aborted = any(segment.has_aborted for segment in loaded.segments)
-        self._bases = [segment.base_offset for segment in self._segments]
-        self._end_offset = self._segments[-1].next_offset
+        self.disk = DiskState(path, self)
+        self.segment_list = SegmentList(loaded.segments)
+        self.producer_snapshots = ProducerSnapshots(loaded.producers, self.segment_list, self.disk)
+        self._end_offset = self.segment_list.active.next_offset
         self._high_watermark: int | None = None
         self._unflushed_records = max(self._end_offset - loaded.recovery_point, 0)
         self._flushed_ms = now_ms
@@ -146,15 +144,61 @@ class Log(LogTransactions):
     @property
     def size(self) -> int:
         """The bytes of all segments."""
-        return sum(segment.size for segment in self._segments)
+        return sum(segment.size for segment in self.segment_list)
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        return tuple(self._segments)
+        return tuple(self.segment_list)
 
     @property
     def active(self) -> Segment:
-        return self._segments[-1]
+        return self.segment_list.active
+
+    @property
+    def high_watermark(self) -> int:
+        return self._end_offset if self._high_watermark is None else min(self._high_watermark, self._end_offset)
+
+    @high_watermark.setter
+    def high_watermark(self, value: int | None) -> None:
+        """``None`` makes it equal to the log end offset again."""
+        self._high_watermark = value
+        self.producers.on_high_watermark(self._end_offset if value is None else value)
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.producers.first_unstable_offset
+        high_watermark = self.high_watermark
+        if unstable is None:
+            return high_watermark
+        if unstable < self.log_start_offset:
+            unstable = self._base_of_start()
+        return min(unstable, high_watermark)
+
+    def _base_of_start(self) -> int:
+        """Returns the base offset of the batch with the log start; the log start itself if the log cannot be read.
+
+        As in Kafka, this base offset is the last stable offset if the log start is inside an open transaction. It may
+        be below the log start.
+        """
+        start = self.log_start_offset
+        if self._cut_batch[0] != start:
+            try:
+                self._cut_batch = start, self.read(start, 1, max_offset=self._end_offset).base_offset
+            except KafkaError:
+                return start
+        return self._cut_batch[1]
+
+    @property
+    def stable_base_offset(self) -> int:
+        """The base offset of the segment with the last stable offset; of the active segment if nothing is unstable."""
+        segments = self.segment_list
+        if self.producers.first_unstable_offset is None:
+            return segments.bases[-1]
+        return segments.bases[segments.number_at(self.last_stable_offset)]
+
+    def expire_producers(self, now_ms: int) -> Generator[None, None, int]:
+        """Removes producers that were not used for producer.id.expiration.ms, in steps. Returns how many."""
+        return self.producers.expire(now_ms, self.config.producer_id_expiration_ms)
 
     # appending
 
@@ -177,7 +221,7 @@ class Log(LogTransactions):
     ) -> AppendInfo | BatchSteps[AppendInfo]:
         """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
         append the batch. Batches that are appended between two of these steps get lower offsets."""
-        self._check_online()
+        self.disk.check_online()
         config = self.config
         client = origin == "client"
         at_ms = now_ms()
@@ -193,7 +237,7 @@ class Log(LogTransactions):
         self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int, guard: Guard
     ) -> BatchSteps[AppendInfo]:
         data, batches = yield from check
-        self._check_online()
+        self.disk.check_online()
         return self._append_checked(data, batches, now_ms(), leader_epoch, client=True, guard=guard)
 
     def _append_checked(
@@ -202,14 +246,14 @@ class Log(LogTransactions):
         for _, header in batches:
             if header.producer_id >= 0:
                 if self.producers.rebuild is not None:
-                    self.end_rebuild()
+                    self.producer_snapshots.end_rebuild()
                 seen = self.producers.find_duplicate(header) if client else None
                 if seen is not None:
                     if self._unflushed_records >= self.config.flush_messages:
                         self.flush()  # the first attempt may have failed at its sync
                     return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
-                if client and header.is_transactional:
-                    self.check_verified(header.producer_id, header.producer_epoch, guard)
+                if client and header.is_transactional and self.config.transaction_partition_verification_enable:
+                    self.producers.check_verified(header.producer_id, header.producer_epoch, guard)
                 self.producers.check(header, sequences=client)
         return self._write(data, batches, now_ms, leader_epoch)
 
@@ -226,14 +270,14 @@ class Log(LogTransactions):
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Nothing is written then.
         """
-        self._check_online()
-        self.end_rebuild()
+        self.disk.check_online()
+        self.producer_snapshots.end_rebuild()
         self.producers.check_marker(marker)
         if not marker.commit:
             try:
-                self._segments[-1].aborted_index.open_for_append()  # otherwise its entry may be lost
+                self.segment_list.active.aborted_index.open_for_append()  # otherwise its entry may be lost
             except OSError as error:
-                raise self._fail("append", error) from error
+                raise self.disk.fail("append", error) from error
         data = encode_marker(marker, now_ms)
         return self._write(data, validate(data, client=False), now_ms, leader_epoch)
 
@@ -249,16 +293,16 @@ class Log(LogTransactions):
         if (total := len(data)) > config.segment_bytes:
             raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
         try:
-            if self.failed_bytes:
-                self._cut_torn_end()
+            if self.disk.failed_bytes:
+                self.segment_list.active.cut_torn_end()
             self.epochs.assign(leader_epoch, first_offset)
-            if self._segments[-1].must_roll(total, offset - 1, newest, now_ms):
+            if self.segment_list.active.must_roll(total, offset - 1, newest, now_ms):
                 self.roll(now_ms)
-            self._segments[-1].append(parts, appended)
+            self.segment_list.active.append(parts, appended)
         except OSError as error:
-            raise self._fail("append", error, total) from error
-        if self.failed_bytes and total >= self.failed_bytes:
-            self.failed_bytes = 0
+            raise self.disk.fail("append", error, total) from error
+        if self.disk.failed_bytes and total >= self.disk.failed_bytes:
+            self.disk.failed_bytes = 0
         self._end_offset = offset
         self._was_written = True
         for (pos, header), batch in zip(batches, appended, strict=True) if has_producer else ():
@@ -276,47 +320,51 @@ class Log(LogTransactions):
     def _note_end(self, ended: EndedTransaction) -> None:
         """Adds an aborted transaction to the index, and keeps the transaction unstable until it is replicated."""
         if ended.is_aborted:
-            self.has_aborted = True
             try:
-                self._segments[-1].add_aborted(ended.entry)
+                self.segment_list.add_aborted(ended.entry)
             except OSError as error:
-                raise self._fail("append to the transaction index", error) from error
+                raise self.disk.fail("append to the transaction index", error) from error
         self._await_replicas(ended)
+
+    def _await_replicas(self, ended: EndedTransaction) -> None:
+        """If the high watermark is set, the transaction stays unstable until the high watermark has passed its
+        marker."""
+        if self._high_watermark is not None and ended.entry.last_offset >= self._high_watermark:
+            self.producers.await_replicas(ended.entry.first_offset, ended.entry.last_offset)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end."""
-        self._check_online()
+        self.disk.check_online()
         try:
             self.epochs.assign(leader_epoch, self._end_offset)
         except OSError as error:
-            raise self._fail("assign epoch", error) from error
+            raise self.disk.fail("assign epoch", error) from error
 
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and starts a new one at the log's end, unless the active segment is empty."""
-        self._check_online()
-        if (active := self._segments[-1]).size == 0 and active.base_offset == self._end_offset:
+        self.disk.check_online()
+        if (active := self.segment_list.active).size == 0 and active.base_offset == self._end_offset:
             return
         try:
-            if self.failed_bytes:
-                self._cut_torn_end()
+            if self.disk.failed_bytes:
+                self.segment_list.active.cut_torn_end()
             active.seal()
             if self.recovery_point >= self._end_offset:
                 active.sync()  # its records are, but not its indexes, and a start trusts those of closed segments
             fresh = Segment.create(self.path, self._end_offset, self.config, self._files, now_ms)
         except OSError as error:
-            raise self._fail("roll", error) from error
-        self._segments.append(fresh)
-        self._bases.append(fresh.base_offset)
+            raise self.disk.fail("roll", error) from error
+        self.segment_list.append(fresh)
         self.producers.end_offset = self._end_offset
-        self._save_producers()
+        self.producer_snapshots.save()
         if self.defer_flush is not None:
             self.defer_flush(lambda: self.flush_closed(fresh.base_offset))
             return
         try:
             self._flush_to(fresh.base_offset)
         except OSError as error:
-            failure = self._fail("flush", error)
-            if self.offline is not None:
+            failure = self.disk.fail("flush", error)
+            if self.disk.offline is not None:
                 raise failure from error
 
     # reading
@@ -328,7 +376,7 @@ class Log(LogTransactions):
         ``min_one`` decides: True returns this batch, False an empty slice. The last batch may be cut off, as in Kafka.
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
         """
-        self._check_online()
+        self.disk.check_online()
         if offset < self.log_start_offset or offset > self._end_offset:
             within = f"[{self.log_start_offset}, {self._end_offset}]"
             raise KafkaError(
@@ -338,10 +386,12 @@ class Log(LogTransactions):
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
-            segments = self._segments[self._number_at(offset) :]
-            return read_slice(segments, offset, limit, max_bytes=max_bytes, min_one=min_one, on_failure=self._fail_late)
+            segments = self.segment_list.all[self.segment_list.number_at(offset) :]
+            return read_slice(
+                segments, offset, limit, max_bytes=max_bytes, min_one=min_one, on_failure=self.disk.fail_late
+            )
         except OSError as error:
-            raise self._fail_read("read", error) from error
+            raise self.disk.fail_read("read", error) from error
 
     def search_timestamp(self, timestamp: int) -> BatchSteps[FoundOffset | None]:
         """Finds the first record with at least that timestamp (ms) in steps, also in compressed batches (behaviour 48).
@@ -356,7 +406,7 @@ class Log(LogTransactions):
 
     def changes_of_segments(self) -> int:
         """Returns the number of removals, replacements and truncations of segments. Raises KafkaError if offline."""
-        self._check_online()
+        self.disk.check_online()
         return self._changes
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
@@ -371,7 +421,7 @@ class Log(LogTransactions):
         The next ``retain`` removes the segments below the log start. Returns the log start. Raises KafkaError
         (OFFSET_OUT_OF_RANGE) for an offset above the high watermark or below -1.
         """
-        self._check_online()
+        self.disk.check_online()
         if offset == -1:
             offset = self.high_watermark
         if offset < 0 or offset > self.high_watermark:
@@ -380,7 +430,7 @@ class Log(LogTransactions):
             try:
                 self._raise_start(offset)
             except OSError as error:
-                raise self._fail("delete records", error) from error
+                raise self.disk.fail("delete records", error) from error
         return self.log_start_offset
 
     def _raise_start(self, offset: int) -> None:
@@ -393,7 +443,7 @@ class Log(LogTransactions):
 
         Returns their number. If all segments are due, it first rolls a new segment and then removes all the due ones.
         """
-        self._check_online()
+        self.disk.check_online()
         if self.is_being_cleaned:
             return 0
         removed = 0
@@ -401,7 +451,7 @@ class Log(LogTransactions):
             for rule in rules(self, now_ms):
                 removed += self._remove_oldest(rule, now_ms)
         except OSError as error:
-            raise self._fail("retention", error) from error
+            raise self.disk.fail("retention", error) from error
         return removed
 
     def _remove_oldest(self, rule: Rule, now_ms: int) -> int:
@@ -409,20 +459,21 @@ class Log(LogTransactions):
         due = count_due(self, rule)
         if not due:
             return 0
-        self.end_rebuild()
-        if due == len(self._segments):
+        self.producer_snapshots.end_rebuild()
+        segments = self.segment_list
+        if due == len(segments):
             try:
                 self.roll(now_ms)
             except KafkaError:
-                if self.offline is not None or due == 1:
+                if self.disk.offline is not None or due == 1:
                     raise
                 due -= 1  # the removal of the others makes room for the roll
-        if self._bases[due] > self.log_start_offset:
-            self._raise_start(self._bases[due])
+        if segments.bases[due] > self.log_start_offset:
+            self._raise_start(segments.bases[due])
         self._changes += 1
-        for segment in self._segments[:due]:
+        for segment in segments.all[:due]:
             self._remove([segment])
-            del self._segments[0], self._bases[0]
+            segments.replace(0, 1)
             self.producers.remove_snapshot(segment.base_offset)
         return due
 
@@ -437,25 +488,27 @@ class Log(LogTransactions):
         this call. The steps that it returns rebuild the states of the producers, if there are any. A change of the log
         that needs the states ends these steps first. Raises KafkaError, as the steps do.
         """
-        self._check_online()
+        self.disk.check_online()
         if offset < self._end_offset:
             try:
                 self._truncate(offset, now_ms)
             except OSError as error:
-                raise self._failed_cut(error) from error
-        return self._rest_of_rebuild()
+                raise self.producer_snapshots.failed_cut(error) from error
+        return self.producer_snapshots.rest_of_rebuild()
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         self._changes += 1
         self._cut_batch = -1, -1
-        while len(self._segments) > 1 and self._bases[-1] >= offset:
-            self._remove([self._segments.pop()])
-            self._bases.pop()
-        active = self._segments[-1]
+        segments = self.segment_list
+        while len(segments) > 1 and segments.bases[-1] >= offset:
+            last = segments.active
+            segments.replace(len(segments) - 1, len(segments))
+            self._remove([last])
+        active = segments.active
         if offset < active.base_offset:
             self._remove([active])
-            active = self._segments[-1] = Segment.create(self.path, offset, self.config, self._files, now_ms)
-            self._bases[-1] = offset
+            active = Segment.create(self.path, offset, self.config, self._files, now_ms)
+            segments.replace(0, 1, active)
         else:
             active.truncate_to(offset, now_ms)
         end = self._end_offset = active.next_offset
@@ -468,7 +521,7 @@ class Log(LogTransactions):
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
         if len(self.producers) or self.producers.rebuild is not None:
-            self._begin_rebuild(now_ms)
+            self.producer_snapshots.begin_rebuild(self.config, now_ms, self._await_replicas)
         else:  # a producer that is unknown now was unknown, or has expired, at each earlier offset
             self.producers.end_offset = end
 
@@ -480,24 +533,24 @@ class Log(LogTransactions):
         Returns False and removes the cleaned files if the log no longer has these segments, e.g. after a truncation.
         After a crash the next start finishes or undoes the replacement. Open readers keep the old files.
         """
-        self._check_online()
-        self.end_rebuild()
-        first = self._bases.index(base_offset) if base_offset in self._bases else 0
+        self.disk.check_online()
+        self.producer_snapshots.end_rebuild()
+        segments = self.segment_list
+        first = segments.bases.index(base_offset) if base_offset in segments.bases else 0
         last = first + len(replaced)
         try:
-            if not replaced or last >= len(self._segments) or self._segments[first:last] != list(replaced):
+            if not replaced or last >= len(segments) or segments.all[first:last] != list(replaced):
                 self.discard_cleaned()
                 return False
             for segment in replaced:  # markers are removed that end transactions in these snapshots
                 self.producers.remove_snapshot(segment.base_offset)
             doomed, fresh = swap(self._files, self.path, base_offset, replaced, self.config)
         except OSError as error:
-            raise self._fail("replacing segments", error) from error
+            raise self.disk.fail("replacing segments", error) from error
         except IndexCorrupt as error:
-            raise self._fail("replacing segments", OSError(str(error))) from error
+            raise self.disk.fail("replacing segments", OSError(str(error))) from error
         self._changes += 1
-        self._segments[first:last] = [fresh]
-        self._bases[first:last] = [base_offset]
+        segments.replace(first, last, fresh)
         self.producers.save_again()
         self._remove_later(doomed)
         return True
@@ -516,7 +569,7 @@ class Log(LogTransactions):
             self.defer_removal(self.config.file_delete_delay_ms, lambda: self._remove_files(doomed))
 
     def _remove_files(self, doomed: Sequence[Path]) -> None:
-        if not self.closed:
+        if not self.disk.closed:
             remove_files(self._files, self.path, doomed)
 
     def discard_cleaned(self) -> None:
@@ -527,11 +580,11 @@ class Log(LogTransactions):
 
     def flush(self) -> None:
         """Syncs all files, except the active segment's indexes, and sets the recovery point to the log's end."""
-        self._check_online()
+        self.disk.check_online()
         try:
             self._flush_to(self._end_offset)
         except OSError as error:
-            raise self._fail("flush", error) from error
+            raise self.disk.fail("flush", error) from error
         self._unflushed_records = 0
 
     def flush_if_due(self, now_ms: int) -> bool:
@@ -547,12 +600,12 @@ class Log(LogTransactions):
         try:
             self._flush_to(end_offset)
         except OSError as error:
-            raise self._fail("flush", error) from error
+            raise self.disk.fail("flush", error) from error
 
     def _flush_to(self, end_offset: int, *, closing: bool = False) -> None:
         if self.recovery_point >= end_offset and not (closing and self._was_written):
             return
-        *closed, active = self._segments
+        *closed, active = self.segment_list
         for segment in closed:
             if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
                 segment.sync()
@@ -569,31 +622,52 @@ class Log(LogTransactions):
 
     def close(self) -> None:
         """Writes the indexes and the producer snapshot, syncs all files and closes the log."""
-        if not self.closed and self.offline is None:
-            self.end_rebuild()
-            self.closed = True
+        if not self.disk.closed and self.disk.offline is None:
+            self.producer_snapshots.end_rebuild()
+            self.disk.closed = True
             try:
-                if self.failed_bytes:
-                    self._cut_torn_end()
+                if self.disk.failed_bytes:
+                    self.segment_list.active.cut_torn_end()
                 if self._was_written:
-                    self._segments[-1].save_indexes(final=True)
-                    self.producers.save_again()
-                self.producers.save(sync=True, digests=self._digests(with_segments=True))
+                    self.segment_list.active.save_indexes(final=True)
+                self.producer_snapshots.save_last(is_changed=self._was_written)
                 self._flush_to(self._end_offset, closing=True)
             except OSError as error:
-                failure = self._fail("close", error)
-                self._close_files("is closed")
+                failure = self.disk.fail("close", error)
+                self.disk.close("is closed")
                 raise failure from error
-        self._close_files("is closed")
+        self.disk.close("is closed")
 
     def abandon(self) -> None:
         """Closes the log without a write, as kill -9 does."""
-        self._close_files("was abandoned")
+        self.disk.close("was abandoned")
 
     def retire(self) -> None:
         """Closes a log whose directory the caller removes."""
-        self._close_files("was deleted")
+        self.disk.close("was deleted")
 
-    def _close_files(self, state: str) -> None:
-        self.closed = True
-        self._forget_files(self.offline or state)
+    def forget_files(self) -> None:
+        """Drops the open files and the work in steps: the log is offline or closed."""
+        self.producer_snapshots.forget()
+        for segment in self.segment_list:
+            segment.forget()
+
+    def try_write(self) -> None:
+        """Cuts the torn end, and tries whether the failed write would succeed now. Raises OSError.
+
+        The bytes of the trial are cut at once. If the process is killed before that, recovery cuts them.
+        """
+        if self.disk.offline is not None or not self.disk.failed_bytes:
+            return
+        active = self.active
+        active.cut_torn_end()
+        if active.size:
+            active.try_append(min(self.disk.failed_bytes, _LONGEST_PROBE))
+        active.save_indexes()
+        self.disk.failed_bytes = 0
+        end = active.base_offset
+        if self.recovery_point < end:  # the sync of a closed segment may be the write that has failed
+            if self.defer_flush is None:
+                self.flush_closed(end)
+            else:
+                self.defer_flush(lambda: self.flush_closed(end))

@@ -38,7 +38,7 @@ from odradek.storage.producer_states import (
     snapshot_offsets,
     snapshot_path,
 )
-from odradek.storage.verification import Verifications
+from odradek.storage.verification import Guard, Verifications
 
 MAX_PRODUCER_EPOCH = 0x7FFF
 STRICT_EPOCHS_VERSION = 2
@@ -138,6 +138,45 @@ class Producers:
                 return batch
         return None
 
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, supports_epoch_bump: bool
+    ) -> Guard:
+        """Returns the guard to pass to ``Log.begin_append`` with a batch whose transaction the coordinator confirms.
+
+        Returns None if the producer has an open transaction with this epoch here: then no confirmation is necessary.
+        ``supports_epoch_bump``: the client has transaction.version 2. Raises KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        state = self._states.get(producer_id)
+        if state is not None:
+            if producer_epoch < state.epoch:
+                raise _old_epoch(producer_id, producer_epoch, state.epoch)
+            if state.is_in_transaction(producer_epoch):
+                return None
+        if self.verifications is None:
+            self.verifications = Verifications()
+        return self.verifications.begin(producer_id, producer_epoch, sequence, supports_epoch_bump=supports_epoch_bump)
+
+    def end_verification(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
+        """Forgets a verification that the coordinator has refused for good.
+
+        The epochs of a producer share their guard. The refusal of an old epoch does not end a new epoch's verification.
+        """
+        if self.verifications is not None:
+            self.verifications.end(producer_id, producer_epoch, guard)
+
+    def check_verified(self, producer_id: int, producer_epoch: int, guard: Guard) -> None:
+        """Checks that the first batch of a transaction is verified. ``check`` refuses an old epoch.
+
+        Raises KafkaError: INVALID_TXN_STATE.
+        """
+        state = self._states.get(producer_id)
+        if state is not None and (producer_epoch < state.epoch or state.is_in_transaction(producer_epoch)):
+            return
+        if self.verifications is None or not self.verifications.is_valid(producer_id, guard):
+            raise KafkaError(
+                ErrorCode.invalid_txn_state, f"the batch of producer {producer_id} is in no known transaction"
+            )
+
     def check(self, header: BatchHeader, *, sequences: bool) -> None:
         """Checks whether the batch may be appended. ``sequences=False``: a coordinator's batch, without sequences.
 
@@ -150,10 +189,7 @@ class Producers:
             return
         epoch = header.producer_epoch
         if epoch < state.epoch:
-            raise KafkaError(
-                ErrorCode.invalid_producer_epoch,
-                f"epoch {epoch} of producer {header.producer_id} is older than the current epoch {state.epoch}",
-            )
+            raise _old_epoch(header.producer_id, epoch, state.epoch)
         if header.is_control:
             return
         if sequences:
@@ -407,6 +443,13 @@ class Producers:
             if found >= offset:
                 self.remove_snapshot(found)
         self._last_snapshot = max(self.snapshots(), default=-1)
+
+
+def _old_epoch(producer_id: int, epoch: int, current: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.invalid_producer_epoch,
+        f"epoch {epoch} of producer {producer_id} is older than the current epoch {current}",
+    )
 
 
 def _transaction_start(state: ProducerState) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.batches.steps import BatchSteps
-from odradek.core.errors import KafkaError
+from odradek.storage.disk_state import DiskState
 from odradek.storage.segment import FoundOffset, Segment
 
 _STEP_SEGMENTS = 500
@@ -23,6 +23,7 @@ class SearchedLog(Protocol):
 
     log_start_offset: int
     last_found: LastFound
+    disk: DiskState
 
     @property
     def log_end_offset(self) -> int: ...
@@ -32,8 +33,6 @@ class SearchedLog(Protocol):
 
     def changes_of_segments(self) -> int:
         """Returns a number that rises if segments are removed, replaced or truncated. Raises KafkaError if offline."""
-
-    def failed_search(self, error: OSError) -> KafkaError: ...
 
 
 def first_at_least(log: SearchedLog, timestamp: int) -> BatchSteps[FoundOffset | None]:
@@ -75,4 +74,4 @@ def _search(log: SearchedLog, segment: Segment, timestamp: int, start_offset: in
     try:
         return (yield from segment.search_timestamp(timestamp, start_offset))
     except OSError as error:
-        raise log.failed_search(error) from error
+        raise log.disk.fail_read("find timestamp", error) from error

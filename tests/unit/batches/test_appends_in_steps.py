@@ -133,7 +133,7 @@ def test_the_deletion_of_a_segment_during_its_search_is_harmless(path: Path) -> 
     log.delete_before(DENSE)
     assert log.retain(T0) == 1
     assert finish(steps) == (DENSE, T0 + 10_000, 0)
-    assert log.offline is None
+    assert log.disk.offline is None
 
 
 def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> Non
     assert found is not None
     assert found == find_timestamp(log, T0 + 52_000)
     assert found.offset >= 2 * DENSE, "the third segment has a copy of each record of the second"
-    assert log.offline is None
+    assert log.disk.offline is None
 
 
 def test_a_lookup_in_a_closed_log_is_an_error(path: Path) -> None:

@@ -323,7 +323,9 @@ def test_a_request_is_checked_when_its_turn_has_come(bank: Bank) -> None:
     bank.put(A, a=1)
 
     def is_open() -> ErrorCode:
-        return ErrorCode.none if A.producer_id in bank.log.log.open_transactions else ErrorCode.invalid_txn_state
+        return (
+            ErrorCode.none if A.producer_id in bank.log.log.producers.open_transactions else ErrorCode.invalid_txn_state
+        )
 
     assert is_open() is ErrorCode.none
     long = bank.submit(Put(B, {f"b{number}": 1 for number in range(MANY)}))
@@ -332,7 +334,7 @@ def test_a_request_is_checked_when_its_turn_has_come(bank: Bank) -> None:
     bank.world.settle()
     assert (long.value, marker.value) == (MANY, ErrorCode.none)
     assert late.value is ErrorCode.invalid_txn_state
-    assert list(bank.log.log.open_transactions) == [B.producer_id]
+    assert list(bank.log.log.producers.open_transactions) == [B.producer_id]
     again = bank.runtime.submit_checked(0, Put(A, {"a": 2}), lambda: ErrorCode.none)
     bank.world.settle()
     assert again.value == 1

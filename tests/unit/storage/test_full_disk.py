@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support import cleaning
 from support.full_disk import FullDisk
-from support.logs import T0, batch, code_of, open_log, put, rows_from, sequenced
+from support.logs import T0, batch, code_of, described, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_marker import EndTransactionMarker
@@ -55,8 +55,8 @@ def operations() -> list[Operation]:
 def state_of(log: Log) -> tuple[list[tuple[int, bytes | None]], list[Any], list[Any], int]:
     start = log.log_start_offset
     rows = [(row.offset, row.key) for row in rows_from(log, start)]
-    aborted = sorted(log.aborted_in(start, log.log_end_offset))
-    return rows, sorted(log.describe_producers()), aborted, log.log_end_offset
+    aborted = sorted(log.segment_list.aborted_in(start, log.log_end_offset))
+    return rows, described(log), aborted, log.log_end_offset
 
 
 def run(log: Log, on_failure: Callable[[KafkaError, Log, Operation], None]) -> None:
@@ -105,7 +105,7 @@ def test_a_log_goes_on_after_each_failed_change(number: int) -> None:
         run(log, on_failure)
         assert files.refused, change
         files.make_room()
-        assert log.offline is None
+        assert log.disk.offline is None
         assert state_of(log) == _expected(log), change
         copy = FullDisk(T0)
         copy.data = {path: bytearray(data) for path, data in files.data.items()}
@@ -163,7 +163,9 @@ def _dirty_log(files: FullDisk) -> Log:
 
 def _committed(log: Log) -> tuple[dict[bytes | None, bytes | None], int]:
     """What a reader of committed records finds: the newest value of each key, and the end offset."""
-    aborted = sorted(log.aborted_in(log.log_start_offset, log.log_end_offset), key=lambda one: one.first_offset)
+    aborted = sorted(
+        log.segment_list.aborted_in(log.log_start_offset, log.log_end_offset), key=lambda one: one.first_offset
+    )
     newest, ongoing = {}, set()
     for header, rows in cleaning.batches(log):
         ongoing |= {one.producer_id for one in aborted if one.first_offset <= header.base_offset}
@@ -200,7 +202,7 @@ def test_failed_compactions_leave_all_old_or_all_new_segments() -> None:
             cleaning.compact(log, files=files)
         if not files.refused:
             break
-        assert log.offline is None
+        assert log.disk.offline is None
         assert _committed(log) == expected, change
         killed = cleaning.open_log(PATH, _copy_of(files), segment_bytes=300)
         assert _committed(killed) == expected, change
@@ -222,7 +224,7 @@ def test_a_full_disk_is_one_warning_and_its_end_one_line(caplog: pytest.LogCaptu
     failures.on_begin = lambda: begun.append(True)
     logs = [open_log(Path(f"/logs/flights-{number}"), files=files) for number in range(3)]
     for log in logs:
-        log.failures = failures
+        log.disk.failures = failures
         put(log, batch(1))
     files.fill_after(0)
     for _ in range(10):
@@ -268,7 +270,7 @@ def test_after_other_failed_writes_the_broker_ends(number: int) -> None:
     files, failures, reasons = FullDisk(T0, number), WriteFailures(), []
     failures.on_end = reasons.append
     log = open_log(PATH, files=files)
-    log.failures = failures
+    log.disk.failures = failures
     put(log, batch(5))
     files.fill_after(0)
     assert code_of(put, log, batch(5)) is ErrorCode.kafka_storage_error
@@ -282,7 +284,7 @@ def test_after_a_failed_sync_the_broker_ends_even_if_the_disk_was_full() -> None
     files, failures, reasons = FullDisk(T0), WriteFailures(), []
     failures.on_end = reasons.append
     log = open_log(PATH, files=files)
-    log.failures = failures
+    log.disk.failures = failures
     put(log, batch(5))
 
     def refuse(path: Path) -> None:
@@ -291,7 +293,7 @@ def test_after_a_failed_sync_the_broker_ends_even_if_the_disk_was_full() -> None
     files.check_sync = refuse  # type: ignore[method-assign]
     assert code_of(log.flush) is ErrorCode.kafka_storage_error
     assert log.recovery_point == 0
-    assert log.offline is not None
+    assert log.disk.offline is not None
     assert len(reasons) == 1
 
 

@@ -228,7 +228,7 @@ def transactions(path: Path) -> Log:
 
 
 def aborted(log: Log) -> list[tuple[int, int]]:
-    return sorted((one.producer_id, one.first_offset) for one in log.aborted_in(0, log.log_end_offset))
+    return sorted((one.producer_id, one.first_offset) for one in log.segment_list.aborted_in(0, log.log_end_offset))
 
 
 INDEX_DAMAGES = ["removed", "emptied", "flipped", "cut", "older"]
@@ -331,7 +331,7 @@ def test_an_index_that_cannot_be_opened_refuses_the_append(
         for _ in range(2):
             with pytest.raises(KafkaError, match="Too many open files"):
                 log.append_marker(marker, now_ms=T0, leader_epoch=0)
-            assert (log.log_end_offset, log.open_transactions, log.offline) == (end + 2, {99: end}, None)
+            assert (log.log_end_offset, log.producers.open_transactions, log.disk.offline) == (end + 2, {99: end}, None)
     log.append_marker(marker, now_ms=T0, leader_epoch=0)
     assert aborted(log) == sorted([*before, (99, end)])
     log.abandon()

@@ -526,7 +526,7 @@ def test_a_failing_sync_makes_the_log_offline(path: Path) -> None:
     log = open_log(path, files=files, flush_messages=1)
     files.fail_sync = lambda path: path.suffix == ".log"
     assert code_of(put, log, batch()) is ErrorCode.kafka_storage_error
-    assert log.offline is not None
+    assert log.disk.offline is not None
 
 
 def test_an_unreadable_directory_is_one_clear_error(tmp_path: Path) -> None:
@@ -598,7 +598,7 @@ def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     assert log.retain(T0) == 1
     segment.sync()  # a thread may have got the segment before its deletion
     later[0]()  # type: ignore[operator]
-    assert log.offline is None
+    assert log.disk.offline is None
     assert not list(path.glob("00000000000000000000.*"))
 
 

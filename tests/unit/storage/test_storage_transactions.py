@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.logs import T0, batch, code_of, open_log, put, sequenced
+from support.logs import T0, batch, code_of, described, open_log, put, sequenced
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
@@ -68,8 +68,7 @@ def entries(log: Log) -> list[AbortedEntry]:
 
 def state_of(log: Log) -> list[Any]:
     """The state that recovery must rebuild."""
-    producers = sorted(log.describe_producers())
-    return [log.last_stable_offset, list(log.open_transactions.items()), producers, entries(log)]
+    return [log.last_stable_offset, list(log.producers.open_transactions.items()), described(log), entries(log)]
 
 
 # directories of Kafka
@@ -78,7 +77,7 @@ def state_of(log: Log) -> list[Any]:
 def fetched(log: Log, offset: int, max_bytes: int) -> list[Any]:
     """A read_committed fetch, as in ``FETCHES``."""
     records = log.read(offset, max_bytes, max_offset=log.last_stable_offset)
-    aborted = log.aborted_for(offset, records) if records.size else ()
+    aborted = log.segment_list.aborted_for(offset, records) if records.size else ()
     return [log.last_stable_offset, records.size, [list(transaction) for transaction in aborted]]
 
 
@@ -95,8 +94,8 @@ def test_reads_of_a_directory_of_kafka_give_what_kafka_gives(kafkas: Path, clean
 def test_a_directory_of_kafka_keeps_its_producers_and_open_transactions(kafkas: Path, clean: bool) -> None:
     log = open_log(kafkas, clean=clean)
     assert (log.last_stable_offset, log.log_end_offset) == (STABLE, END)
-    assert dict(log.open_transactions) == {5: STABLE}
-    assert sorted(list(producer) for producer in log.describe_producers()) == sorted(FETCHES["producers"])
+    assert dict(log.producers.open_transactions) == {5: STABLE}
+    assert [list(producer) for producer in described(log)] == sorted(FETCHES["producers"])
 
 
 def test_recovery_writes_the_indexes_of_kafka(kafkas: Path) -> None:
@@ -105,7 +104,7 @@ def test_recovery_writes_the_indexes_of_kafka(kafkas: Path) -> None:
     for name in written:
         (kafkas / name).unlink()
     log = open_log(kafkas, index_interval_bytes=200)
-    assert log.has_aborted
+    assert log.segment_list.has_aborted
     assert indexes(kafkas) == written
 
 
@@ -150,16 +149,16 @@ def test_open_transactions_are_in_the_order_of_their_first_offsets(path: Path) -
     log = open_log(path)
     for producer_id in (9, 3, 5):
         send(log, producer_id)
-    assert list(log.open_transactions.items()) == [(9, 0), (3, 2), (5, 4)]
+    assert list(log.producers.open_transactions.items()) == [(9, 0), (3, 2), (5, 4)]
     send(log, 3, sequence=2)
     end(log, 9)
-    assert list(log.open_transactions.items()) == [(3, 2), (5, 4)]
+    assert list(log.producers.open_transactions.items()) == [(3, 2), (5, 4)]
     assert log.last_stable_offset == 2
     end(log, 5)
     assert log.last_stable_offset == 2
     log.close()
     again = open_log(path, clean=True)
-    assert list(again.open_transactions.items()) == [(3, 2)]
+    assert list(again.producers.open_transactions.items()) == [(3, 2)]
     end(again, 3, commit=True)
     assert again.last_stable_offset == again.log_end_offset
 
@@ -173,7 +172,7 @@ def test_a_snapshot_restores_open_transactions_in_order(path: Path) -> None:
     log.close()
     assert [state.producer_id for state in decode_snapshot((path / f"{9:020d}.snapshot").read_bytes())] == [9, 3, 5]
     again = open_log(path, clean=True)
-    assert list(again.open_transactions.items()) == [(3, 2), (5, 4), (9, 7)]
+    assert list(again.producers.open_transactions.items()) == [(3, 2), (5, 4), (9, 7)]
     assert again.last_stable_offset == 2
 
 
@@ -233,18 +232,18 @@ def test_the_index_has_only_aborted_transactions(path: Path) -> None:
     send(log, 7)
     end(log, 7, commit=True)
     assert not indexes(path)
-    assert log.aborted_in(0, 100) == ()
+    assert log.segment_list.aborted_in(0, 100) == ()
     send(log, 7, epoch=1)
     send(log, 8)
     end(log, 7, epoch=2)
     end(log, 7, epoch=2)
     end(log, 8)
     assert entries(log) == [(7, 3, 7, 5), (8, 5, 9, 10)]
-    assert list(log.aborted_in(0, 3)) == []
-    assert list(log.aborted_in(3, 4)) == [(7, 3)]
-    assert list(log.aborted_in(7, 9)) == [(7, 3), (8, 5)]
-    assert list(log.aborted_in(8, 9)) == [(8, 5)]
-    assert list(log.aborted_in(10, 99)) == []
+    assert list(log.segment_list.aborted_in(0, 3)) == []
+    assert list(log.segment_list.aborted_in(3, 4)) == [(7, 3)]
+    assert list(log.segment_list.aborted_in(7, 9)) == [(7, 3), (8, 5)]
+    assert list(log.segment_list.aborted_in(8, 9)) == [(8, 5)]
+    assert list(log.segment_list.aborted_in(10, 99)) == []
 
 
 def test_an_aborted_transaction_over_segments_is_found_from_its_first_segment(path: Path) -> None:
@@ -256,9 +255,9 @@ def test_an_aborted_transaction_over_segments_is_found_from_its_first_segment(pa
     log.roll(T0)
     end(log, 7)
     assert [segment.has_aborted for segment in log.segments] == [False] * 4 + [True]
-    assert list(log.aborted_in(0, 1)) == [(7, 0)]
-    assert list(log.aborted_in(4, 5)) == [(7, 0)]
-    assert list(log.aborted_in(9, 10)) == []
+    assert list(log.segment_list.aborted_in(0, 1)) == [(7, 0)]
+    assert list(log.segment_list.aborted_in(4, 5)) == [(7, 0)]
+    assert list(log.segment_list.aborted_in(9, 10)) == []
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -286,7 +285,7 @@ def many_transactions(path: Path) -> Log:
         if number % 6 == 5:
             log.roll(T0)
     send(log, 7, epoch=epochs[7])
-    assert list(log.open_transactions) == [8, 7]
+    assert list(log.producers.open_transactions) == [8, 7]
     assert len(entries(log)) >= 6
     assert sum(segment.has_aborted for segment in log.segments) >= 3
     return log
@@ -328,9 +327,9 @@ def test_an_index_of_records_that_a_crash_has_cut_off_is_dropped(path: Path) -> 
     file.write_bytes(file.read_bytes()[:size])
     again = open_log(path)
     assert not indexes(path)
-    assert dict(again.open_transactions) == {7: 0}
+    assert dict(again.producers.open_transactions) == {7: 0}
     assert end(again, 7) == 2
-    assert list(again.aborted_in(0, 1)) == [(7, 0)]
+    assert list(again.segment_list.aborted_in(0, 1)) == [(7, 0)]
 
 
 @pytest.mark.parametrize("reopened", [True, False])
@@ -345,12 +344,12 @@ def test_a_truncation_opens_transactions_again(path: Path, reopened: bool) -> No
     end(log, 8)
     assert len(entries(log)) == 3
     log.truncate_to(8, T0)
-    assert (log.last_stable_offset, list(log.open_transactions.items())) == (5, [(8, 5)])
+    assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (5, [(8, 5)])
     assert len(entries(log)) == 2
     log.truncate_to(7, T0)
-    assert (log.last_stable_offset, list(log.open_transactions.items())) == (3, [(7, 3), (8, 5)])
+    assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (3, [(7, 3), (8, 5)])
     log.truncate_to(2, T0)
-    assert (log.last_stable_offset, list(log.open_transactions.items())) == (0, [(7, 0)])
+    assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (0, [(7, 0)])
     assert entries(log) == []
     assert not any(indexes(path).values())
     if reopened:
@@ -371,7 +370,7 @@ def test_retention_removes_the_index_with_its_segment(path: Path) -> None:
     assert not indexes(path)
     assert log.log_start_offset >= 5
     assert log.last_stable_offset == log.log_start_offset
-    assert dict(log.open_transactions) == {8: 3}
+    assert dict(log.producers.open_transactions) == {8: 3}
     end(log, 8)
     assert log.last_stable_offset == log.log_end_offset
     assert open_log(path, log_start_offset=log.log_start_offset).last_stable_offset == log.log_end_offset

@@ -23,7 +23,7 @@ def log(tmp_path: Path) -> Log:
 
 
 def begin(log: Log, epoch: int = 0, sequence: int = 0, *, bump: bool = True) -> VerificationGuard | None:
-    return log.begin_verification(7, epoch, sequence, supports_epoch_bump=bump)
+    return log.producers.begin_verification(7, epoch, sequence, supports_epoch_bump=bump)
 
 
 def send(
@@ -141,7 +141,7 @@ def test_a_new_epoch_counts_its_own_sequences(log: Log) -> None:
 
 def test_a_refused_verification_ends_its_guard(log: Log) -> None:
     guard = begin(log)
-    log.end_verification(7, 0, guard)
+    log.producers.end_verification(7, 0, guard)
     assert code_of(send, log, guard) is ErrorCode.invalid_txn_state
     assert begin(log) is not guard
 
@@ -150,7 +150,7 @@ def test_a_refused_verification_ends_its_guard(log: Log) -> None:
 def test_the_refusal_of_an_old_epoch_does_not_end_the_guard_of_the_new_one(log: Log, epochs: tuple[int, int]) -> None:
     """A zombie asks before or after its successor, and is refused while the successor still waits."""
     guards = {epoch: begin(log, epoch) for epoch in epochs}
-    log.end_verification(7, 0, guards[0])
+    log.producers.end_verification(7, 0, guards[0])
     send(log, guards[1], epoch=1)
 
 
@@ -187,4 +187,4 @@ def test_a_partition_passes_the_guard_on(log: Log) -> None:
     assert code_of(partition.produce, data) is ErrorCode.invalid_txn_state
     info = partition.produce(data, begin(log))
     assert isinstance(info, AppendInfo)
-    assert dict(log.open_transactions) == {7: 0}
+    assert dict(log.producers.open_transactions) == {7: 0}

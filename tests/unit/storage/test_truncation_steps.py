@@ -86,7 +86,6 @@ CHANGES: dict[str, Change] = {
     "append": lambda log: put(log, sequenced(BATCHES // 3 - 4, 1, 1)),
     "marker": lambda log: log.append_marker(EndTransactionMarker(1, 5, 0, True, 2), now_ms=T0, leader_epoch=0),
     "roll": lambda log: log.roll(T0),
-    "describe": lambda log: list(log.describe_producers()),
     "close": lambda log: log.close(),
 }
 

@@ -332,9 +332,9 @@ class _Fetch:
             self._slices[item.topic, index] = records
             if item.fetch_offset < (log.stable_base_offset if self._committed else log.active.base_offset):
                 self._is_urgent = True
-            if self._committed and log.has_aborted:
+            if self._committed and log.segment_list.has_aborted:
                 try:
-                    aborted = log.aborted_for(item.fetch_offset, records)
+                    aborted = log.segment_list.aborted_for(item.fetch_offset, records)
                 except OSError as error:
                     records.report_failure(error)
                     return ErrorCode.kafka_storage_error

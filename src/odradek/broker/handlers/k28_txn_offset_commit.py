@@ -152,7 +152,8 @@ def _submit(
     def check() -> ErrorCode:
         """Checks the transaction again. If a marker has ended it, the commit must not begin another transaction."""
         try:
-            partition.log.check_verified(*producer, guard)
+            if partition.log.config.transaction_partition_verification_enable:
+                partition.log.producers.check_verified(*producer, guard)
         except KafkaError as error:
             return error.code
         return ErrorCode.none

@@ -70,7 +70,7 @@ class LocalOverdueMarkers:
     def needs_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> bool:
         """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
         local = self._partition(*partition)
-        if local is None or local.log.offline is not None:
+        if local is None or local.log.disk.offline is not None:
             return True
         state = local.log.producers.get(marker.producer_id)
         return state is not None and state.transaction_start >= 0 and state.epoch <= marker.producer_epoch

@@ -360,12 +360,12 @@ class MetadataLog:
     def cancel(self, offset: int) -> None:
         """Removes the records from ``offset`` on after a failed sync: the change is refused, so the next start must not
         find them. Raises KafkaError."""
-        if self._log.offline is None:
+        if self._log.disk.offline is None:
             self._log.truncate_to(offset, self._now_ms())
 
     def report_failures_to(self, failures: WriteFailures) -> None:
         """Sets the owner of failed writes, which tries them again."""
-        self._failures = self._log.failures = failures
+        self._failures = self._log.disk.failures = failures
 
     def close(self) -> None:
         self._log.close()

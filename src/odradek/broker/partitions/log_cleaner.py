@@ -186,7 +186,7 @@ class BrokerLogCleaner:
 
     def _compacted(self) -> Iterator[tuple[Key, Partition]]:
         for key, partition in tuple(self._directory.partitions.items()):
-            if not partition.failure and partition.log.offline is None and partition.log.config.is_compacted:
+            if not partition.failure and partition.log.disk.offline is None and partition.log.config.is_compacted:
                 yield key, partition
 
     def _dirtiest(self) -> tuple[Key, Log, LogToClean] | None:
@@ -265,7 +265,7 @@ class BrokerLogCleaner:
             log.info("%s-%d: cleaning ended early: %s", *key, reason)
         except Exception as error:
             # A deleted log needs no cleaning, and a log that went offline has logged the reason.
-            if target.offline is None:
+            if target.disk.offline is None:
                 self._give_up(key, target, error)
         else:
             self._full.pop(key, None)
@@ -456,8 +456,8 @@ class _Swap:
         self._planned: dict[int, Segment] = {segment.base_offset: segment for segment in target.segments}
 
     def __call__(self, base_offset: int, replaces: Sequence[int]) -> None:
-        if self._log.offline is not None:
-            raise _CleaningAborted(f"the log {self._log.offline}")
+        if self._log.disk.offline is not None:
+            raise _CleaningAborted(f"the log {self._log.disk.offline}")
         if not self._log.replace_segments(base_offset, [self._planned[base] for base in replaces]):
             raise _CleaningAborted("the log was truncated")
 
@@ -520,7 +520,7 @@ class _CleanerProcess:
 async def _discard(target: Log) -> None:
     """Removes the files of an unfinished cleaning. If this fails, the next cleaning of this log removes them, or
     the next start of the broker."""
-    if target.offline is not None:
+    if target.disk.offline is not None:
         return
     try:
         await asyncio.to_thread(target.discard_cleaned)

@@ -374,10 +374,10 @@ class LogDirectory:
 
     def _adopt(self, partition: Partition, opened: Log) -> None:
         self.has_compacted |= opened.config.is_compacted
-        opened.failures = self.failures
+        opened.disk.failures = self.failures
         opened.defer_flush = self.defer
         opened.defer_removal = self.defer_removal
-        opened.run_steps = self.run_steps
+        opened.producer_snapshots.run_steps = self.run_steps
         partition.adopt(opened)
 
     def _is_missed(self, name: TopicPartition) -> bool:
@@ -509,7 +509,7 @@ class LogDirectory:
 
     @staticmethod
     def _usable(partition: Partition) -> bool:
-        return not partition.failure and partition.log.offline is None
+        return not partition.failure and partition.log.disk.offline is None
 
     def checkpoint_recovery_points(self) -> None:
         """Writes the offsets up to which logs are synced; after a passing error later."""

@@ -118,7 +118,7 @@ class Partition:
     def produce(self, data: bytes, guard: VerificationGuard | None = None) -> AppendInfo | BatchSteps[AppendInfo]:
         """Appends a client's batch. Returns steps if the append takes long.
 
-        ``guard``: see ``Log.begin_verification``. After a KafkaError, nothing is written.
+        ``guard``: see ``Producers.begin_verification``. After a KafkaError, nothing is written.
         """
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
@@ -135,7 +135,7 @@ class Partition:
 
     def _wake_produced(self, size: int) -> None:
         """Informs the waiting fetches of a batch. While a transaction is open, the last stable offset does not move."""
-        self._wake_arrived(size, 0 if self.log.open_transactions else size)
+        self._wake_arrived(size, 0 if self.log.producers.open_transactions else size)
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
@@ -143,7 +143,7 @@ class Partition:
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters and not self.is_replicated:
-            is_stable = stable == info.base_offset and not log.open_transactions
+            is_stable = stable == info.base_offset and not log.producers.open_transactions
             self._wake_arrived(len(data), len(data) if is_stable else self._stable_bytes_from(stable))
         return info
 
@@ -222,7 +222,7 @@ class Partition:
         if stops:
             self.end_waits(ErrorCode.not_leader_or_follower)
         if role is PartitionRole.LEADER:  # the epochs of a follower's log come with the records of its leader
-            self.log.end_rebuild()
+            self.log.producer_snapshots.end_rebuild()
             self.log.assign_epoch(leader_epoch)
 
     def wake_fetches(self) -> None:
@@ -238,8 +238,8 @@ class Partition:
 
     def check_online(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is offline. The log's offsets can still be read then."""
-        if self.log.offline is not None:
-            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.offline}")
+        if self.log.disk.offline is not None:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index} {self.log.disk.offline}")
 
     def check_epoch(self, epoch: int) -> None:
         """Raises FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH; −1 skips the check (docs/offset-behaviours.md, 52)."""

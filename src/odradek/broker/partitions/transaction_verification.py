@@ -100,7 +100,7 @@ class PartitionVerification:
         """Returns the guard for the append of a batch, None if it needs no verification. Raises KafkaError."""
         if not self._adds and not self._broker.config.transaction_partition_verification_enable:
             return None
-        return partition.log.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
+        return partition.log.producers.begin_verification(*producer, sequence, supports_epoch_bump=self._adds)
 
     def ask(
         self, producer: ProducerIdentity, asked: Collection[PartitionKey]
@@ -116,7 +116,7 @@ class PartitionVerification:
         Ends the verification after an error that the producer does not retry.
         """
         if code is not ErrorCode.none and code not in _RETRIED:
-            partition.log.end_verification(*producer, guard)
+            partition.log.producers.end_verification(*producer, guard)
         if code is ErrorCode.producer_fenced:
             return ErrorCode.invalid_producer_epoch
         if code is ErrorCode.transaction_abortable and not self._knows_transaction_abortable:

@@ -143,12 +143,12 @@ def test_each_partition_gets_a_marker_before_the_reply(commit: bool, key: bytes)
 def test_the_marker_of_an_offline_partition_follows_the_reply() -> None:
     broker = Broker()
     producer = broker.begun(A, B)
-    broker.logs["a"].log.offline = "is offline"
+    broker.logs["a"].log.disk.offline = "is offline"
     assert broker.end(producer).value == ProducerReply(producer=ProducerIdentity(1000, 1))
     assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
     broker.world.advance(3 * RETRY_MS)
     assert broker.state == "PrepareCommit"
-    broker.logs["a"].log.offline = None
+    broker.logs["a"].log.disk.offline = None
     broker.world.advance(4 * RETRY_MS)
     assert broker.state == "CompleteCommit"
     assert broker.markers("a") == broker.markers("b") == [(1000, 1, COMMIT)], "only the missing marker is written again"
@@ -170,7 +170,7 @@ def test_the_reply_waits_for_groups_that_still_load() -> None:
 def test_the_reply_waits_for_groups_that_load_while_another_partition_is_offline() -> None:
     broker = Broker()
     producer = broker.begun(A, GROUP)
-    broker.logs["a"].log.offline = "is offline"
+    broker.logs["a"].log.disk.offline = "is offline"
     broker.group_load = Deferred()
     answer = broker.end(producer)
     broker.world.advance(10 * RETRY_MS)
@@ -224,7 +224,7 @@ def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
 ) -> None:
     broker = Broker()
     producer = broker.begun(A, B)
-    broker.logs["a"].log.offline = broker.logs["b"].log.offline = "is offline"
+    broker.logs["a"].log.disk.offline = broker.logs["b"].log.disk.offline = "is offline"
     attempts: list[int] = []
     write = MarkerWriter.write_marker
 
@@ -242,12 +242,12 @@ def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
 
     assert pauses()[:5] == [RETRY_MS << n for n in range(5)]
     assert set(pauses()[5:]) == {MAX_RETRY_MS}, "a full disk delays a transaction by at most this time after its end"
-    broker.logs["a"].log.offline = None
+    broker.logs["a"].log.disk.offline = None
     attempts.clear()
     broker.world.advance(2 * MAX_RETRY_MS)
     assert (broker.state, broker.markers("a")) == ("PrepareCommit", [(1000, 1, COMMIT)])
     assert pauses()[:3] == [RETRY_MS << n for n in range(3)], "another partition may come online soon"
-    broker.logs["b"].log.offline = None
+    broker.logs["b"].log.disk.offline = None
     broker.world.advance(MAX_RETRY_MS)
     assert broker.state == "CompleteCommit"
 
@@ -259,7 +259,7 @@ def test_a_deleted_topic_needs_no_marker() -> None:
     assert broker.end(producer).value.error is ErrorCode.none
     assert (broker.state, broker.markers("b")) == ("CompleteCommit", [(1000, 1, COMMIT)])
     producer = broker.begun(B)
-    broker.logs["b"].log.offline = "is offline"
+    broker.logs["b"].log.disk.offline = "is offline"
     broker.end(producer)
     assert broker.state == "PrepareCommit"
     del broker.topics["b"]
@@ -270,11 +270,11 @@ def test_a_deleted_topic_needs_no_marker() -> None:
 def test_a_load_writes_the_markers_of_a_decision_again() -> None:
     broker = Broker()
     producer = broker.begun(A)
-    broker.logs["a"].log.offline = "is offline"
+    broker.logs["a"].log.disk.offline = "is offline"
     broker.end(producer)
     broker.restart()
     assert broker.state == "PrepareCommit"
-    broker.logs["a"].log.offline = None
+    broker.logs["a"].log.disk.offline = None
     broker.world.advance(RETRY_MS)
     assert (broker.state, broker.markers("a")) == ("CompleteCommit", [(1000, 1, COMMIT)])
 
@@ -282,10 +282,10 @@ def test_a_load_writes_the_markers_of_a_decision_again() -> None:
 def test_an_unloaded_shard_writes_no_markers() -> None:
     broker = Broker()
     producer = broker.begun(A)
-    broker.logs["a"].log.offline = "is offline"
+    broker.logs["a"].log.disk.offline = "is offline"
     broker.end(producer)
     broker.runtime.unload(0)
-    broker.logs["a"].log.offline = None
+    broker.logs["a"].log.disk.offline = None
     broker.world.advance(10 * RETRY_MS)
     assert broker.markers("a") == []
 
@@ -326,9 +326,9 @@ def test_a_refused_marker_delays_no_other_marker() -> None:
     broker = Broker()
     producer = broker.begun(A, B)
     broker.logs["a"].append_marker(NEWER)
-    broker.logs["b"].log.offline = "is offline"
+    broker.logs["b"].log.disk.offline = "is offline"
     assert broker.end(producer).value.error is ErrorCode.none
-    broker.logs["b"].log.offline = None
+    broker.logs["b"].log.disk.offline = None
     broker.world.advance(RETRY_MS)
     assert (broker.state, broker.markers("b")) == ("PrepareCommit", [(1000, 1, COMMIT)])
 

@@ -1,0 +1,80 @@
+"""The segments of a log in the order of their offsets, and the aborted transactions in their indexes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.storage.aborted_index import AbortedEntry, collect_aborted
+from odradek.storage.index_digests import IndexDigest, LogDigest, SegmentDigest
+from odradek.storage.segment import Segment
+from odradek.storage.slice import Slice
+
+
+class SegmentList:
+    """The segments of a log, at least one. ``bases`` are their base offsets. ``active`` is the last segment.
+
+    ``has_aborted``: a segment may have markers of aborted transactions.
+    """
+
+    __slots__ = ("active", "all", "bases", "has_aborted")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.all = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.active = segments[-1]
+        self.has_aborted = any(segment.has_aborted for segment in segments)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self.all)
+
+    def number_at(self, offset: int) -> int:
+        """Returns the number of the segment with ``offset``."""
+        return max(bisect_right(self.bases, offset) - 1, 0)
+
+    def replace(self, first: int, last: int, *fresh: Segment) -> None:
+        """Replaces the segments from number ``first`` to number ``last - 1``. At least one segment has to remain."""
+        self.all[first:last] = fresh
+        self.bases[first:last] = [segment.base_offset for segment in fresh]
+        self.active = self.all[-1]
+
+    def append(self, segment: Segment) -> None:
+        self.replace(len(self.all), len(self.all), segment)
+
+    # aborted transactions
+
+    def add_aborted(self, entry: AbortedEntry) -> None:
+        """Adds an aborted transaction whose marker is in the active segment. Raises OSError."""
+        self.has_aborted = True
+        self.active.add_aborted(entry)
+
+    def aborted_in(self, start: int, end: int) -> Sequence[AbortedTransaction]:
+        """Returns the aborted transactions with records in [``start``, ``end``). Raises OSError."""
+        return collect_aborted(self.all[self.number_at(start) :], start, end) if self.has_aborted else ()
+
+    def aborted_for(self, offset: int, records: Slice) -> Sequence[AbortedTransaction]:
+        """Returns the aborted transactions for a reader of ``records`` from ``offset`` on. Raises OSError.
+
+        As in Kafka, the search ends at the offset index's next entry after the records. So a few of the transactions
+        may begin after the records.
+        """
+        if not self.has_aborted:
+            return ()
+        number = self.number_at(records.base_offset)
+        end = self.all[number].offset_index.first_at_or_after(records.position + records.size)
+        if end is None:
+            end = self.bases[number + 1] if number + 1 < len(self.bases) else self.active.next_offset
+        return collect_aborted(self.all[number:], offset, end)
+
+    def digests(self, *, with_segments: bool) -> LogDigest:
+        """Returns the digests of the indexes of aborted transactions and, at a clean stop, of the segments. Raises
+        OSError."""
+        sizes = [SegmentDigest(one.base_offset, one.size, one.next_offset) for one in self.all if with_segments]
+        return LogDigest(self._index_digests() if self.has_aborted else [], sizes)
+
+    def _index_digests(self) -> list[IndexDigest]:
+        return [digest for segment in self.all if (digest := segment.digest()) is not None]
