@@ -65,6 +65,7 @@ def test_the_broker_loads_no_column_libraries() -> None:
 OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
+OF_A_CLUSTER = ("odradek.cluster", "odradek.broker.cluster")
 
 
 @pytest.mark.parametrize("is_voter", [False, True])
@@ -84,6 +85,7 @@ def test_a_lone_broker_loads_no_module_of_a_quorum(tmp_path: Path, is_voter: boo
         "None"
     )
     assert loaded & OF_A_QUORUM == (OF_A_QUORUM - {"odradek.broker.settings.roles"} if is_voter else set())
+    assert [name for name in loaded if name.startswith(OF_A_CLUSTER)] == []
 
 
 def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from odradek.catalog.records import (
     DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    NodeRecord,
     ProducerIdsRecord,
     TopicId,
     TopicRecord,
@@ -38,6 +39,8 @@ class Image:
     next_producer_id: int
     broker_id: int
     directory: TopicId
+    nodes: tuple[NodeRecord, ...] = ()
+    """The registered nodes of a cluster. A lone broker has none."""
 
     @classmethod
     def of(cls, shard: CatalogShard) -> Image:
@@ -55,8 +58,9 @@ class Image:
             dict(shard.tokens),
             dict(shard.features),
             shard.next_producer_id,
-            shard.brokers[0],
+            shard.producer_ids_owner,
             shard.directory,
+            shard.node_records(),
         )
 
     def values(self) -> Iterator[bytes]:
@@ -67,6 +71,7 @@ class Image:
     def _records(self) -> Iterator[MetadataRecord]:
         for name in sorted(self.features.keys() | features.AT_FIRST):
             yield FeatureLevelRecord(name, self.features.get(name, 0))
+        yield from self.nodes
         for topic in self.topics:
             yield TopicRecord(topic.name, topic.id)
             for partition in topic.partitions:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import builtins
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -203,7 +204,17 @@ class RemoveAccessControlEntryRecord(NamedTuple):
     id: TopicId
 
 
-MetadataRecord = (
+class NodeRecord(ABC):
+    """A record about a node of a cluster. ``cluster/records`` has these types, which a lone broker does not read."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def packed(self) -> bytes:
+        """Returns the value of the record."""
+
+
+CatalogRecord = (
     TopicRecord
     | PartitionRecord
     | PartitionChangeRecord
@@ -219,6 +230,7 @@ MetadataRecord = (
     | DelegationTokenRecord
     | RemoveDelegationTokenRecord
 )
+MetadataRecord = CatalogRecord | NodeRecord
 
 
 _REMOVED = bytes((FRAME_VERSION, REMOVE_TOPIC))
@@ -233,7 +245,8 @@ _CHANGE_TAGS = (
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def _string(value: str | None) -> bytes:
+def packed_string(value: str | None) -> bytes:
+    """Packs a string, or null."""
     if value is None:
         return b"\0"
     packed = value.encode()
@@ -248,11 +261,11 @@ def _ints(values: tuple[int, ...]) -> bytes:
     return uvarint(len(values) + 1) + struct.pack(f">{len(values)}i", *values)
 
 
-def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
+def _body(record: CatalogRecord) -> tuple[int, int, bytes]:
     """Returns API key, version, and the fields without the tagged ones."""
     match record:
         case TopicRecord(name, topic_id):
-            return TOPIC, 0, _string(name) + topic_id.bytes
+            return TOPIC, 0, packed_string(name) + topic_id.bytes
         case PartitionRecord():
             return PARTITION, 2 if record.elr or record.last_known_elr else 1, _partition_body(record)
         case PartitionChangeRecord(partition_id, topic_id):
@@ -260,24 +273,29 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
             version = 2 if has_elr else 0 if record.directories is None else 1
             return PARTITION_CHANGE, version, struct.pack(">i", partition_id) + topic_id.bytes
         case ConfigRecord(resource_type, resource_name, name, value):
-            packed = struct.pack(">b", resource_type) + _string(resource_name) + _string(name) + _string(value)
+            packed = (
+                struct.pack(">b", resource_type)
+                + packed_string(resource_name)
+                + packed_string(name)
+                + packed_string(value)
+            )
             return CONFIG, 0, packed
         case RemoveTopicRecord(topic_id):
             return REMOVE_TOPIC, 0, topic_id.bytes
         case FeatureLevelRecord(name, level):
-            return FEATURE_LEVEL, 0, _string(name) + struct.pack(">h", level)
+            return FEATURE_LEVEL, 0, packed_string(name) + struct.pack(">h", level)
         case ClientQuotaRecord(entity, key, value):
-            named = b"".join(_string(kind) + _string(name) + b"\0" for kind, name in entity)
-            packed = uvarint(len(entity) + 1) + named + _string(key)
+            named = b"".join(packed_string(kind) + packed_string(name) + b"\0" for kind, name in entity)
+            packed = uvarint(len(entity) + 1) + named + packed_string(key)
             return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
             return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
         case UserScramCredentialRecord(user, mechanism, kept):
             secrets = _blob(kept.salt) + _blob(kept.stored_key) + _blob(kept.server_key)
-            packed = _string(user) + struct.pack(">b", mechanism) + secrets + struct.pack(">i", kept.iterations)
+            packed = packed_string(user) + struct.pack(">b", mechanism) + secrets + struct.pack(">i", kept.iterations)
             return USER_SCRAM_CREDENTIAL, 0, packed
         case RemoveUserScramCredentialRecord(user, mechanism):
-            return REMOVE_USER_SCRAM_CREDENTIAL, 0, _string(user) + struct.pack(">b", mechanism)
+            return REMOVE_USER_SCRAM_CREDENTIAL, 0, packed_string(user) + struct.pack(">b", mechanism)
         case AccessControlEntryRecord(acl_id, acl):
             return ACCESS_CONTROL_ENTRY, 0, acl_id.bytes + _acl(acl)
         case RemoveAccessControlEntryRecord(acl_id):
@@ -285,21 +303,26 @@ def _body(record: MetadataRecord) -> tuple[int, int, bytes]:
         case DelegationTokenRecord(token):
             return DELEGATION_TOKEN, 0, _token(token)
         case RemoveDelegationTokenRecord(token_id):
-            return REMOVE_DELEGATION_TOKEN, 0, _string(token_id)
+            return REMOVE_DELEGATION_TOKEN, 0, packed_string(token_id)
 
 
 def _token(token: DelegationToken) -> bytes:
-    renewers = uvarint(len(token.renewers) + 1) + b"".join(map(_string, token.renewers))
+    renewers = uvarint(len(token.renewers) + 1) + b"".join(map(packed_string, token.renewers))
     times = struct.pack(">qqq", token.issue_ms, token.max_ms, token.expiry_ms)
-    return _string(token.owner) + _string(token.requester) + renewers + times + _string(token.id)
+    return packed_string(token.owner) + packed_string(token.requester) + renewers + times + packed_string(token.id)
 
 
 def _acl(acl: Acl) -> bytes:
-    where = struct.pack(">b", acl.resource_type) + _string(acl.name) + struct.pack(">b", acl.pattern)
-    return where + _string(acl.principal) + _string(acl.host) + struct.pack(">bb", acl.operation, acl.permission)
+    where = struct.pack(">b", acl.resource_type) + packed_string(acl.name) + struct.pack(">b", acl.pattern)
+    return (
+        where
+        + packed_string(acl.principal)
+        + packed_string(acl.host)
+        + struct.pack(">bb", acl.operation, acl.permission)
+    )
 
 
-def _tags(record: MetadataRecord) -> bytes:
+def _tags(record: CatalogRecord) -> bytes:
     match record:
         case PartitionChangeRecord():
             return _packed_tags(record, _CHANGE_TAGS)
@@ -325,10 +348,11 @@ def _tag(name: str, value: Any) -> bytes:
         return struct.pack(">i", value)
     if name == "recovery_state":
         return struct.pack(">b", value)
-    return _ids(value) if name == "directories" else _ints(value)
+    return packed_ids(value) if name == "directories" else _ints(value)
 
 
-def _ids(values: tuple[TopicId, ...]) -> bytes:
+def packed_ids(values: tuple[TopicId, ...]) -> bytes:
+    """Packs an array of ids."""
     return uvarint(len(values) + 1) + b"".join([value.bytes for value in values])
 
 
@@ -342,13 +366,15 @@ def _partition_body(record: PartitionRecord) -> bytes:
             _ints(record.removing),
             _ints(record.adding),
             struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
-            _ids(record.directories),
+            packed_ids(record.directories),
         )
     )
 
 
 def encode(record: MetadataRecord) -> bytes:
     """Returns the value of one record of the metadata log."""
+    if isinstance(record, NodeRecord):
+        return record.packed()
     api_key, version, body = _body(record)
     return uvarint(FRAME_VERSION) + uvarint(api_key) + uvarint(version) + body + _tags(record)
 
@@ -356,7 +382,9 @@ def encode(record: MetadataRecord) -> bytes:
 # --- reading ----------------------------------------------------------------------------------------------------
 
 
-class _Cursor:
+class FieldCursor:
+    """Reads the fields of a record, one after another. Raises ValueError."""
+
     __slots__ = ("at", "data", "make_id")
 
     def __init__(self, data: bytes, make_id: IdFactory) -> None:
@@ -410,7 +438,7 @@ class _Cursor:
 
 def decode(value: bytes, make_id: IdFactory) -> MetadataRecord:
     """Reads one record's value. Raises UnsupportedRecord, or ValueError for malformed bytes."""
-    cursor = _Cursor(value, make_id)
+    cursor = FieldCursor(value, make_id)
     if (frame_version := cursor.unsigned()) != FRAME_VERSION:
         raise ValueError(f"the metadata record has frame version {frame_version}; only {FRAME_VERSION} is supported")
     api_key, version = cursor.unsigned(), cursor.unsigned()
@@ -452,7 +480,7 @@ def removed_topic(value: bytes) -> bytes | None:
     return value[3:19] if value[:2] == _REMOVED and len(value) >= 19 else None
 
 
-def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
+def _read_partition(cursor: FieldCursor, version: int) -> PartitionRecord:
     (partition_id,) = cursor.fixed(">i")
     topic_id, replicas, isr = cursor.id(), cursor.ints(), cursor.ints()
     removing, adding = cursor.ints(), cursor.ints()
@@ -465,7 +493,7 @@ def _read_partition(cursor: _Cursor, version: int) -> PartitionRecord:
     return record._replace(**_read_tags(tags, _PARTITION_TAGS, cursor.make_id)) if tags else record
 
 
-def _read_partition_change(cursor: _Cursor) -> PartitionChangeRecord:
+def _read_partition_change(cursor: FieldCursor) -> PartitionChangeRecord:
     (partition_id,) = cursor.fixed(">i")
     return PartitionChangeRecord(partition_id, cursor.id(), **_read_tags(cursor.tags(), _CHANGE_TAGS, cursor.make_id))
 
@@ -476,7 +504,7 @@ def _read_tags(tags: Mapping[int, bytes], names: tuple[str, ...], make_id: IdFac
     for tag, data in tags.items():
         if tag >= len(names):
             continue
-        name, field = names[tag], _Cursor(data, make_id)
+        name, field = names[tag], FieldCursor(data, make_id)
         if name == "leader":
             (value,) = field.fixed(">i")
             unchanged = value == _NO_LEADER_CHANGE
@@ -493,7 +521,7 @@ def _read_tags(tags: Mapping[int, bytes], names: tuple[str, ...], make_id: IdFac
     return values
 
 
-def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
+def _read_client_quota(cursor: FieldCursor) -> ClientQuotaRecord:
     entity = []
     for _ in range(cursor.unsigned() - 1):
         entity.append((cursor.string(), cursor.nullable_string()))
@@ -503,19 +531,19 @@ def _read_client_quota(cursor: _Cursor) -> ClientQuotaRecord:
     return ClientQuotaRecord(tuple(entity), key, None if removed else value)
 
 
-def _read_credential(cursor: _Cursor) -> UserScramCredentialRecord:
+def _read_credential(cursor: FieldCursor) -> UserScramCredentialRecord:
     user, (mechanism,) = cursor.string(), cursor.fixed(">b")
     salt, stored_key, server_key = cursor.blob(), cursor.blob(), cursor.blob()
     (iterations,) = cursor.fixed(">i")
     return UserScramCredentialRecord(user, mechanism, Credential(salt, stored_key, server_key, iterations))
 
 
-def _read_acl(cursor: _Cursor) -> Acl:
+def _read_acl(cursor: FieldCursor) -> Acl:
     (resource_type,), name, (pattern,) = cursor.fixed(">b"), cursor.string(), cursor.fixed(">b")
     return Acl(resource_type, name, pattern, cursor.string(), cursor.string(), *cursor.fixed(">bb"))
 
 
-def _read_token(cursor: _Cursor) -> DelegationToken:
+def _read_token(cursor: FieldCursor) -> DelegationToken:
     owner, requester = cursor.string(), cursor.string()
     renewers = tuple(cursor.string() for _ in range(cursor.unsigned() - 1))
     issue_ms, max_ms, expiry_ms = cursor.fixed(">qqq")

@@ -36,6 +36,7 @@ from odradek.catalog.records import (
     FeatureLevelRecord,
     IdFactory,
     MetadataRecord,
+    NodeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -195,7 +196,7 @@ class CatalogShard:
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: TopicId) -> None:
         self._make_id = make_id
-        self.brokers = brokers
+        self._own_brokers = brokers
         self.directory = directory
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[TopicId, Topic] = {}
@@ -207,6 +208,11 @@ class CatalogShard:
         self.tokens: dict[str, DelegationToken] = {}
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The node ids that replicas may have."""
+        return self._own_brokers
 
     # --- requests -----------------------------------------------------------------------------------------------
 
@@ -287,24 +293,32 @@ class CatalogShard:
             raise KafkaError(
                 ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value."
             )
-        if factor > len(self.brokers):
+        placed = self._placed(0, count, factor)
+        check_partition_count(count)
+        return placed
+
+    def _placed(self, first: int, count: int, factor: int) -> Iterable[tuple[int, ...]]:
+        """Returns the replicas of ``count`` new partitions, the first of which has the index ``first``.
+
+        Raises KafkaError (INVALID_REPLICATION_FACTOR)."""
+        brokers = self.brokers
+        if factor > len(brokers):
             raise KafkaError(
                 ErrorCode.invalid_replication_factor,
                 f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} "
-                f"cannot be reached because only {len(self.brokers)} broker(s) are registered.",
+                f"cannot be reached because only {len(brokers)} broker(s) are registered.",
             )
-        check_partition_count(count)
-        return (self._placed(index, factor) for index in range(count))
-
-    def _placed(self, index: int, factor: int) -> tuple[int, ...]:
-        return tuple(self.brokers[(index + step) % len(self.brokers)] for step in range(factor))
+        return (
+            tuple(brokers[(index + step) % len(brokers)] for step in range(factor))
+            for index in range(first, first + count)
+        )
 
     def _manual_replicas(
         self, assignments: Mapping[int, tuple[int, ...]]
     ) -> Generator[None, None, list[tuple[int, ...]]]:
         factor = len(next(iter(assignments.values())))
-        for replicas in assignments.values():
-            self.check_replicas(replicas, factor)
+        for index, replicas in assignments.items():
+            self._check_assignment(index, replicas, factor)
             yield
         if sorted(assignments) != list(range(len(assignments))):
             raise KafkaError(
@@ -312,16 +326,20 @@ class CatalogShard:
             )
         return [assignments[index] for index in range(len(assignments))]
 
+    def _check_assignment(self, index: int, replicas: tuple[int, ...], factor: int) -> None:
+        """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if a new partition cannot have these replicas."""
+        self.check_replicas(replicas, factor)
+
     def check_replicas(self, replicas: tuple[int, ...], factor: int) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
         fault = ""
         if not replicas:
             fault = "The manual partition assignment includes an empty replica list."
+        elif unknown := [broker for broker in sorted(replicas) if broker not in self.brokers]:
+            fault = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
         elif len(set(replicas)) != len(replicas):
             twice = next(broker for broker in sorted(replicas) if replicas.count(broker) > 1)
             fault = f"The manual partition assignment includes the broker {twice} more than once."
-        elif unknown := [broker for broker in sorted(replicas) if broker not in self.brokers]:
-            fault = f"The manual partition assignment includes broker {unknown[0]}, but no such broker is registered."
         elif len(replicas) != factor:
             fault = (
                 f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this "
@@ -352,10 +370,10 @@ class CatalogShard:
                     f"Attempted to add {added} additional partition(s), but only {len(request.assignments)} "
                     "assignment(s) were specified.",
                 )
-            for replicas in request.assignments:
-                self.check_replicas(replicas, factor)
+            for step, replicas in enumerate(request.assignments):
+                self._check_assignment(count + step, replicas, factor)
                 yield
-        assigned = request.assignments or (self._placed(count + step, factor) for step in range(added))
+        assigned = request.assignments or self._placed(count, added, factor)
         generated: list[MetadataRecord] = []
         for step, replicas in enumerate(assigned):
             generated.append(self.partition_record(topic.id, count + step, replicas))
@@ -490,6 +508,15 @@ class CatalogShard:
             self.quotas[entity] = kept
         else:
             self.quotas.pop(entity, None)
+
+    def node_records(self) -> tuple[NodeRecord, ...]:
+        """Returns the registered nodes of a cluster, as the records of a snapshot."""
+        return ()
+
+    @property
+    def producer_ids_owner(self) -> int:
+        """The node id of the ProducerIdsRecord of a snapshot, which gives no node any ids."""
+        return self._own_brokers[0]
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Returns the topic's own settings, without defaults."""

@@ -1,0 +1,1 @@
+"""The controller of a cluster as state machines: registrations, sessions, placement, elections. Pure, for one node."""

@@ -1,0 +1,124 @@
+"""The catalogue of a cluster: that of a lone broker, with registered nodes and replicas on several brokers.
+
+Every node has one and applies the committed records to it. The controller also generates records: new topics with their
+replicas here, changes of brokers and of leaders in ``cluster/control``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from odradek.catalog.features import ELIGIBLE_LEADERS
+from odradek.catalog.records import IdFactory, MetadataRecord, NodeRecord, PartitionRecord, TopicId
+from odradek.catalog.shard import BROKER, CatalogRequest, CatalogShard, OwnRecords, RecordSteps
+from odradek.cluster import records
+from odradek.cluster.placement import Dice, UsableBroker, place
+from odradek.cluster.registrations import Registrations
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE
+
+MIN_ISR, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
+_DEFAULTS = {MIN_ISR: "1", UNCLEAN_ELECTION: "false"}
+
+
+class SteppedRecords(OwnRecords):
+    """A request that makes its records in steps."""
+
+    def __init__(self, steps: Callable[[], RecordSteps]) -> None:
+        self.steps = steps
+
+    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+        raise AssertionError("the catalogue of a cluster calls steps")
+
+
+class ClusterCatalog(CatalogShard):
+    """The catalogue of a cluster. ``dice``: the chance in the placement of replicas. ``settings``: those of this node
+    that have an effect on topics without an own value.
+    """
+
+    def __init__(self, make_id: IdFactory, dice: Dice, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(make_id, (), make_id(bytes(16)))
+        self.nodes = Registrations()
+        self._dice = dice
+        self._settings = {**_DEFAULTS, **(settings or {})}
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The ids of the registered brokers."""
+        return tuple(self.nodes.brokers)
+
+    def generate(self, request: CatalogRequest) -> RecordSteps:
+        if isinstance(request, SteppedRecords):
+            return request.steps()
+        return super().generate(request)
+
+    # --- settings of topics -------------------------------------------------------------------------------------
+
+    def setting(self, topic: str, name: str) -> str:
+        """Returns the value of a topic's setting: its own, that of all brokers, or that of this node."""
+        own = self.topic_configs(topic).get(name)
+        return own or self.configs.get((BROKER, ""), {}).get(name) or self._settings[name]
+
+    def min_isr(self, topic: str) -> int:
+        """Returns ``min.insync.replicas`` of a topic, at most the number of its replicas."""
+        return min(int(self.setting(topic, MIN_ISR)), len(self.topics[topic].partitions[0].replicas))
+
+    def elects_unclean(self, topic: str) -> bool:
+        return self.setting(topic, UNCLEAN_ELECTION) == "true"
+
+    @property
+    def has_eligible_leaders(self) -> bool:
+        return self.features.get(ELIGIBLE_LEADERS, 0) > 0
+
+    # --- new partitions -----------------------------------------------------------------------------------------
+
+    def usable_brokers(self) -> Iterable[UsableBroker]:
+        """Yields the brokers that may get replicas."""
+        for broker in self.nodes.brokers.values():
+            if not broker.is_shutting_down and broker.takes_replicas:
+                yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
+
+    def _placed(self, first: int, count: int, factor: int) -> Iterable[tuple[int, ...]]:
+        return place(count, factor, self.usable_brokers(), self._dice)
+
+    def _check_assignment(self, index: int, replicas: tuple[int, ...], factor: int) -> None:
+        super()._check_assignment(index, replicas, factor)
+        if not any(map(self.nodes.is_active, replicas)):
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment,
+                f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+                "controlled shutdown.",
+            )
+
+    def partition_record(self, topic_id: TopicId, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
+        """Returns the record of a new partition. Raises KafkaError (INVALID_REPLICATION_FACTOR) if no broker of it may
+        lead."""
+        isr = tuple(filter(self.nodes.is_active, replicas))
+        if not isr:
+            raise KafkaError(
+                ErrorCode.invalid_replication_factor,
+                f"Unable to replicate the partition {len(replicas)} time(s): All brokers are currently fenced or in "
+                "controlled shutdown.",
+            )
+        directories = tuple(self._make_id(self.nodes.default_directory(broker)) for broker in replicas)
+        return PartitionRecord(index, topic_id, replicas, isr, isr[0], directories=directories)
+
+    # --- the log ------------------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, value: bytes) -> None:
+        self.apply(offset, records.decode(value, self._make_id))
+
+    def apply(self, offset: int, record: MetadataRecord) -> None:
+        if isinstance(record, NodeRecord):
+            self.nodes.apply(offset, record)
+        else:
+            super().apply(offset, record)
+
+    def node_records(self) -> tuple[NodeRecord, ...]:
+        brokers = (self.nodes.brokers[broker_id].record() for broker_id in sorted(self.nodes.brokers))
+        controllers = (self.nodes.controllers[node] for node in sorted(self.nodes.controllers))
+        return (*brokers, *controllers)
+
+    @property
+    def producer_ids_owner(self) -> int:
+        return NO_NODE

@@ -1,0 +1,253 @@
+"""The controller's decisions about brokers: registrations, heartbeats, fences and the elections that follow.
+
+Each request has two halves. The first checks it and generates records, in steps. The second, ``on_applied`` for each
+committed record and ``end_heartbeat``, changes the sessions. Between both halves the quorum commits the records. No
+other request comes between, because the controller handles one write event at a time.
+
+Time is passed in, in milliseconds of a clock that only goes forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from odradek.catalog.records import MetadataRecord, ProducerIdsRecord, TopicId
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.shard import PRODUCER_ID_BLOCK, RecordSteps, Topic
+from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.elections import Election, ElectionRules, change
+from odradek.cluster.records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    RegisterBrokerRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+from odradek.cluster.registrations import NewBroker, NewController, offline_directories
+from odradek.cluster.sessions import BrokerSessions, BrokerState, Heartbeat
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE
+from odradek.core.pace import Pace
+
+MAX_PRODUCER_ID = (1 << 63) - 1
+
+
+class Directories(NamedTuple):
+    """What a heartbeat says about log directories. ``cordoned``: None while the broker does not know."""
+
+    offline: tuple[TopicId, ...] = ()
+    cordoned: tuple[TopicId, ...] | None = None
+
+
+@dataclass(slots=True)
+class HeartbeatReply:
+    """The answer to a heartbeat, with the states before and after it."""
+
+    is_caught_up: bool
+    before: BrokerState
+    after: BrokerState
+
+    @property
+    def is_fenced(self) -> bool:
+        return self.after.is_fenced
+
+    @property
+    def should_shut_down(self) -> bool:
+        return self.after is BrokerState.SHUTDOWN_NOW
+
+
+class ClusterControl:
+    """The active controller. ``session_ms``: broker.session.timeout.ms. ``activate`` comes first."""
+
+    def __init__(self, catalog: ClusterCatalog, cluster_id: str, session_ms: int) -> None:
+        self.catalog = catalog
+        self.cluster_id = cluster_id
+        self.sessions = BrokerSessions(session_ms)
+
+    def activate(self, now_ms: int) -> None:
+        """Begins the sessions of the registered brokers: this controller has heard none of them yet."""
+        self.sessions.activate(self.catalog.nodes.brokers.values(), now_ms)
+
+    # --- registrations ------------------------------------------------------------------------------------------
+
+    def register_broker(self, request: NewBroker, next_offset: int, now_ms: int) -> RecordSteps:
+        """Generates the records of a registration, the last one is the broker's. Raises KafkaError.
+
+        ``next_offset``: the offset of the first of these records.
+        """
+        nodes = self.catalog.nodes
+        existing = nodes.brokers.get(request.broker_id)
+        has_session = existing is not None and self.sessions.is_valid(existing.broker_id, existing.epoch, now_ms)
+        record = nodes.new_broker(request, self.cluster_id, self.catalog.features, next_offset, has_session=has_session)
+        generated: list[MetadataRecord] = []
+        if existing is None or existing.incarnation_id != request.incarnation_id:
+            is_clean = (
+                existing is not None and request.previous_epoch is not None and existing.epoch == request.previous_epoch
+            )
+            generated = yield from self._end_incarnation(request.broker_id, is_clean=is_clean)
+        return [*generated, record]
+
+    def _end_incarnation(self, broker_id: int, *, is_clean: bool) -> RecordSteps:
+        """Removes an earlier incarnation from each ISR. After an unclean stop its log may have lost records, so it is
+        not eligible any more."""
+        if self.catalog.has_eligible_leaders and not is_clean:
+            return self._changes(
+                lambda partition: broker_id in partition.isr or broker_id in partition.elr, unclean=broker_id
+            )
+        return self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+
+    def unregister(self, broker_id: int) -> RecordSteps:
+        """Generates the records that remove a broker. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
+        record = self.catalog.nodes.unregistered(broker_id)
+        generated = yield from self._changes(
+            lambda partition: broker_id in partition.isr or broker_id in partition.elr, removed=broker_id
+        )
+        return [*generated, record]
+
+    def register_controller(self, request: NewController) -> list[MetadataRecord]:
+        """Generates the record of a controller. Raises KafkaError."""
+        return [self.catalog.nodes.new_controller(request)]
+
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
+        """Generates the record of a producer id block. Raises KafkaError (STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR)."""
+        self.catalog.nodes.check_epoch(broker_id, broker_epoch)
+        first = self.catalog.next_producer_id
+        if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK:
+            raise KafkaError(ErrorCode.unknown_server_error, "All producer ids are allocated.")
+        return [ProducerIdsRecord(broker_id, broker_epoch, first + PRODUCER_ID_BLOCK)]
+
+    # --- heartbeats ---------------------------------------------------------------------------------------------
+
+    def hear(self, broker_id: int, broker_epoch: int, now_ms: int) -> None:
+        """Notes that a heartbeat has arrived, before anything is checked: the session goes on while the controller is
+        busy. Only registered incarnations have a session."""
+        broker = self.catalog.nodes.brokers.get(broker_id)
+        if broker is not None and broker.epoch == broker_epoch:
+            self.sessions.hear(broker_id, broker_epoch, now_ms)
+
+    def begin_heartbeat(self, request: Heartbeat, directories: Directories, reply: HeartbeatReply) -> RecordSteps:
+        """Generates the records of a heartbeat, and completes ``reply``. Raises KafkaError (STALE_BROKER_EPOCH)."""
+        broker_id, epoch = request.broker_id, request.broker_epoch
+        nodes = self.catalog.nodes
+        broker = nodes.check_epoch(broker_id, epoch)
+        registered_at = nodes.registered_at[broker_id]
+        reply.before, reply.after = self.sessions.next_state(request, registered_at, lambda: self.leads(broker_id))
+        reply.is_caught_up = request.metadata_offset >= registered_at
+        generated: list[MetadataRecord] = []
+        if reply.after is not reply.before:
+            generated = yield from self._enter(reply.after, broker_id, epoch)
+        if offline := offline_directories(broker, directories.offline):
+            generated += yield from self._changes(
+                lambda partition: broker_id in partition.replicas and _directory(partition, broker_id) in offline,
+                removed=broker_id,
+            )
+            left = tuple(one for one in broker.directories if one not in offline)
+            generated.append(BrokerRegistrationChangeRecord(broker_id, epoch, directories=left))
+        cordoned = directories.cordoned
+        if cordoned is not None and (broker.cordoned is None or set(broker.cordoned) != set(cordoned)):
+            generated.append(BrokerRegistrationChangeRecord(broker_id, epoch, cordoned=cordoned))
+        return generated
+
+    def _enter(self, state: BrokerState, broker_id: int, epoch: int) -> RecordSteps:
+        if state is BrokerState.UNFENCED:
+            record: MetadataRecord = BrokerRegistrationChangeRecord(broker_id, epoch, is_fenced=False)
+            generated = yield from self._changes(lambda partition: partition.leader == NO_NODE, added=broker_id)
+            return [record, *generated]
+        if state is BrokerState.CONTROLLED_SHUTDOWN:
+            began = (
+                []
+                if self.catalog.nodes.brokers[broker_id].is_shutting_down
+                else [BrokerRegistrationChangeRecord(broker_id, epoch, begins_shutdown=True)]
+            )
+            generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+            return [*began, *generated]
+        return (yield from self._fence(broker_id, epoch))
+
+    def end_heartbeat(self, request: Heartbeat, reply: HeartbeatReply, end_offset: int) -> None:
+        """Notes the heartbeat after its records are committed. ``end_offset``: the offset of the newest record."""
+        self.sessions.touch(request.broker_id, is_fenced=reply.is_fenced, metadata_offset=request.metadata_offset)
+        if reply.after is BrokerState.CONTROLLED_SHUTDOWN:
+            self.sessions.begin_shutdown(request.broker_id, end_offset)
+
+    def fence_one(self, now_ms: int) -> RecordSteps:
+        """Ends one session that is over, and generates the records of its fence. Without such a session there is
+        none."""
+        over = self.sessions.end_one(now_ms)
+        if over is None:
+            return []
+        broker_id, epoch = over
+        broker = self.catalog.nodes.brokers.get(broker_id)
+        if broker is None or broker.epoch != epoch:  # the session of an earlier incarnation
+            return []
+        return (yield from self._fence(broker_id, epoch))
+
+    def _fence(self, broker_id: int, epoch: int) -> RecordSteps:
+        generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+        return [*generated, BrokerRegistrationChangeRecord(broker_id, epoch, is_fenced=True)]
+
+    # --- committed records --------------------------------------------------------------------------------------
+
+    def on_applied(self, record: MetadataRecord) -> None:
+        """Follows a record that has been applied to the catalogue."""
+        sessions, brokers = self.sessions, self.catalog.nodes.brokers
+        match record:
+            case RegisterBrokerRecord(broker_id):
+                sessions.register(broker_id, is_fenced=record.is_fenced, is_new=True)
+            case UnregisterBrokerRecord(broker_id):
+                sessions.remove(broker_id)
+            case BrokerRegistrationChangeRecord(broker_id) | FenceBrokerRecord(broker_id):
+                sessions.register(broker_id, is_fenced=brokers[broker_id].is_fenced)
+            case UnfenceBrokerRecord(broker_id):
+                sessions.register(broker_id, is_fenced=False)
+
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def leads(self, broker_id: int) -> bool:
+        """Returns whether a broker leads a partition."""
+        topics = self.catalog.topics.values()
+        return any(partition.leader == broker_id for topic in topics for partition in topic.partitions)
+
+    def _changes(
+        self,
+        concerns: Callable[[PartitionRegistration], bool],
+        *,
+        removed: int = NO_NODE,
+        added: int = NO_NODE,
+        unclean: int = NO_NODE,
+    ) -> RecordSteps:
+        """Generates the changes of the partitions that an event concerns.
+
+        ``removed``: a broker that leaves each ISR and may not lead. ``added``: one that may lead, although it is still
+        fenced. ``unclean``: one that leaves each ISR and is not eligible any more.
+        """
+        is_active = self.catalog.nodes.is_active
+
+        def is_acceptable(replica: int) -> bool:
+            return replica not in (removed, unclean) and (replica == added or is_active(replica))
+
+        generated: list[MetadataRecord] = []
+        pace = Pace()
+        for topic in list(self.catalog.topics.values()):
+            rules: ElectionRules | None = None
+            for partition in topic.partitions:
+                if pace.spend():
+                    yield
+                if not concerns(partition):
+                    continue
+                rules = rules or self._rules(topic, is_acceptable, () if unclean == NO_NODE else (unclean,))
+                isr = tuple(replica for replica in partition.isr if replica not in (removed, unclean))
+                record = change(topic.id, partition, isr, rules)
+                if record is not None:
+                    generated.append(record)
+        return generated
+
+    def _rules(self, topic: Topic, is_acceptable: Callable[[int], bool], unclean: tuple[int, ...]) -> ElectionRules:
+        election = Election.UNCLEAN if self.catalog.elects_unclean(topic.name) else Election.ONLINE
+        has_eligible = self.catalog.has_eligible_leaders
+        return ElectionRules(is_acceptable, self.catalog.min_isr(topic.name), has_eligible, election, unclean)
+
+
+def _directory(partition: PartitionRegistration, broker_id: int) -> TopicId:
+    return partition.directories[partition.replicas.index(broker_id)]
