@@ -16,7 +16,7 @@ import pytest
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.cluster.elections import Election, ElectionRules, change
 from odradek.cluster.placement import UsableBroker, place
-from odradek.cluster.sessions import NEVER, BrokerSessions, Heartbeat
+from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerSessions
 from odradek.core.errors import ErrorCode, KafkaError
 
 TRACE = Path(__file__).resolve().parent / "traces" / "controller_decisions.jsonl"
@@ -108,7 +108,7 @@ def _replay(steps: list[list[Any]]) -> None:
         else:
             broker, offset, fence, shutdown, leads, end, before, after, shutdown_offset, lowest = values
             sessions.hear(broker, EPOCH, now_ms)
-            request = Heartbeat(broker, EPOCH, offset, fence, shutdown)
+            request = BrokerHeartbeat(broker, EPOCH, offset, fence, shutdown)
             states = sessions.next_state(request, REGISTERED_AT, lambda leads=leads: leads)
             assert [state.name for state in states] == [before, after], place_of_step
             sessions.touch(broker, is_fenced=states[1].is_fenced, metadata_offset=offset)

@@ -15,7 +15,7 @@ from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
 from odradek.cluster.records import Endpoint, FeatureRange, decode
 from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerState, Heartbeat
+from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
 
 CLUSTER = "cluster"
@@ -102,7 +102,7 @@ class ControlledCluster:
         """A heartbeat, by default of a broker that has all records."""
         if epoch is None:
             epoch = self.catalog.nodes.brokers[broker_id].epoch
-        asked = Heartbeat(broker_id, epoch, len(self.values) - 1 if offset is None else offset, fence, shutdown)
+        asked = BrokerHeartbeat(broker_id, epoch, len(self.values) - 1 if offset is None else offset, fence, shutdown)
         reply = HeartbeatReply(False, BrokerState.FENCED, BrokerState.FENCED)
         self.control.hear(broker_id, epoch, self.now_ms)
         self.run(self.control.begin_heartbeat(asked, directories, reply))

@@ -17,8 +17,8 @@ from odradek.cluster.registrations import Registrations
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 
-MIN_ISR, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
-_DEFAULTS = {MIN_ISR: "1", UNCLEAN_ELECTION: "false"}
+MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
+_DEFAULTS = {MIN_IN_SYNC_REPLICAS: "1", UNCLEAN_ELECTION: "false"}
 
 
 class SteppedRecords(OwnRecords):
@@ -61,7 +61,7 @@ class ClusterCatalog(CatalogShard):
 
     def min_isr(self, topic: str) -> int:
         """Returns ``min.insync.replicas`` of a topic, at most the number of its replicas."""
-        return min(int(self.setting(topic, MIN_ISR)), len(self.topics[topic].partitions[0].replicas))
+        return min(int(self.setting(topic, MIN_IN_SYNC_REPLICAS)), len(self.topics[topic].partitions[0].replicas))
 
     def elects_unclean(self, topic: str) -> bool:
         return self.setting(topic, UNCLEAN_ELECTION) == "true"

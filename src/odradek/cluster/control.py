@@ -26,7 +26,7 @@ from odradek.cluster.records import (
     UnregisterBrokerRecord,
 )
 from odradek.cluster.registrations import NewBroker, NewController, offline_directories
-from odradek.cluster.sessions import BrokerSessions, BrokerState, Heartbeat
+from odradek.cluster.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace
@@ -127,7 +127,7 @@ class ClusterControl:
         if broker is not None and broker.epoch == broker_epoch:
             self.sessions.hear(broker_id, broker_epoch, now_ms)
 
-    def begin_heartbeat(self, request: Heartbeat, directories: Directories, reply: HeartbeatReply) -> RecordSteps:
+    def begin_heartbeat(self, request: BrokerHeartbeat, directories: Directories, reply: HeartbeatReply) -> RecordSteps:
         """Generates the records of a heartbeat, and completes ``reply``. Raises KafkaError (STALE_BROKER_EPOCH)."""
         broker_id, epoch = request.broker_id, request.broker_epoch
         nodes = self.catalog.nodes
@@ -165,7 +165,7 @@ class ClusterControl:
             return [*began, *generated]
         return (yield from self._fence(broker_id, epoch))
 
-    def end_heartbeat(self, request: Heartbeat, reply: HeartbeatReply, end_offset: int) -> None:
+    def end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatReply, end_offset: int) -> None:
         """Notes the heartbeat after its records are committed. ``end_offset``: the offset of the newest record."""
         self.sessions.touch(request.broker_id, is_fenced=reply.is_fenced, metadata_offset=request.metadata_offset)
         if reply.after is BrokerState.CONTROLLED_SHUTDOWN:

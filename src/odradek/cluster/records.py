@@ -42,7 +42,7 @@ NEWEST_NODE_VERSIONS = {
     NO_OP: 0,
     REGISTER_CONTROLLER: 0,
 }
-_NO_TAGS = b"\0"
+_EMPTY_TAGS = b"\0"
 _FENCED, _UNFENCED = 1, -1
 _SHUTDOWN = 1
 
@@ -99,7 +99,7 @@ class UnregisterBrokerRecord(NodeRecord):
     broker_epoch: int
 
     def packed(self) -> bytes:
-        return _framed(UNREGISTER_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _NO_TAGS)
+        return _framed(UNREGISTER_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _EMPTY_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class FenceBrokerRecord(NodeRecord):
     broker_epoch: int
 
     def packed(self) -> bytes:
-        return _framed(FENCE_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _NO_TAGS)
+        return _framed(FENCE_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _EMPTY_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class UnfenceBrokerRecord(NodeRecord):
     broker_epoch: int
 
     def packed(self) -> bytes:
-        return _framed(UNFENCE_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _NO_TAGS)
+        return _framed(UNFENCE_BROKER, 0, struct.pack(">iq", self.broker_id, self.broker_epoch) + _EMPTY_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class RegisterControllerRecord(NodeRecord):
     def packed(self) -> bytes:
         head = struct.pack(">i", self.controller_id) + self.incarnation_id.bytes
         body = head + struct.pack(">?", self.is_migration_ready) + _endpoints(self.endpoints)
-        return _framed(REGISTER_CONTROLLER, 0, body + _features(self.features) + _NO_TAGS)
+        return _framed(REGISTER_CONTROLLER, 0, body + _features(self.features) + _EMPTY_TAGS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class NoOpRecord(NodeRecord):
     """Nothing. The controller writes it while it is idle, so that followers see a newer offset."""
 
     def packed(self) -> bytes:
-        return _framed(NO_OP, 0, _NO_TAGS)
+        return _framed(NO_OP, 0, _EMPTY_TAGS)
 
 
 def _framed(kind: int, version: int, fields: bytes) -> bytes:
@@ -187,12 +187,12 @@ def _endpoints(endpoints: tuple[Endpoint, ...]) -> bytes:
         packed_string(one.name) + packed_string(one.host) + struct.pack(">Hh", one.port, one.security_protocol)
         for one in endpoints
     ]
-    return uvarint(len(rows) + 1) + b"".join(row + _NO_TAGS for row in rows)
+    return uvarint(len(rows) + 1) + b"".join(row + _EMPTY_TAGS for row in rows)
 
 
 def _features(features: tuple[FeatureRange, ...]) -> bytes:
     rows = [packed_string(one.name) + struct.pack(">hh", one.lowest, one.highest) for one in features]
-    return uvarint(len(rows) + 1) + b"".join(row + _NO_TAGS for row in rows)
+    return uvarint(len(rows) + 1) + b"".join(row + _EMPTY_TAGS for row in rows)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------

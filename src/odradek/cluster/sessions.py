@@ -34,7 +34,7 @@ class BrokerState(Enum):
         return self in (BrokerState.FENCED, BrokerState.SHUTDOWN_NOW)
 
 
-class Heartbeat(NamedTuple):
+class BrokerHeartbeat(NamedTuple):
     """A request of a broker. ``metadata_offset``: the newest record of the metadata log that it has applied."""
 
     broker_id: int
@@ -156,7 +156,7 @@ class BrokerSessions:
         return min(offsets, default=NEVER)
 
     def next_state(
-        self, request: Heartbeat, registered_at: int, leads: Callable[[], bool]
+        self, request: BrokerHeartbeat, registered_at: int, leads: Callable[[], bool]
     ) -> tuple[BrokerState, BrokerState]:
         """Returns the present state of a broker and the one that its heartbeat leads to.
 
