@@ -17,7 +17,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 

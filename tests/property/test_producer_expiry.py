@@ -17,7 +17,7 @@ from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.evidence import Witnesses
 from odradek.storage.log import Log

@@ -12,7 +12,7 @@ from odradek.batches.rows import Row, iter_records
 from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.cli.terminal import EXIT_OK, CommandError, error_line
 from odradek.cli.termination import Terminated
 from odradek.core.errors import OdradekError
-from odradek.pipelines.stop_request import StopRequest
 
 if TYPE_CHECKING:
     from odradek.pipelines.checkpoint import CommitState
@@ -21,6 +21,14 @@ INTERACTIVE_S = 3.0
 
 LAST_S = 4.0
 """The longest wait after Ctrl-C. The start and the stop of Spark cannot be interrupted; a busy machine needs longer."""
+
+
+class StopRequest(threading.Event):
+    """An event with the time that the current micro-batch has after it is set. A plain event gives the same default."""
+
+    def __init__(self, patience_s: float = 20.0) -> None:
+        super().__init__()
+        self.patience_s = patience_s
 
 
 def run_query_in_thread(run: Callable[[StopRequest], T], *, has_end: bool) -> tuple[T, int]:

@@ -24,7 +24,6 @@ from odradek.spark.patterns import java_pattern
 from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.stable_offsets import stable_offsets
-from odradek.spark.timestamp_disorder import disorder_ms
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
 log = logging.getLogger("odradek.spark.commits")
@@ -33,6 +32,10 @@ log = logging.getLogger("odradek.spark.commits")
 _LARGE_RECORD_BYTES = 1_048_588
 # The bytes that are fetched of each partition to estimate the size of its records.
 _SMALLEST_SAMPLE_BYTES, _LARGEST_SAMPLE_BYTES = 4096, 262_144
+
+# Kafka's default of message.timestamp.before.max.ms is the largest int64, which means no limit. A limit of ten years or
+# more counts as none, too: it would not narrow a search by time.
+_NO_LIMIT_MS = 10 * 365 * 86_400_000
 
 
 class _EpochKey(NamedTuple):
@@ -431,3 +434,19 @@ class Lookups:
         except OdradekError as error:
             log.debug("the members of group %s are unknown: %s", self.group_id, error)
             return ()
+
+
+def disorder_ms(settings: Mapping[str, str | None]) -> int | None:
+    """Returns by how many ms a record can be older than an earlier one. None: no known limit.
+
+    ``pushdown`` has the rules."""
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        return 0
+    # Before Kafka 3.6 there was one limit for both directions.
+    both = settings.get("message.timestamp.difference.max.ms")
+    before = settings.get("message.timestamp.before.max.ms", both)
+    after = settings.get("message.timestamp.after.max.ms", both)
+    if before is None or after is None:
+        return None
+    total = int(before) + int(after)
+    return total if total < _NO_LIMIT_MS else None

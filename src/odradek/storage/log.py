@@ -25,7 +25,7 @@ from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.append_info import AppendInfo, Origin
+from odradek.storage.appends import AppendInfo, Origin, assign_offsets
 from odradek.storage.checkpoints import sync_new_partition
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
@@ -34,7 +34,6 @@ from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.evidence import Witnesses
 from odradek.storage.files import Files, OsFiles
 from odradek.storage.index import IndexCorrupt
-from odradek.storage.offset_assignment import assign_offsets
 from odradek.storage.producer_rebuild import EndedTransaction, note_batch
 from odradek.storage.producer_snapshots import ProducerSnapshots
 from odradek.storage.producers import Producers

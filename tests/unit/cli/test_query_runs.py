@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pytest
 
 from odradek.cli import query_runs
-from odradek.pipelines.stop_request import StopRequest
+from odradek.cli.query_runs import StopRequest
 
 
 class Running(Future[str]):

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from odradek.core.ids import TopicPartition
 from odradek.spark.compatibility import FILTERS, version
+from odradek.spark.lookups import disorder_ms
 from odradek.spark.offset_ranges import Range
 from odradek.spark.pushdown import PushedFilters, narrow, push
-from odradek.spark.timestamp_disorder import disorder_ms
 
 if version() < FILTERS:
     pytest.skip("this PySpark pushes no filters down", allow_module_level=True)

@@ -11,7 +11,7 @@ from odradek.batches.steps import finish
 from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.storage.config import DAY_MS
 from odradek.storage.log import Log
 from odradek.storage.verification import VerificationGuard

@@ -18,7 +18,7 @@ from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.storage.log import Log
 from odradek.storage.verification import VerificationGuard
 

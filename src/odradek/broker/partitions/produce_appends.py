@@ -17,7 +17,7 @@ from odradek.batches.header import ATTRIBUTES_OFFSET
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.append_info import AppendInfo
+from odradek.storage.appends import AppendInfo
 from odradek.storage.client_batch import single_batch, time_bounds
 from odradek.wire.produce_fetch_replies import ProducedPartition
 

@@ -1,12 +1,28 @@
-"""Record batches with the offsets and the leader epoch that the log assigns."""
+"""Appends to a log: their result, and record batches with the offsets and the leader epoch that the log assigns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from odradek.batches.header import BatchHeader, Buffer, head_with_offset
 from odradek.storage.segment import AppendedBatch
+
+Origin = Literal["client", "coordinator"]
+
+
+class AppendInfo(NamedTuple):
+    """The offsets of appended records. ``log_append_time_ms`` is -1 unless the topic uses LogAppendTime.
+
+    ``duplicate``: nothing was written. The offsets are those of the first append, and ``log_append_time_ms`` is the
+    largest timestamp of the first append, as in Kafka.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
 
 
 class AssignedBatches(NamedTuple):
