@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers import RunningBroker, Wire, eventually, unique
+from support.last_requests import create_topic, log_end, unacknowledged
 
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
@@ -130,6 +131,22 @@ def test_replies_are_in_the_order_of_requests(bootstrap: str, topic: str) -> Non
         assert wire.receive(1, 11, waiting).error_code == 0
         assert time.monotonic() - started >= 0.35
         wire.receive(18, 0, quick)
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+def test_requests_are_served_that_came_before_the_client_left(bootstrap: str, topic: str, is_reset: bool) -> None:
+    """Kafka's SslTransportLayerTest.testClosePlaintext. A reset may overtake what the broker has not read yet."""
+    with Wire(bootstrap) as wire:
+        create_topic(wire, topic)
+        end = 0
+        for count in (300, 20):
+            with connect(bootstrap) as connection:
+                connection.sendall(unacknowledged(topic, count))
+                if is_reset:
+                    eventually(lambda: log_end(wire, topic) > end, what="the first request is served")  # noqa: B023
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            end += count
+            eventually(lambda: log_end(wire, topic) == end, what="all requests are served")  # noqa: B023
 
 
 def test_thousands_of_requests_at_once_are_all_answered(bootstrap: str) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import ssl
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 from support.brokers import Wire
 from support.certificates import PASSWORD, Authority
+from support.last_requests import create_topic, log_end, unacknowledged
 
 import odradek
 from odradek.core.errors import ConfigError
@@ -138,6 +140,21 @@ def test_a_listener_that_requires_a_certificate_refuses_clients_without_a_truste
             topics(setup.settings("MUTUAL", **more))
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize(
+    ("has_certificate", "alert"), [(True, "unknown ca"), (False, "certificate required|handshake fail")]
+)
+def test_a_client_gets_the_alert_that_says_why_its_certificate_is_refused(
+    setup: Setup, version: ssl.TLSVersion, has_certificate: bool, alert: str
+) -> None:
+    own = setup.stranger.directory / "client.pem" if has_certificate else None
+    with (
+        pytest.raises(ssl.SSLError, match=alert.replace(" ", ".")),
+        setup.connect("MUTUAL", own, minimum_version=version, maximum_version=version) as connection,
+    ):
+        connection.recv(1)  # in TLS 1.3 the handshake of the client has ended before the broker sees its certificate
+
+
 def test_the_certificate_makes_the_principal(setup: Setup) -> None:
     own = setup.authority.directory / "client.pem"
     settled(setup)
@@ -146,6 +163,7 @@ def test_the_certificate_makes_the_principal(setup: Setup) -> None:
         ("ASKED", own, "User:O=Tests,CN=client"),
         ("ASKED", None, "User:ANONYMOUS"),
         ("TLS", own, "User:ANONYMOUS"),
+        ("TLS", setup.stranger.directory / "client.pem", "User:ANONYMOUS"),
     ):
         with setup.connect(listener, file) as connection:
             connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
@@ -204,6 +222,17 @@ def test_records_of_any_size_arrive_whole(setup: Setup) -> None:
             while len(found) < len(values) and time.monotonic() < deadline_s:
                 found += [record.value for record in consumer.poll(0.5).records()]
         assert found == values
+
+
+def test_requests_are_served_that_came_before_the_client_left(setup: Setup) -> None:
+    with Wire(setup.address("INSIDE")) as wire:
+        create_topic(wire, "left")
+        end = 0
+        for count in (300, 20, 1):
+            with setup.connect("TLS") as connection:
+                connection.sendall(unacknowledged("left", count))
+            end += count
+            wait_for(lambda: log_end(wire, "left") == end, 5)  # noqa: B023
 
 
 def test_a_client_that_reads_slowly_costs_little_memory(setup: Setup) -> None:
@@ -321,6 +350,37 @@ def test_bytes_that_are_no_handshake_close_the_connection_with_one_line(
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("closing the connection from /127.0.0.1: the TLS handshake at the listener TLS failed: ")
     assert all(record.exc_info is None for record in caplog.records)
+
+
+def hello(setup: Setup) -> bytes:
+    outgoing = ssl.MemoryBIO()
+    context = ssl.create_default_context(cafile=str(setup.authority.pem))
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_client_that_leaves_within_its_handshake_is_one_line(
+    setup: Setup, caplog: pytest.LogCaptureFixture, share: float, is_reset: bool
+) -> None:
+    """It has sent nothing, a part of its first message, or all of it: then the broker writes its answer."""
+    host, _, port = setup.address("TLS").rpartition(":")
+    first = hello(setup)
+    admissions = setup.broker._control._broker.admissions
+    settled(setup)
+    before = admissions._count
+    with caplog.at_level(logging.INFO, logger="odradek.broker"):
+        with socket.create_connection((host, int(port)), 10) as connection:
+            connection.sendall(first[: int(len(first) * share)])
+            wait_for(lambda: admissions._count > before, 5)
+            if is_reset:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        wait_for(lambda: caplog.records, 5)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "the connection from /127.0.0.1 ended within the TLS handshake at the listener TLS"
+    assert admissions._count == before
 
 
 def test_a_client_without_tls_gets_the_alert_by_which_it_knows_the_listener(setup: Setup) -> None:

@@ -6,11 +6,14 @@ import base64
 import json
 import pickle
 import socket
+import ssl
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -334,3 +337,45 @@ def test_settings_show_no_secret_and_travel_to_other_processes() -> None:
     copy = pickle.loads(pickle.dumps(config))
     assert copy == config
     assert hash(copy) == hash(config)
+
+
+# --- a server that leaves ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize("moment", ["before the hello", "after the hello", "within the answer"])
+def test_a_server_that_leaves_within_the_handshake_is_no_refusal(
+    authority: Authority, moment: str, is_reset: bool
+) -> None:
+    """The client tries other brokers, and this one again, as after every lost connection."""
+
+    def leave(connection: socket.socket) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        if moment != "before the hello":
+            incoming.write(connection.recv(1 << 16))
+        if moment == "within the answer":
+            with suppress(ssl.SSLWantReadError):
+                server(authority).wrap_bio(incoming, outgoing, server_side=True).do_handshake()
+            answer = outgoing.read()
+            connection.sendall(answer[: len(answer) // 2])
+        if is_reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                leave(listening.accept()[0])
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        settings = {
+            "bootstrap.servers": f"127.0.0.1:{listening.getsockname()[1]}", "security.protocol": "SSL",
+            "ssl.ca.location": str(authority.pem), "bootstrap_timeout_ms": 300,
+        }  # fmt: skip
+        with odradek.Admin(settings) as admin, pytest.raises(OdradekError) as error:
+            admin.topics()
+        assert not isinstance(error.value, AuthenticationFailed)
+        listening.shutdown(socket.SHUT_RDWR)
+        thread.join(10)

@@ -16,7 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from odradek.broker.front_end.transport import REFUSALS, PartSender, can_send, make_sender, takes_spare
+from odradek.broker.front_end.reply_slot import ReplySlot
+from odradek.broker.front_end.transport import REFUSALS, LostTransport, PartSender, can_send, make_sender, takes_spare
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
 from odradek.core.deferred import Deferred
@@ -96,17 +97,6 @@ class Host(Protocol):
         """Serves a request. Raises ValueError (FrameError is one), Hangup."""
 
 
-class _Slot:
-    """The place of one or several replies in the order of replies. ``chunks`` is ``None`` until they are ready."""
-
-    __slots__ = ("chunks", "request_bytes", "requests")
-
-    def __init__(self, request_bytes: int, requests: int = 1) -> None:
-        self.chunks: Sequence[Chunk] | None = None
-        self.request_bytes = request_bytes
-        self.requests = requests
-
-
 class Connection(asyncio.Protocol):
     """The asyncio protocol of a client. When the connection closes, it abandons the waiting requests in ``parked``."""
 
@@ -123,6 +113,7 @@ class Connection(asyncio.Protocol):
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
+        "_is_gone",
         "_is_lost",
         "_is_read_on",
         "_last_active_s",
@@ -160,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._loop = loop or asyncio.get_running_loop()
         self._reader = FrameReader(host.most_request_bytes)
         self._backlog: deque[bytes] = deque()
-        self._slots: deque[_Slot] = deque()
+        self._slots: deque[ReplySlot] = deque()
         self._in_flight = 0
         self._in_flight_bytes = 0
         self._ready_bytes = 0
@@ -178,6 +169,7 @@ class Connection(asyncio.Protocol):
         self._task: Abandonable | None = None
         self._has_long_reply = False
         self._closing = False
+        self._is_gone = False  # the client has left, and its last requests are served
         self._is_lost = False
         self._flush_due = False
         self._last_active_s = 0.0
@@ -269,6 +261,19 @@ class Connection(asyncio.Protocol):
         self.serve_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Serves the requests that the client sent before it left, as Kafka does, without replies."""
+        if (self._backlog or self._task is not None) and not self._closing:
+            self._closing = self._is_gone = self._writable = True
+            if self._files is not None:
+                self._files.close()
+                self._files = None
+            self._transport = cast(asyncio.Transport, LostTransport(self._end))
+            if self._backlog and not self._queued and self._has_room():
+                self._queue()
+            return
+        self._end()
+
+    def _end(self) -> None:
         self._is_lost = self._closing = True
         for timer in (self._idle_timer, self._mute_timer):
             if timer is not None:
@@ -383,7 +388,7 @@ class Connection(asyncio.Protocol):
             return False
         planned, requests = run
         count = len(requests)
-        slot = _Slot(count * len(backlog[0]), count)
+        slot = ReplySlot(count * len(backlog[0]), count)
         for _ in range(count):
             backlog.popleft()
         self._slots.append(slot)
@@ -404,7 +409,7 @@ class Connection(asyncio.Protocol):
             return
         if type(reply) is list and not (self._slots or self._backlog or self._sending) and self._write_short(reply):
             return
-        slot = _Slot(len(frame))
+        slot = ReplySlot(len(frame))
         self._slots.append(slot)
         self._in_flight += 1
         self._in_flight_bytes += slot.request_bytes
@@ -423,15 +428,15 @@ class Connection(asyncio.Protocol):
             self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
         return True
 
-    def _reply(self, slot: _Slot, chunks: Sequence[Chunk]) -> None:
+    def _reply(self, slot: ReplySlot, chunks: Sequence[Chunk]) -> None:
         slot.chunks = chunks
         self._ready_bytes += sum(map(len, chunks))
 
-    def _reply_later(self, slot: _Slot, chunks: Sequence[Chunk] | None) -> None:
+    def _reply_later(self, slot: ReplySlot, chunks: Sequence[Chunk] | None) -> None:
         if self._is_lost:
             return
         if chunks is None:
-            self._transport.abort()
+            self.abort()
             return
         self._reply(slot, chunks)
         if not self._flush_due:
@@ -468,10 +473,16 @@ class Connection(asyncio.Protocol):
                 self._send_files(out)
             else:
                 self._transport.writelines(cast(list[bytes], out))
-        if self._closing and not slots and not self._backlog and not self._is_lost and not self._sending:
+        if self._closing and not self._is_lost and not self._backlog and self._has_ended():
             self._transport.close()
 
+    def _has_ended(self) -> bool:
+        """Whether a closing connection without further requests has sent the last reply."""
+        return self._task is None if self._is_gone else not self._slots and not self._sending
+
     def _send_files(self, out: list[Chunk]) -> None:
+        if self._is_gone:
+            return
         if self._files is None:
             try:
                 self._files = make_sender(self._loop, self._transport, self.serve_waiting, self._note_activity)
@@ -565,7 +576,10 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def abort(self) -> None:
+        """Ends the connection at once. Its waiting requests are not served."""
         if not self._is_lost:
+            self._backlog.clear()
+            self._closing = True
             self._transport.abort()
 
     def _watch_idleness(self) -> None:
@@ -580,6 +594,6 @@ class Connection(asyncio.Protocol):
         idle_s = self._loop.time() - self._last_active_s
         if idle_s >= limit_s:
             log.info("closing the connection from %s: it was idle for %.0f s", self.client_host, idle_s)
-            self._transport.abort()
+            self.abort()
             return
         self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self._watch_idleness)

@@ -68,6 +68,31 @@ def takes_spare(transport: asyncio.BaseTransport) -> bool:
     return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
 
 
+class LostTransport:
+    """The transport of a connection whose client has left, while its last requests are served: it drops replies.
+
+    ``on_close()`` ends the connection."""
+
+    def __init__(self, on_close: Callable[[], None]) -> None:
+        self.close = self.abort = on_close
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    writelines = write
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+
 class PartSender(Protocol):
     """Writes replies that contain file parts. It is ``busy`` until all chunks are written."""
 
