@@ -313,6 +313,15 @@ class FuzzedBroker:
         for _ in range(4):
             await asyncio.sleep(0)
 
+    async def leave(self, connection: Connection) -> None:
+        """The client leaves. The broker serves the requests that it has received."""
+        connection.connection_lost(None)
+        until_s = time.monotonic() + 20
+        while connection in self.broker.connections:
+            assert time.monotonic() < until_s
+            await asyncio.sleep(0)
+        assert not connection._slots
+
     async def ask(self, api_key: int, version: int, message: dict[str, Any]) -> Any:
         """A valid request on a new connection."""
         connection, transport = self.connect()
@@ -344,12 +353,11 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
             waits = connection._reader.buffered and mutator.dice.random() < 0.7
             if transport.ended or waits or mutator.dice.random() < 0.05:
                 answered += sum(1 for _ in frames.FrameReader(1 << 30).feed(bytes(transport.written)))
-                connection.connection_lost(None)
-                assert not connection._slots
+                await stage.leave(connection)
                 connection, transport = stage.connect()
             if number % 1000 == 0:
                 await still_serves(stage)
-        connection.connection_lost(None)
+        await stage.leave(connection)
     await still_serves(stage)
     # Clients of another broker that had this port before may connect; they do not count.
     assert not [each for each in stage.broker.connections if isinstance(each._transport, MemoryTransport)]
