@@ -133,3 +133,18 @@ def test_the_command_line_loads_no_web_server() -> None:
         "assert not {'starlette', 'uvicorn', 'numpy', 'pyarrow'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_its_process_loads_no_pandas() -> None:
+    """pyarrow would load it for the first array that it makes of a list; others can still import it afterwards."""
+    pytest.importorskip("pandas")
+    program = (
+        "import sys\n"
+        "from odradek.monitor.arrow_memory import load_arrow\n"
+        "load_arrow()\n"
+        "import odradek.monitor.follower, pyarrow as pa\n"
+        "pa.array([1, 2])\n"
+        "assert 'pandas' not in sys.modules\n"
+        "import pandas\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

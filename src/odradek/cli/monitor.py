@@ -27,6 +27,9 @@ _MOST_POLLS = 250
 
 def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> None:
     """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError."""
+    from odradek.monitor.arrow_memory import load_arrow
+
+    load_arrow()
     from odradek.monitor.follower import SOURCES, Follower, FollowerOptions
     from odradek.monitor.machine import MonitorMachine
     from odradek.monitor.metrics import GRANULARITIES, MetricsOptions

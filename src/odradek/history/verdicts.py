@@ -45,7 +45,7 @@ start offset at least; ``lost`` records were deleted before the group read them.
 0 at the present rates; null while the lag does not fall. ``group_status`` is that of the worst partition of the group.
 """
 
-_CHUNK = 1 << 15
+_CHUNK = 1 << 12
 _STATUS = np.array([STATUS_OF[rule] for rule in VerdictRule], np.uint8)
 _STATUS_NAMES = pa.array([status.name for status in Status])
 _RULE_NAMES = pa.array([rule.name for rule in VerdictRule])

@@ -23,35 +23,28 @@ def _home(code: int, mask: int) -> Long:
 
 
 @kernel(types.void(_I64S, _I32S, _I64S, _I32S))
-def find(codes: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
+def find(code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
     """Puts the slot of each code into ``found``; EMPTY without one."""
-    mask = len(codes) - 1
+    mask = len(slots) - 1
     for i in range(len(wanted)):
         at = _home(wanted[i], mask)
-        while slots[at] != EMPTY and codes[at] != wanted[i]:
+        while slots[at] != EMPTY and code_of[slots[at]] != wanted[i]:
             at = (at + 1) & mask
         found[i] = slots[at]
 
 
-@kernel(types.UniTuple(_I64, 2)(_I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I64, _I64))
+@kernel(types.UniTuple(_I64, 2)(_I64S, _I32S, _I64S, _I32S, _I32S, _I64, _I64))
 def find_or_add(  # noqa: PLR0917  kernels take flat arrays
-    codes: Int64s,
-    slots: Int32s,
-    wanted: Int64s,
-    found: Int32s,
-    code_of: Int64s,
-    free: Int32s,
-    free_count: Long,
-    size: Long,
-) -> tuple[Long, Long]:
+    code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s, free: Int32s, free_count: Long, size: Long
+) -> tuple[Long, Long]:  # fmt: skip
     """Puts the slot of each code into ``found``. A new code gets a free slot, or else the slot ``size``.
 
     Returns the number of free slots and the size. The table must have places for all codes.
     """
-    mask = len(codes) - 1
+    mask = len(slots) - 1
     for i in range(len(wanted)):
         at = _home(wanted[i], mask)
-        while slots[at] != EMPTY and codes[at] != wanted[i]:
+        while slots[at] != EMPTY and code_of[slots[at]] != wanted[i]:
             at = (at + 1) & mask
         if slots[at] == EMPTY:
             if free_count > 0:
@@ -60,26 +53,37 @@ def find_or_add(  # noqa: PLR0917  kernels take flat arrays
             else:
                 slot = size
                 size += 1
-            codes[at], slots[at], code_of[slot] = wanted[i], slot, wanted[i]
+            slots[at], code_of[slot] = slot, wanted[i]
         found[i] = slots[at]
     return free_count, size
 
 
+@kernel(types.void(_I64S, _I32S, _I32S))
+def place(code_of: Int64s, slots: Int32s, used: Int32s) -> None:
+    """Puts used slots into an empty table."""
+    mask = len(slots) - 1
+    for i in range(len(used)):
+        at = _home(code_of[used[i]], mask)
+        while slots[at] != EMPTY:
+            at = (at + 1) & mask
+        slots[at] = used[i]
+
+
 @kernel(types.void(_I64S, _I32S, _I64S))
-def remove(codes: Int64s, slots: Int32s, wanted: Int64s) -> None:
+def remove(code_of: Int64s, slots: Int32s, wanted: Int64s) -> None:
     """Removes codes. Later codes move up, so that no search stops at the empty place."""
-    mask = len(codes) - 1
+    mask = len(slots) - 1
     for i in range(len(wanted)):
         at = _home(wanted[i], mask)
-        while slots[at] != EMPTY and codes[at] != wanted[i]:
+        while slots[at] != EMPTY and code_of[slots[at]] != wanted[i]:
             at = (at + 1) & mask
         if slots[at] == EMPTY:
             continue
         slots[at] = EMPTY
         behind = (at + 1) & mask
         while slots[behind] != EMPTY:
-            if ((behind - _home(codes[behind], mask)) & mask) >= ((behind - at) & mask):
-                codes[at], slots[at] = codes[behind], slots[behind]
+            if ((behind - _home(code_of[slots[behind]], mask)) & mask) >= ((behind - at) & mask):
+                slots[at] = slots[behind]
                 slots[behind] = EMPTY
                 at = behind
             behind = (behind + 1) & mask

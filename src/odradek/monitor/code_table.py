@@ -17,10 +17,9 @@ _SLOT_STEP = 1 << 16
 
 
 class CodeTable:
-    """Slots 0, 1, 2, … for codes of 64 bits: about 30 bytes for each code. A removed code's slot goes to a new code."""
+    """Slots 0, 1, 2, … for codes of 64 bits: about 20 bytes for each code. A removed code's slot goes to a new code."""
 
     def __init__(self) -> None:
-        self._codes = np.zeros(_FIRST_PLACES, np.int64)
         self._slots = np.full(_FIRST_PLACES, kernels.EMPTY, np.int32)
         self._code_of = np.zeros(0, np.int64)
         self._free = np.zeros(0, np.int32)
@@ -37,7 +36,7 @@ class CodeTable:
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in (self._codes, self._slots, self._code_of, self._free))
+        return sum(array.nbytes for array in (self._slots, self._code_of, self._free))
 
     def codes(self, slots: Array) -> Array:
         """Returns the codes of used slots."""
@@ -53,7 +52,7 @@ class CodeTable:
     def find(self, codes: Array) -> Array:
         """Returns the slot of each code; -1 without one."""
         found = np.empty(len(codes), np.int32)
-        kernels.find(self._codes, self._slots, writable(codes, np.int64), found)
+        kernels.find(self._code_of, self._slots, writable(codes, np.int64), found)
         return found
 
     def find_or_add(self, codes: Array) -> Array:
@@ -61,15 +60,14 @@ class CodeTable:
         found = np.empty(len(codes), np.int32)
         self._make_room(len(codes))
         self._free_count, self._size = kernels.find_or_add(
-            self._codes, self._slots, writable(codes, np.int64), found,
-            self._code_of, self._free, self._free_count, self._size,
-        )  # fmt: skip
+            self._code_of, self._slots, writable(codes, np.int64), found, self._free, self._free_count, self._size
+        )
         return found
 
     def remove(self, slots: Array) -> None:
         """Removes the codes of these slots, which must be used and different."""
         count = len(slots)
-        kernels.remove(self._codes, self._slots, self._code_of[slots])
+        kernels.remove(self._code_of, self._slots, self._code_of[slots])
         if self._free_count + count > len(self._free):
             self._free = np.append(self._free[: self._free_count], np.zeros(max(count, self._free_count), np.int32))
         self._free[self._free_count : self._free_count + count] = slots
@@ -79,17 +77,12 @@ class CodeTable:
         if self._size + more > len(self._code_of):
             step = min(max(more, self._size // 2, 256), max(more, _SLOT_STEP))
             self._code_of.resize(self._size + step, refcheck=False)
-        places = len(self._codes)
+        places = len(self._slots)
         while len(self) + more > places * 3 // 4:
             places *= 2
-        if places > len(self._codes):
-            used = self.used().astype(np.int32)
-            self._codes, self._slots = np.zeros(places, np.int64), np.full(places, kernels.EMPTY, np.int32)
-            # Slots are given in the order of the free ones, which are here those in use, from the last to the first.
-            kernels.find_or_add(
-                self._codes, self._slots, self._code_of[used], np.empty(len(used), np.int32),
-                self._code_of, np.ascontiguousarray(used[::-1]), len(used), 0,
-            )  # fmt: skip
+        if places > len(self._slots):
+            self._slots = np.full(places, kernels.EMPTY, np.int32)
+            kernels.place(self._code_of, self._slots, self.used().astype(np.int32))
 
 
 class NameCodes:

@@ -29,7 +29,7 @@ from odradek.monitor.log_samples import LogSamples
 
 Array = npt.NDArray[Any]
 _LOW = (1 << 32) - 1
-_CHUNK = 1 << 17
+_CHUNK = 1 << 14
 
 
 class ListedState(NamedTuple):
