@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from odradek.history.columns import TIME
-from odradek.history.journal import Commits, GroupEvent, Journal
+from odradek.history.group_events import GroupEvent
+from odradek.history.journal import Commits, Journal
 from odradek.history.log_ends import Logs, PartitionOffset, TimesOf
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
@@ -106,6 +107,8 @@ class Finding(NamedTuple):
     to_us: int | None = None
     is_ongoing: bool = False
     history_complete: bool = True
+    proof_count: int | None = None
+    """The number of proofs if ``proof`` has only those that a table shows."""
 
 
 class Evidence(NamedTuple):
@@ -184,7 +187,7 @@ def _row(one: Finding) -> dict[str, Any]:
     if one.from_offset is not None and one.to_offset is not None:
         row["records"] = one.to_offset - one.from_offset
     half = MOST_PROOFS // 2
-    row["proof_count"] = len(one.proof)
+    row["proof_count"] = len(one.proof) if one.proof_count is None else one.proof_count
     if len(one.proof) > MOST_PROOFS:
         row["proof"] = one.proof[:half] + one.proof[-half:]
     return row

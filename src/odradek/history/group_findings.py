@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from odradek.history.columns import TIME
-from odradek.history.findings import Evidence, Finding, event_proof, format_duration
-from odradek.history.journal import GroupEvent, Key
+from odradek.history.findings import MOST_PROOFS, Evidence, Finding, FindingRules, event_proof, format_duration
+from odradek.history.group_events import GroupEvent
+from odradek.history.journal import Key
 
 _COMMITTING = ("consumer", "streams")
 
@@ -20,40 +22,81 @@ _COMMITTING = ("consumer", "streams")
 
 def storms(evidence: Evidence) -> Iterator[Finding]:
     """Yields a finding for each short time in which a group had many rebalances."""
-    least, window_us = max(evidence.rules.storm_rebalances, 1), evidence.rules.storm_window_ms * 1000
     for group, events in evidence.events.items():
-        found = [event for event in events if event.is_rebalance]
-        for first, last in _bursts([event.record_us for event in found], least, window_us):
-            yield _storm(evidence, group, found[first : last + 1])
+        found = RebalanceBursts(evidence.rules)
+        for event in events:
+            found.add(event)
+        for burst in found.bursts:
+            yield storm(evidence, group, burst)
 
 
-def _bursts(times: Sequence[int], least: int, window_us: int) -> list[tuple[int, int]]:
-    """Returns the bursts as (first index, last index): at least ``least`` times within a window.
+@dataclass(slots=True)
+class Burst:
+    """Rebalances in short time. ``last``: the number of the newest one in the group. ``head`` and ``tail`` have its
+    first and newest events, as far as a finding shows them."""
 
-    Overlapping windows are one burst.
-    """
-    bursts: list[tuple[int, int]] = []
-    for last in range(least - 1, len(times)):
-        first = last - least + 1
-        if times[last] - times[first] > window_us:
-            continue
-        if bursts and first <= bursts[-1][1]:
-            bursts[-1] = bursts[-1][0], last
+    last: int
+    count: int
+    head: list[GroupEvent]
+    tail: deque[GroupEvent]
+
+    @classmethod
+    def of(cls, last: int, events: Iterable[GroupEvent]) -> Burst:
+        burst = cls(last, 0, [], deque(maxlen=MOST_PROOFS // 2))
+        for event in events:
+            burst.add(last, event)
+        return burst
+
+    def add(self, last: int, event: GroupEvent) -> None:
+        self.last, self.count = last, self.count + 1
+        (self.head if len(self.head) < MOST_PROOFS // 2 else self.tail).append(event)
+
+    @property
+    def events(self) -> list[GroupEvent]:
+        return [*self.head, *self.tail]
+
+
+class RebalanceBursts:
+    """The bursts of one group: at least ``storm_rebalances`` within ``storm_window_ms``. Overlapping bursts are one."""
+
+    __slots__ = ("_count", "_newest", "_rules", "bursts")
+
+    def __init__(self, rules: FindingRules) -> None:
+        self._rules = rules
+        self._count = 0
+        self._newest: deque[GroupEvent] = deque(maxlen=max(rules.storm_rebalances, 1))
+        self.bursts: list[Burst] = []
+
+    def add(self, event: GroupEvent) -> None:
+        """Adds the next event of the group, in log order."""
+        if not event.is_rebalance:
+            return
+        self._newest.append(event)
+        last, self._count = self._count, self._count + 1
+        first = last - len(self._newest) + 1
+        is_full = len(self._newest) == self._newest.maxlen
+        if not is_full or event.record_us - self._newest[0].record_us > self._rules.storm_window_ms * 1000:
+            return
+        if self.bursts and first <= self.bursts[-1].last:
+            burst = self.bursts[-1]
+            for later in list(self._newest)[burst.last - first + 1 :]:
+                burst.add(last, later)
         else:
-            bursts.append((first, last))
-    return bursts
+            self.bursts.append(Burst.of(last, self._newest))
 
 
-def _storm(evidence: Evidence, group: str, found: Sequence[GroupEvent]) -> Finding:
+def storm(evidence: Evidence, group: str, burst: Burst) -> Finding:
+    """Returns the finding about a burst."""
+    found = burst.events
     first, last = found[0], found[-1]
     took = format_duration(last.record_us - first.record_us)
     now_us, window_us = evidence.logs.now_us, evidence.rules.storm_window_ms * 1000
     return Finding(
         "rebalance_storm", group,
-        f"{len(found)} rebalances within {took}: generations {first.generation} to {last.generation}",
+        f"{burst.count} rebalances within {took}: generations {first.generation} to {last.generation}",
         [event_proof(event) for event in found], cause="rebalances", from_us=first.record_us, to_us=last.record_us,
         is_ongoing=now_us - last.record_us < window_us // max(evidence.rules.storm_rebalances, 1),
-        history_complete=evidence.is_complete(first.record_partition, first.record_offset),
+        history_complete=evidence.is_complete(first.record_partition, first.record_offset), proof_count=burst.count,
     )  # fmt: skip
 
 
@@ -177,28 +220,54 @@ def never_commit(evidence: Evidence) -> Iterator[Finding]:
     """
     committing = {key.group for key in evidence.commits.keys}
     for group, events in evidence.events.items():
-        if group in committing or events[-1].protocol_type not in (*_COMMITTING, ""):
-            continue
-        with_members = [event for event in events if event.members and event.protocol_type in _COMMITTING]
-        if not with_members:
-            continue
-        member_time_us = _member_time_us(events, evidence.logs.now_us)
-        if member_time_us < evidence.rules.never_after_ms * 1000:
-            continue
-        shown = sorted({with_members[0].record_offset: with_members[0], events[-1].record_offset: events[-1]}.items())
-        partition = with_members[0].record_partition
-        yield Finding(
-            "never_commits", group,
-            f"Had members for {format_duration(member_time_us)} and never committed an offset",
-            [event_proof(one) for _, one in shown],
-            cause="no commits", from_us=with_members[0].record_us, to_us=events[-1].record_us,
-            is_ongoing=events[-1].members > 0, history_complete=evidence.is_complete(partition, 0),
-            certainty="certain" if evidence.is_complete(partition, 0) else "likely",
-        )  # fmt: skip
+        if group not in committing:
+            times = MemberTimes()
+            for event in events:
+                times.add(event)
+            yield from without_commits(evidence, group, times)
 
 
-def _member_time_us(events: Sequence[GroupEvent], now_us: int) -> int:
-    """Returns the total time in which the group had members."""
-    ends = [*(event.record_us for event in events[1:]), max(now_us, events[-1].record_us)]
-    member_time_us = [end - event.record_us for event, end in zip(events, ends, strict=True) if event.members]
-    return int(np.sum(np.maximum(member_time_us, 0))) if member_time_us else 0
+class MemberTimes:
+    """The time in which a group had members, event by event.
+
+    ``first``: the first event after which a consumer or streams group had members. ``last``: the newest event.
+    """
+
+    __slots__ = ("_before_us", "first", "last")
+
+    def __init__(self) -> None:
+        self.first: GroupEvent | None = None
+        self.last: GroupEvent | None = None
+        self._before_us = 0
+
+    def add(self, event: GroupEvent) -> None:
+        """Adds the next event of the group, in log order."""
+        self._before_us = self.total_us(event.record_us)
+        if self.first is None and event.members and event.protocol_type in _COMMITTING:
+            self.first = event
+        self.last = event
+
+    def total_us(self, until_us: int) -> int:
+        """Returns the time with members up to ``until_us``."""
+        last = self.last
+        return self._before_us + (max(0, until_us - last.record_us) if last is not None and last.members else 0)
+
+
+def without_commits(evidence: Evidence, group: str, times: MemberTimes) -> Iterator[Finding]:
+    """Yields the finding about a group without a commit, if it had members for long enough."""
+    first, last = times.first, times.last
+    if first is None or last is None or last.protocol_type not in (*_COMMITTING, ""):
+        return
+    total_us = times.total_us(evidence.logs.now_us)
+    if total_us < evidence.rules.never_after_ms * 1000:
+        return
+    shown = sorted({first.record_offset: first, last.record_offset: last}.items())
+    partition = first.record_partition
+    yield Finding(
+        "never_commits", group,
+        f"Had members for {format_duration(total_us)} and never committed an offset",
+        [event_proof(one) for _, one in shown],
+        cause="no commits", from_us=first.record_us, to_us=last.record_us,
+        is_ongoing=last.members > 0, history_complete=evidence.is_complete(partition, 0),
+        certainty="certain" if evidence.is_complete(partition, 0) else "likely",
+    )  # fmt: skip

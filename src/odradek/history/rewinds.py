@@ -25,12 +25,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from odradek.core.counts import are, span, was
+from odradek.history.column_values import Array
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
-from odradek.history.journal import Array, Commits, GroupEvent, Key
+from odradek.history.group_events import GroupEvent
+from odradek.history.journal import Commits, Key
 from odradek.history.log_ends import PartitionOffset
 
 READER_RUN = 5
@@ -42,10 +45,11 @@ _AT_ONCE_US = 1_000_000
 
 
 @dataclass(slots=True)
-class _CommitRows:
+class CommitRows:
     """For each commit: the index of the key's previous commit, and of the group's last event before it (-1: none).
 
-    ``members``: the number of members after that event (-1: unknown). ``is_reset``: the row is a reset.
+    ``members``: the number of members after that event (-1: unknown). ``is_outside``: the group had members
+    earlier, and has none. ``is_reset``: the row is a reset.
     ``is_readers``: a member, or a Spark query, has committed the row.
     ``is_of_another_query``: the row's mark names another Spark query than the mark of the previous commit.
     """
@@ -53,9 +57,22 @@ class _CommitRows:
     before: Array
     event: Array
     members: Array
+    is_outside: Array
     is_reset: Array
     is_readers: Array
     is_of_another_query: Array
+
+
+class CandidateMove(NamedTuple):
+    """A move that commits prove. ``row``: its last commit.
+
+    ``least_end``: it is no move while the log end offset is lower. Then the topic was created again, and the old offset
+    belongs to the log of the deleted topic.
+    """
+
+    row: int
+    least_end: int
+    finding: Finding
 
 
 def moves(evidence: Evidence) -> Iterator[Finding]:
@@ -67,7 +84,7 @@ def moves(evidence: Evidence) -> Iterator[Finding]:
     yield from _fast_moves(evidence, rows)
 
 
-def classify(evidence: Evidence) -> _CommitRows:
+def classify(evidence: Evidence) -> CommitRows:
     commits = evidence.commits
     before = _commit_before(commits)
     event, members, had_members = _group_state(commits, evidence.events)
@@ -78,7 +95,7 @@ def classify(evidence: Evidence) -> _CommitRows:
     foreign = has_before & commits.is_ours[before] & ~commits.is_ours & ~commits.is_tombstone & (members <= 0)
     queries, queries_before = commits.queries, commits.queries[before]
     another = has_before & (queries >= 0) & (queries_before >= 0) & (queries != queries_before)
-    return _CommitRows(before, event, members, is_reset | foreign, commits.is_ours | (members > 0), another)
+    return CommitRows(before, event, members, outside, is_reset | foreign, commits.is_ours | (members > 0), another)
 
 
 def _commit_before(commits: Commits) -> Array:
@@ -131,16 +148,29 @@ def _may_be_reset(commits: Commits, event: Array, outside: Array) -> Array:
     return is_few
 
 
-def _between_commits(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]:
+def _between_commits(evidence: Evidence, rows: CommitRows) -> Iterator[Finding]:
     """Yields the findings that two consecutive commits prove."""
-    commits = evidence.commits
-    at = np.arange(len(commits))
+    for one in candidate_moves(evidence, rows):
+        key = evidence.commits.keys[evidence.commits.key[one.row]]
+        log = evidence.logs.by_partition.get(key.topic_partition)
+        if log is None or log.end >= one.least_end:
+            yield one.finding
+
+
+def candidate_rows(commits: Commits, rows: CommitRows) -> Array:
+    """Returns whether each row is the last one of a possible move, as far as commits are known."""
     is_last = np.ones(len(commits), bool)  # the last of consecutive resets
     is_last[:-1] = (commits.key[1:] != commits.key[:-1]) | ~rows.is_reset[1:]
-    deleted = (rows.before >= 0) & (at - rows.before > 1) & ~commits.is_tombstone
+    deleted = (rows.before >= 0) & (np.arange(len(commits)) - rows.before > 1) & ~commits.is_tombstone
     lower = (rows.before >= 0) & (commits.offsets < commits.offsets[rows.before]) & ~commits.is_tombstone
-    chosen = (rows.is_reset & is_last) | (~rows.is_reset & (deleted | lower))
-    for row in np.flatnonzero(chosen & (rows.before >= 0)).tolist():
+    chosen: Array = (rows.is_reset & is_last) | (~rows.is_reset & (deleted | lower))
+    return chosen
+
+
+def candidate_moves(evidence: Evidence, rows: CommitRows) -> Iterator[CandidateMove]:
+    """Yields the moves between commits, whatever the log end offsets are."""
+    commits = evidence.commits
+    for row in np.flatnonzero(candidate_rows(commits, rows) & (rows.before >= 0)).tolist():
         first = row
         while rows.is_reset[first] and first > commits.starts[commits.key[row]] and rows.is_reset[first - 1]:
             first -= 1
@@ -149,35 +179,32 @@ def _between_commits(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]
             yield found
 
 
-def _judge(evidence: Evidence, rows: _CommitRows, first: int, last: int) -> Finding | None:
+def _judge(evidence: Evidence, rows: CommitRows, first: int, last: int) -> CandidateMove | None:
     """Judges the rows ``first`` to ``last``: consecutive resets, or one commit. Returns None if there is no finding."""
     commits = evidence.commits
     before = int(rows.before[first])
     if before < 0:
         return None
-    key = commits.keys[commits.key[last]]
     old, new = int(commits.offsets[before]), int(commits.offsets[last])
     ids = int(commits.topic_ids[before]), int(commits.topic_ids[last])
     was_deleted = bool(commits.is_tombstone[before + 1 : last].any())
-    log = evidence.logs.by_partition.get(key.topic_partition)
     if old == new or (min(ids) >= 0 and ids[0] != ids[1]):
         return None
-    if was_deleted and min(ids) < 0 and log is not None and log.end < old:
-        return None  # the topic was recreated: the old offset belongs to the log of the deleted topic
     cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else _mover(rows, last)
     is_reading = cause in ("reader", "unknown")
     is_open = new > old or min(ids) < 0 if was_deleted else is_reading and _may_be_out_of_order(evidence, rows, last)
-    return _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
+    found = _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
+    return CandidateMove(last, old if was_deleted and min(ids) < 0 else 0, found)
 
 
-def _mover(rows: _CommitRows, row: int) -> str:
+def _mover(rows: CommitRows, row: int) -> str:
     """Returns who has committed a row that is no reset."""
     if rows.is_of_another_query[row]:
         return "another query"
     return "reader" if rows.is_readers[row] else "unknown"
 
 
-def _may_be_out_of_order(evidence: Evidence, rows: _CommitRows, row: int) -> bool:
+def _may_be_out_of_order(evidence: Evidence, rows: CommitRows, row: int) -> bool:
     """Returns whether the next commit is again at or above the offset before the move.
 
     The next commit must be at most a second after the commit before the move, without a group event in between. Then
@@ -191,7 +218,7 @@ def _may_be_out_of_order(evidence: Evidence, rows: _CommitRows, row: int) -> boo
     return bool(is_further and same_members and commits.times[after] - commits.times[before] <= _AT_ONCE_US)
 
 
-def _move(evidence: Evidence, rows: _CommitRows, span: tuple[int, int, int], cause: str) -> Finding:
+def _move(evidence: Evidence, rows: CommitRows, span: tuple[int, int, int], cause: str) -> Finding:
     """Makes the finding. ``span``: the commit before the move, the first commit of the move, and its last commit."""
     commits, (before, first, last) = evidence.commits, span
     key = commits.keys[commits.key[last]]
@@ -280,7 +307,7 @@ def _high_rate(rates: Array) -> float:
     return float(np.quantile(rates, 0.9)) if len(rates) else np.inf
 
 
-def _fast_moves(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]:
+def _fast_moves(evidence: Evidence, rows: CommitRows) -> Iterator[Finding]:
     """Yields the steps in which the reader cannot have read all records that it passed."""
     budget = MOST_LOOKED_UP
     for steps in _steps(evidence, rows):
@@ -302,7 +329,7 @@ def _fast_moves(evidence: Evidence, rows: _CommitRows) -> Iterator[Finding]:
                 yield _fast_move(evidence, rows, int(steps.rows[i]), fastest)
 
 
-def _steps(evidence: Evidence, rows: _CommitRows) -> Iterator[_Steps]:
+def _steps(evidence: Evidence, rows: CommitRows) -> Iterator[_Steps]:
     """Yields the steps of each key that has a step over enough records to be a jump."""
     commits = evidence.commits
     at = np.arange(len(commits))
@@ -334,7 +361,7 @@ def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping
     return bool(waits_since.get(end, np.inf) <= evidence.commits.times[steps.rows[i] - 1])
 
 
-def _fast_move(evidence: Evidence, rows: _CommitRows, row: int, fastest: float) -> Finding:
+def _fast_move(evidence: Evidence, rows: CommitRows, row: int, fastest: float) -> Finding:
     commits = evidence.commits
     key = commits.keys[commits.key[row]]
     found = _move(evidence, rows, (row - 1, row, row), _mover(rows, row))

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from odradek.history.column_values import Array
 from odradek.history.columns import TIME
 from odradek.history.findings import Evidence, waiting_since
-from odradek.history.journal import Array, Key
+from odradek.history.journal import Key
 from odradek.history.log_ends import LogEnds
 from odradek.history.rewinds import classify
 

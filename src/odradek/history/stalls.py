@@ -15,8 +15,9 @@ import numpy as np
 
 from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
+from odradek.history.column_values import Array
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
-from odradek.history.journal import Array, Key
+from odradek.history.journal import Key
 from odradek.history.log_ends import PartitionOffset
 
 

@@ -20,10 +20,10 @@ class _Refusal:
 def load_arrow() -> None:
     """Imports pyarrow, which then does without pandas in this process. Other modules may import pandas afterwards."""
     refusal = _Refusal()
-    sys.meta_path.insert(0, refusal)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, refusal)
     try:
         import pyarrow as pa
 
         pa.array([0])  # here pyarrow looks for pandas, once
     finally:
-        sys.meta_path.remove(refusal)  # type: ignore[arg-type]
+        sys.meta_path.remove(refusal)
