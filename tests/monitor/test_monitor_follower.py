@@ -48,6 +48,28 @@ def topic(bootstrap: str) -> str:
     return name
 
 
+def test_it_finds_a_rewind_and_who_made_it(bootstrap: str, admin: Admin, topic: str) -> None:
+    """A consumer reads and leaves, a tool moves the offset back; the retention is the broker's."""
+    group = unique("rewound")
+    with odradek.Consumer(bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        read = 0
+        while read < RECORDS:
+            read += len(consumer.poll(0.5).records())
+        consumer.commit()
+    admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(7)})
+    follower = follower_of(bootstrap)
+    follower.step()
+    found = follower.machine.findings(follower.machine.last_poll_ms, group).to_pylist()
+    (rewind,) = [row for row in found if row["kind"] == "rewind"]
+    assert (rewind["cause"], rewind["from_offset"], rewind["to_offset"]) == ("reset", 7, RECORDS)
+    assert follower.machine.live.retention_is_known
+    (expiry,) = follower.machine.expiry(follower.machine.last_poll_ms, group).to_pylist()
+    assert expiry["counted_from"] in ("empty", "commit")
+    assert follower.groups is not None
+    assert follower.groups.expires_ms[follower.groups.names.index(group)] > follower.machine.last_poll_ms
+
+
 def test_it_creates_nothing() -> None:
     """Not even the offsets topic, which FindCoordinator would create."""
     with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:

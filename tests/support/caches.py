@@ -31,6 +31,7 @@ _HALVES = (
         "odradek.history.decode_kernel",
         "odradek.history.window_kernels",
         "odradek.monitor.code_kernels",
+        "odradek.monitor.move_kernels",
         "odradek.storage.clean_columns",
     ),
 )

@@ -65,9 +65,12 @@ class Coverage:
 
     rows: list[CoverageRow] = field(default_factory=list)
 
-    def begin(self, partition: int, log_start_offset: int, end_offset: int) -> PartitionCoverage:
-        """Starts a partition that is read up to ``end_offset``. Its ``finish`` adds the row."""
-        return PartitionCoverage(self.rows, partition, log_start_offset, end_offset)
+    def begin(self, partition: int, log_start_offset: int, end_offset: int, known_below: int = 0) -> PartitionCoverage:
+        """Starts a partition that is read up to ``end_offset``. Its ``finish`` adds the row.
+
+        ``known_below``: the offsets below are not missing, because an earlier read has covered them.
+        """
+        return PartitionCoverage(self.rows, partition, (log_start_offset, end_offset), known_below)
 
     @property
     def incomplete_below(self) -> dict[int, int]:
@@ -85,11 +88,11 @@ class PartitionCoverage:
     The caller notes batches before their records, both in log order.
     """
 
-    def __init__(self, rows: list[CoverageRow], partition: int, log_start_offset: int, end_offset: int) -> None:
+    def __init__(self, rows: list[CoverageRow], partition: int, bounds: tuple[int, int], known_below: int) -> None:
         self._rows = rows
-        self._partition, self._start, self._end = partition, log_start_offset, end_offset
+        self._partition, (self._start, self._end) = partition, bounds
         self._records = self._data = self._control = self._rolled_back = self._incomplete_below = 0
-        self._next = 0
+        self._next = known_below
         # Spans without records (control batches, aborted transactions) above the last noted record.
         self._begins, self._sizes = _NONE, _NONE
 

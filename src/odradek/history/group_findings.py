@@ -139,10 +139,16 @@ def expiries(evidence: Evidence) -> Iterator[Expiry]:
             yield Expiry(key, row, "own", None, int(commits.expires[row]))
         else:
             since, counted_from = int(commits.times[row]), "commit"
-            if event is not None and event.kind == "group_metadata" and not event.members:
-                was_empty = event.protocol_type and event.state_us >= 0
-                since, counted_from = (event.state_us, "empty") if was_empty else (since, counted_from)
+            if event is not None and (empty_us := empty_since(event)) >= 0:
+                since, counted_from = empty_us, "empty"
             yield Expiry(key, row, counted_from, since, since + retention_us)
+
+
+def empty_since(last: GroupEvent) -> int:
+    """Returns the time at which a classic group became empty, from its newest event; -1 if the retention of its offsets
+    does not count from there."""
+    counts = last.kind == "group_metadata" and not last.members and last.protocol_type
+    return last.state_us if counts else -1
 
 
 EXPIRY_SCHEMA = pa.schema(
@@ -177,7 +183,9 @@ def expiry_table(evidence: Evidence) -> pa.Table:
         }
         for one in expiries(evidence)
     ]
-    rows.sort(key=lambda row: (row["expires_at"] is None, row["expires_at"], row["group"], row["topic"]))
+    rows.sort(
+        key=lambda row: (row["expires_at"] is None, row["expires_at"], row["group"], row["topic"], row["partition"])
+    )
     return pa.Table.from_pylist(rows, schema=EXPIRY_SCHEMA)
 
 

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.client import loop
+from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import OffsetOutOfRange
 from odradek.client.reader import PartitionReader, shared_cluster
 from odradek.core.counts import counted
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
+from odradek.history.coverage import Coverage
 from odradek.history.decode import NEEDED, decode_batch
+from odradek.history.log_ends import retention
 from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
 from odradek.monitor.group_sums import GroupColumns
@@ -30,6 +33,7 @@ logger = logging.getLogger("odradek.monitor")
 
 SOURCES = ("auto", "topic", "fetch")
 _FOLLOW_EVERY_S = 1.0
+_RETENTION_EVERY_S = 300.0
 _REFUSED = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)
 
 
@@ -70,6 +74,7 @@ class Follower:
         self._cluster = shared_cluster(config)
         self._positions: dict[int, int] = {}
         self._fetched = FetchedOffsets()
+        self._retention_due = 0.0
 
     @property
     def is_ready(self) -> bool:
@@ -134,17 +139,24 @@ class Follower:
 
     def _read_partition(self, number: int, start: int, end: int) -> None:
         reader = PartitionReader(self._config, TopicPartition(OFFSETS_TOPIC, number), NEEDED, "read_committed")
-        for batch in reader.read(start, end, null_times=True):
+        coverage = Coverage()
+        covering = coverage.begin(number, start, end, known_below=self._positions.get(number, 0))
+        for batch in reader.read(start, end, surveyed=covering.note_batches, null_times=True):
+            covering.note_records(batch.column("offset"))
             decoded = decode_batch(batch)
             with self.access:
                 self.machine.add_entries(decoded)
             self._positions[number] = batch.column("offset")[-1].as_py() + 1
         self._positions[number] = max(end, self._positions.get(number, 0))
+        covering.finish()
+        with self.access:
+            self.machine.live.incomplete_below |= coverage.incomplete_below
 
     def _poll(self) -> None:
         begun = time.monotonic()
         timeout_ms = self._config.default_api_timeout_ms
         listed = loop.run(cluster_polls.list_groups(self._cluster))
+        self._look_up_retention(begun)
         if self.source == "fetch":
             self._fetch(listed)
         with self.access:
@@ -156,6 +168,16 @@ class Follower:
             self.machine.set_groups({name: state for states in listed.values() for name, state in states.items()})
             self.groups = self.machine.groups(now_ms)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
+
+    def _look_up_retention(self, now: float) -> None:
+        """Asks for the retention of offsets, at the first poll and then every ``_RETENTION_EVERY_S``."""
+        if now < self._retention_due:
+            return
+        with Admin(self._config) as admin:
+            found = retention(admin)
+        with self.access:
+            self.machine.live.retention_ms, self.machine.live.retention_is_known = found
+        self._retention_due = now + _RETENTION_EVERY_S
 
     def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:
         found = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))

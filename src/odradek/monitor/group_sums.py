@@ -12,6 +12,7 @@ from odradek.history.verdict_rules import Status, VerdictRules
 from odradek.history.verdicts import Verdicts
 
 Array = npt.NDArray[Any]
+_NEVER = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -20,7 +21,8 @@ class GroupColumns:
 
     ``lags``: the sum over the partitions whose lag is known. ``clear_ms``: the time of the slowest partition; -1 if the
     lag of a partition does not fall. ``worst``: the slot of the worst partition; -1 without partitions. ``stale``: the
-    number of partitions whose newest poll failed.
+    number of partitions whose newest poll failed. ``expires_ms``: when the first of the group's offsets expires; -1 if
+    none does in the present state of the group. ``findings``: the number of findings about the group.
     """
 
     now_ms: int
@@ -37,6 +39,8 @@ class GroupColumns:
     worst: Array
     stale: Array
     newest_commits: Array
+    expires_ms: Array
+    findings: Array
 
 
 class GroupSums:
@@ -52,6 +56,8 @@ class GroupSums:
         self._clear = np.zeros(groups, np.int64)
         self._never_clear = np.zeros(groups, np.bool_)
         self._newest = np.full(groups, -1, np.int64)
+        self._expires = np.full(groups, _NEVER, np.int64)
+        self._findings = np.zeros(groups, np.int64)
 
     def add(self, rows: Array, slots: Array, found: Verdicts, stale: Array) -> None:
         count = len(self._lags)
@@ -69,6 +75,16 @@ class GroupSums:
         self._never_clear[rows[(found.lags != 0) & (found.clear_ms < 0)]] = True
         self._note_worst(rows, slots, found)
 
+    def add_expiry(self, rows: Array, expires_ms: Array, until_ms: int) -> None:
+        """Adds the times at which offsets expire (-1: they do not), with the row of each one's group. Those up to
+        ``until_ms`` are findings."""
+        does = expires_ms >= 0
+        np.minimum.at(self._expires, rows[does], expires_ms[does])
+        self._findings += np.bincount(rows[does & (expires_ms <= until_ms)], minlength=len(self._findings))
+
+    def add_findings(self, rows: Array, counts: Array) -> None:
+        self._findings[rows] += counts
+
     def _note_worst(self, rows: Array, slots: Array, found: Verdicts) -> None:
         """Of partitions with the same status, the one with the highest lag is the worst."""
         order = np.lexsort((found.lags, found.statuses, rows))
@@ -81,9 +97,11 @@ class GroupSums:
         self._worst_slot[groups[is_worse]] = slots[best[is_worse]]
 
     def columns(self, now_ms: int, names: list[str]) -> GroupColumns:
+        expires = np.where(self._expires == _NEVER, -1, self._expires)
         statuses = np.minimum(self._worst >> 58, Status.ERR).astype(np.uint8)
         clear = np.where(self._never_clear, -1, self._clear)
         return GroupColumns(
             now_ms, names, statuses, self._lags, self._highest, self._lost, self._partitions, self._complete,
             self._reads, self._arrivals, clear, self._worst_slot, self._stale, self._newest,
+            expires, self._findings,
         )  # fmt: skip

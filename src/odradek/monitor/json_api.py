@@ -14,7 +14,10 @@ from odradek.monitor.follower import Follower
 from odradek.monitor.group_sums import GroupColumns
 
 Json = dict[str, Any]
-SORTS = ("name", "lag", "max_lag", "lost", "records_per_second", "clear", "status", "partitions", "newest_commit")
+SORTS = (
+    "name", "lag", "max_lag", "lost", "records_per_second", "clear", "status", "partitions", "newest_commit",
+    "findings", "expires",
+)  # fmt: skip
 _DESCENDING = "-"
 _MOST_SHOWN = 1_000
 
@@ -87,6 +90,8 @@ def _order(groups: GroupColumns, sort: str) -> Any:
         "status": groups.statuses.astype(np.int64),
         "partitions": groups.partitions,
         "newest_commit": groups.newest_commits,
+        "findings": groups.findings,
+        "expires": np.where(groups.expires_ms < 0, 1 << 62, groups.expires_ms),
     }
     values = columns[name]
     return np.argsort(-values if sort.startswith(_DESCENDING) else values, kind="stable")
@@ -116,6 +121,8 @@ def _group_row(follower: Follower, groups: GroupColumns, at: int) -> Json:
         "clear_ms": _known(groups.clear_ms[at]),
         "stale_partitions": int(groups.stale[at]),
         "newest_commit_ms": _known(groups.newest_commits[at]),
+        "findings": int(groups.findings[at]),
+        "expires_ms": _known(groups.expires_ms[at]),
     }
 
 
@@ -128,29 +135,50 @@ def group_detail(follower: Follower, group: str) -> Json | None:
     groups, machine = follower.groups, follower.machine
     if groups is None or group not in machine.group_names():
         return None
-    slots = machine.slots(group)
-    table = machine.table(machine.last_poll_ms, group)
+    slots, now_ms = machine.slots(group), machine.last_poll_ms
+    table = machine.table(now_ms, group)
     ages: dict[tuple[str, int], tuple[int, int]] = {}
     if len(slots):
-        found, bounds = machine.judge(slots, machine.last_poll_ms)
-        lags = machine.ages(slots, np.maximum(found.offsets, bounds.starts), machine.last_poll_ms)
+        found, bounds = machine.judge(slots, now_ms)
+        lags = machine.ages(slots, np.maximum(found.offsets, bounds.starts), now_ms)
         ages = dict(zip(machine.partitions_of(slots), zip(*(one.tolist() for one in lags), strict=True), strict=True))
-    rows = [_partition_row(row, ages) for row in rows_with_numbers(table)]
+    expiry = {(row["topic"], row["partition"]): row for row in rows_with_numbers(machine.expiry(now_ms, group))}
+    stale = {tuple(tp): reason for tp, reason in machine.stale_logs.items()}
+    rows = [
+        _partition_row(row, ages, expiry) | {"stale": stale.get((row["topic"], row["partition"]))}
+        for row in rows_with_numbers(table)
+    ]
     at = groups.names.index(group) if group in groups.names else None
     summary = None if at is None else _group_row(follower, groups, at)
-    for row in rows:
-        stale = {str(tp): reason for tp, reason in machine.stale_logs.items()}
-        row["stale"] = stale.get(f"{row['topic']}-{row['partition']}")
-    return {"group": group, "summary": summary, "partitions": rows}
+    return {"group": group, "summary": summary, "partitions": rows, "findings": findings(follower, group)}
 
 
-def _partition_row(row: Json, ages: Mapping[tuple[str, int], tuple[int, int]]) -> Json:
-    for name in ("first_timestamp", "commit_timestamp"):
-        value = row.pop(name)
-        row[name.replace("timestamp", "ms")] = None if value is None else value // 1000
-    age, error = ages.get((row["topic"], row["partition"]), (-1, -1))
+def findings(follower: Follower, group: str | None = None) -> list[Json]:
+    """Returns the findings about a group or about all groups, the most serious kinds first, with times in ms."""
+    machine = follower.machine
+    table = machine.findings(machine.last_poll_ms, group).slice(0, _MOST_SHOWN)
+    return [_in_ms(row) | {"proof": [_in_ms(one) for one in row["proof"]]} for row in rows_with_numbers(table)]
+
+
+def _in_ms(row: Json) -> Json:
+    """Returns a row with ``…_ms`` in place of ``…_timestamp``."""
+    return {
+        name.replace("_timestamp", "_ms"): value // 1000 if name.endswith("_timestamp") and value is not None else value
+        for name, value in row.items()
+    }
+
+
+def _partition_row(
+    row: Json, ages: Mapping[tuple[str, int], tuple[int, int]], expiry: Mapping[tuple[str, int], Json]
+) -> Json:
+    partition = row["topic"], row["partition"]
+    row = _in_ms(row)
+    age, error = ages.get(partition, (-1, -1))
     row["time_lag_ms"], row["time_lag_error_ms"] = _known(age), _known(error)
     row["reason"] = RULE_TEXTS[VerdictRule[row["rule"]]]
+    expires = expiry.get(partition, {})
+    row["expires_ms"] = None if expires.get("expires_at") is None else expires["expires_at"] // 1000
+    row["expiry_counts_from"] = expires.get("counted_from")
     return row
 
 

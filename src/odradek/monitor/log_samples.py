@@ -68,6 +68,10 @@ class LogSamples:
         """Returns the log end offset that was known at each of ``times`` of a partition; -1: none."""
         return known_ends(self._columns(), rows, times, self._rules)
 
+    def end(self, row: int) -> int:
+        """Returns the newest known log end offset of a row; -1 without one."""
+        return int(self._newest[row])
+
     def bounds(self, now_ms: int) -> LogBoundColumns:
         """Returns the newest known bounds of all rows, and the oldest recent log end offsets."""
         size = self._size

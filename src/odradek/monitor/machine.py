@@ -21,10 +21,13 @@ import pyarrow.compute as pc
 
 from odradek.core.ids import TopicPartition
 from odradek.history.commit_windows import CommitColumns, CommitWindows
+from odradek.history.findings import FindingRules, as_table
+from odradek.history.journal import Key
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA, LogBoundColumns, Verdicts, judge_keys, verdict_table
 from odradek.monitor.code_table import CodeTable, NameCodes
 from odradek.monitor.group_sums import GroupColumns, GroupSums
+from odradek.monitor.live_findings import GroupBatch, KeyColumns, LiveFindings
 from odradek.monitor.log_samples import LogSamples
 
 Array = npt.NDArray[Any]
@@ -50,8 +53,9 @@ class LogBoundsRow(NamedTuple):
 class MonitorMachine:
     """See the module. ``polls``: the number of polls of log bounds to keep."""
 
-    def __init__(self, rules: VerdictRules, polls: int = 16) -> None:
+    def __init__(self, rules: VerdictRules, polls: int = 16, finding_rules: FindingRules | None = None) -> None:
         self.rules = rules
+        self.live = LiveFindings(finding_rules or FindingRules(), self._key_of, self._has_keys)
         self.group_states: dict[str, ListedState] = {}
         self.next_offsets: dict[int, int] = {}
         """For each partition of the offsets topic: the offset after the newest entry."""
@@ -74,7 +78,7 @@ class MonitorMachine:
     @property
     def nbytes(self) -> int:
         """Returns the bytes of the arrays."""
-        parts = (self._windows, self._keys, self._partitions, self._samples)
+        parts = (self._windows, self._keys, self._partitions, self._samples, self.live)
         return sum(part.nbytes for part in parts) + self._partition_keys.nbytes
 
     # --- input --------------------------------------------------------------------------------------------------------
@@ -93,12 +97,15 @@ class MonitorMachine:
         self.entry_count += batch.num_rows
         is_commit = pc.is_valid(batch.column("partition"))
         if not pc.all(is_commit).as_py():
+            self.live.add_events(batch.filter(pc.invert(is_commit)))
             batch = batch.filter(is_commit)
         if batch.num_rows:
             self._add_commits(batch)
+        self.live.end_batch()
 
     def _add_commits(self, batch: pa.RecordBatch) -> None:
-        groups, logs = self._group_codes(batch), self._log_rows(batch)
+        names = _group_batch(batch)
+        groups, logs = self._groups.codes(names.names)[names.rows], self._log_rows(batch)
         offsets = _numbers(batch.column("committed_offset"))
         deleted = batch.column("is_tombstone").to_numpy(zero_copy_only=False) | (offsets < 0)
         times = np.where(
@@ -111,23 +118,20 @@ class MonitorMachine:
         count = len(self._keys)
         is_new = self._keys.find(codes) < 0 if count else np.ones(len(codes), np.bool_)
         slots = self._keys.find_or_add(codes)
-        if len(self._keys) > count:
-            fresh = self._keys.codes(np.unique(slots[is_new]))
+        fresh_slots = np.unique(slots[is_new])
+        if len(fresh_slots):
+            fresh = self._keys.codes(fresh_slots)
             self._groups.add_users(fresh >> 32, 1)
             np.add.at(self._partition_keys, fresh & _LOW, 1)
         if self._keys.slot_count > before:
             self._windows.grow(self._keys.slot_count)
         ids = self._topic_id_codes(batch.column("topic_id"))
         self._windows.store(slots, CommitColumns(offsets, times // 1000, lags, ids, deleted))
+        self.live.add_commits(batch, names, KeyColumns(slots, ids, fresh_slots))
         if deleted.any():
             candidates = np.unique(slots[deleted])
             self._remove_keys(candidates[self._windows.counts[candidates] == 0])
             self._drop_unused_groups(np.unique(groups[deleted]).tolist())
-
-    def _group_codes(self, batch: pa.RecordBatch) -> Array:
-        names = batch.column("group").dictionary_encode()
-        codes: Array = self._groups.codes(names.dictionary.to_pylist())[names.indices.to_numpy()]
-        return codes
 
     def _log_rows(self, batch: pa.RecordBatch) -> Array:
         """Returns the number of the partition of each row; new partitions get numbers."""
@@ -157,11 +161,12 @@ class MonitorMachine:
         codes: Array = np.array([*known, -1], np.int32)[indices]
         return codes
 
-    def _remove_keys(self, slots: Array) -> None:
-        """Removes keys whose windows are empty."""
+    def _remove_keys(self, slots: Array, *, forget: bool = False) -> None:
+        """Removes keys whose windows are empty; with ``forget`` also what the findings know about them."""
         if not len(slots):
             return
         codes = self._keys.codes(slots)
+        self.live.remove(slots, forget=forget)
         self._keys.remove(slots)
         self._groups.add_users(codes >> 32, -1)
         np.add.at(self._partition_keys, codes & _LOW, -1)
@@ -200,6 +205,7 @@ class MonitorMachine:
             np.array([one.end for one in found], np.int64),
         )
         self.stale_logs = dict(failed)
+        self.live.review()
 
     def set_groups(self, states: Mapping[str, ListedState]) -> None:
         """Sets the states of all groups that the brokers list. A group may be listed and have no commit."""
@@ -214,6 +220,7 @@ class MonitorMachine:
         slots = self._slots_of(code)
         self._clear(slots)
         self._drop_unused_groups([code])
+        self.live.forget_group(group)
         return True
 
     def forget_topic(self, group: str, topic: str) -> bool:
@@ -230,7 +237,7 @@ class MonitorMachine:
     def _clear(self, slots: Array) -> None:
         nothing = np.full(len(slots), -1, np.int64)
         self._windows.store(slots, CommitColumns(nothing, nothing, nothing, nothing, np.ones(len(slots), np.bool_)))
-        self._remove_keys(slots)
+        self._remove_keys(slots, forget=True)
 
     # --- output -------------------------------------------------------------------------------------------------------
 
@@ -309,6 +316,40 @@ class MonitorMachine:
     def group_name(self, code: int) -> str:
         return self._groups.name(code)
 
+    def _has_keys(self, group: str) -> bool:
+        return group in self._groups
+
+    def _key_of(self, slot: int) -> Key:
+        code = int(self._keys.codes(np.array([slot]))[0])
+        (tp,) = self.partitions_of(np.array([slot]))
+        return Key(self._groups.name(code >> 32), tp.topic, tp.partition)
+
+    def _end_of(self, tp: TopicPartition) -> int:
+        """Returns the newest known log end offset; -1 without one."""
+        topic = self._topics.code(tp.topic)
+        row = -1 if topic is None else int(self._partitions.find(np.array([(topic << 32) | (tp.partition & _LOW)]))[0])
+        return -1 if row < 0 else self._samples.end(row)
+
+    def expires_us(self, slots: Array) -> Array:
+        """Returns when the offsets of these keys expire; ``LiveFindings.expires_us``."""
+        codes = self._keys.codes(slots)
+        topics = self._partitions.codes(codes & _LOW) >> 32
+        pairs = (codes >> 32 << 32) | topics
+        return self.live.expires_us(
+            slots, pairs, lambda pair: (self._groups.name(pair >> 32), self._topics.name(pair & _LOW))
+        )
+
+    def expiry(self, now_ms: int, group: str | None = None) -> pa.Table:
+        """Returns the table ``expiry`` of the batch analysis, of all groups or of one."""
+        return self.live.expiry(now_ms * 1000, self._keys.used() if group is None else self.slots(group))
+
+    def findings(self, now_ms: int, group: str | None = None) -> pa.Table:
+        """Returns the findings of ``live_findings`` up to the newest poll, as the table of the batch analysis."""
+        slots = self._keys.used() if group is None else self.slots(group)
+        times = self.expires_us(slots) if len(slots) else slots
+        soon = slots[(times >= 0) & (times <= (now_ms + self.live.rules.expires_within_ms) * 1000)]
+        return as_table(self.live.findings(now_ms * 1000, soon, self._end_of, group))
+
     def window(self, slot: int) -> list[tuple[int, int, int]]:
         """Returns the commits of a slot's window, oldest first: offset, time in ms, lag (-1: unknown)."""
         row = self._windows.rows(np.array([slot]))
@@ -340,8 +381,18 @@ class MonitorMachine:
         sums = GroupSums(len(names), self.rules)
         for slots, found, _ in self.judged_chunks(now_ms):
             codes = self._keys.codes(slots)
-            sums.add(row_of_code[codes >> 32], slots, found, np.isin(codes & _LOW, stale))
+            rows = row_of_code[codes >> 32]
+            sums.add(rows, slots, found, np.isin(codes & _LOW, stale))
+            sums.add_expiry(rows, self.expires_us(slots) // 1000, now_ms + self.live.rules.expires_within_ms)
+        counts = self.live.counts(now_ms * 1000, self._end_of)
+        listed = {place[name]: count for name, count in counts.items() if name in place}
+        sums.add_findings(np.array(list(listed), np.int64), np.array(list(listed.values()), np.int64))
         return sums.columns(now_ms, names)
+
+
+def _group_batch(batch: pa.RecordBatch) -> GroupBatch:
+    names = batch.column("group").dictionary_encode()
+    return GroupBatch(names.dictionary.to_pylist(), names.indices.to_numpy())
 
 
 def _signed(low: int) -> int:

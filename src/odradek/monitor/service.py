@@ -21,7 +21,7 @@ with extra_in_errors(__name__):
 
 from odradek.monitor.burrow_api import BurrowApi, Reply
 from odradek.monitor.follower import Follower
-from odradek.monitor.json_api import RequestRefused, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.json_api import RequestRefused, findings, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
 
 _SLASH = "\x00"
@@ -103,6 +103,7 @@ class Service:
         yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._follower)))
         yield Route("/api/v1/groups", self._ours(lambda request: groups_page(self._follower, request.query_params)))
         yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._follower, _name(one, "group"))))
+        yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._follower)}))
         yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._follower, _name(one, "topic"))))
         yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
         yield Route("/burrow/admin/ready", self.burrow_ready)

@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from support.offset_entries import STEP_MS, machine_with
+from support.offset_entries import STEP_MS, batch_of, entry, machine_with
 
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 
@@ -198,6 +198,24 @@ def test_a_group_shows_rule_lag_and_time_lag_of_its_partitions() -> None:
     assert first["reason"]
     assert ask("/api/v1/topics/orders").json["groups"] == sorted(("billing", *ODD))
     assert (ask("/api/v1/groups/none").code, ask("/api/v1/topics/none").code, ask("/nowhere").code) == (404, 404, 404)
+
+
+def test_a_group_shows_findings_and_expiry() -> None:
+    follower = FixedFollower()
+    follower.machine.add_entries(batch_of([entry("billing", ORDERS[0], (0, 900), 900_000, 15, None)]))
+    now_ms = follower.machine.last_poll_ms + STEP_MS
+    follower.machine.add_bounds(now_ms, {tp: LogBoundsRow(0, 160) for tp in ORDERS}, {})
+    follower.groups = follower.machine.groups(now_ms)
+    group = ask("/api/v1/groups/billing", follower=follower).json
+    (rewind,) = [one for one in group["findings"] if one["kind"] == "rewind"]
+    assert (rewind["from_offset"], rewind["to_offset"], rewind["to_ms"]) == (15, 100, 900_000)
+    assert [one["record_offset"] for one in rewind["proof"]] == [10, 900]
+    week = 7 * 86_400_000
+    assert group["partitions"][0]["expires_ms"] == 900_000 + week
+    assert group["partitions"][0]["expiry_counts_from"] == "commit"
+    assert group["summary"]["findings"] == 1
+    assert ask("/api/v1/groups?sort=-findings", follower=follower).json["groups"][0]["group"] == "billing"
+    assert ask("/api/v1/findings", follower=follower).json["findings"] == group["findings"]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8000", "", "localhost@evil"])
