@@ -32,6 +32,7 @@ LARGE = {
     "client/producer/columns.py": (KERNEL, "_measure", "_write"),
     "history/decode_kernel.py": (KERNEL, "_value", "_row", "_parse", "_find_not_ascii"),
     "history/window_kernels.py": (KERNEL, "_make_room", "store", "gather"),
+    "monitor/move_kernels.py": (KERNEL, "choose"),
     "pipelines/values/avro_columns.py": (KERNEL, "_read_one", "read_columns"),
     "pipelines/values/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),

@@ -45,7 +45,7 @@ def event_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
-class GroupMembers:
+class MemberChanges:
     """The members of one group, record by record."""
 
     __slots__ = ("_last", "_topics_of")

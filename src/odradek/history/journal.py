@@ -17,7 +17,7 @@ from odradek.core.ids import TopicPartition
 from odradek.history.column_values import Array, booleans, numbers
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.coverage import Coverage
-from odradek.history.group_events import GroupEvent, GroupMembers, event_rows
+from odradek.history.group_events import GroupEvent, MemberChanges, event_rows
 
 COLUMNS = (
     "kind", "group", "topic", "partition", "committed_offset", "leader_epoch", "metadata", "commit_timestamp",
@@ -93,7 +93,7 @@ class Journal:
     _keys: dict[Key, int] = field(default_factory=dict)
     _topic_ids: dict[bytes, int] = field(default_factory=dict)
     _marks: CommitMarks = field(default_factory=CommitMarks)
-    _members: dict[str, GroupMembers] = field(default_factory=dict)
+    _members: dict[str, MemberChanges] = field(default_factory=dict)
 
     def add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
@@ -160,7 +160,7 @@ class Journal:
 
     def _add_event(self, row: dict[str, Any]) -> None:
         group = row["group"]
-        event = self._members.setdefault(group, GroupMembers()).event(row)
+        event = self._members.setdefault(group, MemberChanges()).event(row)
         self.events.setdefault(group, []).append(event)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from odradek.history.findings import FindingRules
-from odradek.history.group_events import GroupEvent, GroupMembers
+from odradek.history.group_events import GroupEvent, MemberChanges
 from odradek.history.group_findings import MemberTimes, RebalanceBursts
 
 MOST_GROUPS = 100_000
@@ -22,7 +22,7 @@ class GroupTrack:
     __slots__ = ("_first_with_members", "_members", "_recent", "bursts", "times")
 
     def __init__(self, rules: FindingRules) -> None:
-        self._members = GroupMembers()
+        self._members = MemberChanges()
         self._first_with_members: GroupEvent | None = None
         self._recent: list[GroupEvent] = []
         self.bursts = RebalanceBursts(rules)

@@ -6,8 +6,8 @@ then on, all entries of the key are kept, behind the last commit before them. ``
 batch analysis. When later entries can no longer change what the rules say, the findings are final and the key closes.
 
 So a finding may change while its key is open: the next commit shows that a lower one was stored out of order, or that
-six commits from outside are those of a consumer that joins no group. The look-back is bounded: ``MOST_ROWS`` entries of
-one key, ``MOST_DELETED`` deleted keys, and ``MOST_MOVES`` final findings.
+six commits from outside are those of a consumer that joins no group. The look-back is bounded: ``MOST_ENTRIES`` entries
+of one key, ``MOST_DELETED`` deleted keys, and ``MOST_MOVES`` final findings.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from odradek.history.rewinds import READER_RUN, CandidateMove, candidate_moves, 
 from odradek.monitor import move_kernels as kernels
 from odradek.monitor.group_tracks import GroupTracks
 
-MOST_ROWS = 1_000
+MOST_ENTRIES = 1_000
 MOST_DELETED = 10_000
 MOST_MOVES = 10_000
 _REVIEW_ROWS = 20_000
 """So many entries that no review has seen start one, so that a long read between two polls stays small."""
-_STEP = 1 << 16
+_ROOM = 1 << 16
 
 
 class KeptEntry(NamedTuple):
@@ -111,7 +111,7 @@ class LiveMoves:
         known = len(self._states)
         if slots <= known:
             return
-        room = -(-slots // _STEP) * _STEP if slots > 1024 else slots
+        room = -(-slots // _ROOM) * _ROOM if slots > 1024 else slots
         for array in (self._newest, self._marks, self._states):
             array.resize((room, *array.shape[1:]), refcheck=False)
         self._newest[known:, 0] = -1
@@ -166,7 +166,7 @@ class LiveMoves:
             key = self._open[slot]
             key.rows.append(KeptEntry(*values))
             key.is_new = True
-            if len(key.rows) > MOST_ROWS:
+            if len(key.rows) > MOST_ENTRIES:
                 del key.rows[0]
                 key.settled = max(1, key.settled - 1)
         self._waiting += len(at)
