@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import admin as confluent
 from support.pages import DOCS, examples
 from support.secured_listeners import SecuredListener, secured_listener
 from support.secured_proxy import Users
 
+import odradek
+from odradek.net.errors import AuthenticationFailed
 from odradek.spark.options import client_config
+from odradek.testing.ports import reserve_ports
 
 PAGE = DOCS / "security.md"
 TEXT = PAGE.read_text()
@@ -69,3 +76,83 @@ def test_messages_of_the_page_are_those_of_the_code(part: str) -> None:
     code = (sources / "net" / "connection.py").read_text() + (sources / "client" / "authentication.py").read_text()
     for words in re.split(r"[…:;=]", part):
         assert words.strip() in code
+
+
+# --- the broker -------------------------------------------------------------------------------------------------------
+
+BROKER = TEXT.partition("\n## Secure the broker\n")[2].partition("\n## ")[0]
+
+
+class TrialBroker:
+    """The broker of the page with the certificates of the page, in a folder and on free ports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        settings, commands = re.findall(r"^```\n(.*?)^```", BROKER, re.DOTALL | re.MULTILINE)[:2]
+        self.commands = commands
+        subprocess.run(["bash", "-ec", commands], cwd=folder, check=True, capture_output=True, timeout=60)
+        self._ports = reserve_ports(2)
+        self.inside, self.outside = (f"127.0.0.1:{one.port}" for one in self._ports)
+        places = {"/etc/kafka/broker.pem": str(folder / "broker.pem"), "/var/lib/kafka": str(folder / "data"),
+                  "127.0.0.1:9092": self.inside, "localhost:9092": self.inside, "0.0.0.0:9093": self.outside,
+                  "kafka.example.com:9093": self.outside}  # fmt: skip
+        for there, here in places.items():
+            assert there in settings
+            settings = settings.replace(there, here)
+        (folder / "broker.properties").write_text(settings)
+        (command,) = re.findall(r"`(odradek serve [^`]*)`", BROKER)
+        (first_user,) = re.findall(r"`(SCRAM-SHA-512=\[name=[^`]*)`", BROKER)
+        (folder / "users").write_text(first_user)
+        program, *self.arguments = shlex.split(command)
+        assert program == "odradek"
+
+    def start(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "odradek", *self.arguments, "--exit-with-parent"]
+        running = subprocess.Popen(
+            command, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert running.stdout is not None
+        assert running.stdout.readline() == f"ready {self.inside}\n"
+        return running
+
+    def settings(self, user: str, password: str, mechanism: str) -> dict[str, str]:
+        return {"bootstrap.servers": self.outside, "security.protocol": "SASL_SSL", "sasl.mechanism": mechanism,
+                "ssl.ca.location": str(self.folder / "ca.pem"), "sasl.username": user,
+                "sasl.password": password}  # fmt: skip
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates")
+def test_the_broker_of_the_page_runs_and_its_certificate_is_replaced(tmp_path: Path) -> None:
+    trial = TrialBroker(tmp_path)
+
+    def topics(*login: str) -> list[str]:
+        with odradek.Admin(trial.settings(*login)) as admin:
+            return admin.topics()
+
+    with trial.start() as running:
+        try:
+            assert topics("alice", "alice-secret", "PLAIN") == topics("admin", "admin-secret", "SCRAM-SHA-512") == []
+            with odradek.Admin({"bootstrap.servers": trial.inside}) as admin:
+                assert admin.topics() == []
+            with pytest.raises(AuthenticationFailed):
+                topics("admin", "admin-secret", "PLAIN")
+            users = confluent.AdminClient(trial.settings("admin", "admin-secret", "SCRAM-SHA-512"))
+            new = confluent.ScramCredentialInfo(confluent.ScramMechanism.SCRAM_SHA_512, 4096)
+            change = confluent.UserScramCredentialUpsertion("bob", new, b"bob-secret")
+            users.alter_user_scram_credentials([change])["bob"].result(20)
+            assert topics("bob", "bob-secret", "SCRAM-SHA-512") == []
+            before = served(trial.outside)
+            subprocess.run(["bash", "-ec", trial.commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+            deadline_s = time.monotonic() + 20
+            while served(trial.outside) == before:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.2)
+            assert topics("bob", "bob-secret", "SCRAM-SHA-512") == []
+        finally:
+            running.terminate()
+
+
+def served(address: str) -> str:
+    """The certificate of a listener."""
+    host, _, port = address.rpartition(":")
+    return ssl.get_server_certificate((host, int(port)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.oauth_broker import oauth_broker
 from support.secured_listeners import SECRET, USER, SecuredListener, secured_listener
 
 import odradek
@@ -64,3 +65,40 @@ def test_a_refused_login_ends_the_query_at_once_and_shows_no_password(spark: Any
     with pytest.raises(Exception, match="refused the login by SCRAM-SHA-512") as refused:
         spark.read.format("odradek").options(**options(listener, subscribe="in") | wrong).load().count()
     assert "other-secret" not in str(refused.value)
+
+
+def test_a_stream_by_oauthbearer_shows_neither_secret_nor_token(spark: Any, tmp_path: Path) -> None:
+    with oauth_broker(tmp_path / "broker") as world:
+        with odradek.Producer(world.settings) as producer:
+            for number in range(50):
+                producer.send("in", value=b"%d" % number)
+        login = {f"kafka.{name}": value for name, value in world.settings.items()}
+        read = spark.read.format("odradek").options(**login, subscribe="in").load()
+        assert read.count() == 50
+        stream = spark.readStream.format("odradek").options(
+            **login, subscribe="in", startingOffsets="earliest", commitOffsets="true", **{"kafka.group.id": "g"}
+        )
+        query = (
+            stream.load()
+            .select("key", "value")
+            .writeStream.format("odradek")
+            .options(**login, topic="out")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert query.exception() is None
+        said = shown(read) + "".join(map(str, query.recentProgress)) + str(query._jsq.explainInternal(True))
+        with odradek.Admin(world.settings) as admin:
+            assert [row.offset for row in admin.list_group_offsets("g").values()] == [50]
+        wrong = {"kafka.sasl.jaas.config": login["kafka.sasl.jaas.config"].replace("canary", "canary-other")}
+        with pytest.raises(Exception, match=r"the identity provider 127.* answered with status 401") as refused:
+            spark.read.format("odradek").options(**login | wrong, subscribe="in").load().count()
+        said += str(refused.value)
+        assert len(world.secrets) > 3
+        assert [one for one in world.secrets if one in said] == []
+        assert "canary-other" not in said
+        for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+            data = path.read_bytes()
+            assert [one for one in world.secrets if one.encode() in data] == [], path

@@ -160,3 +160,53 @@ def provider(issuer: Issuer, context: Any = None) -> Iterator[Provider]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+class TokenEndpoint(http.server.ThreadingHTTPServer):
+    """Gives tokens to the client ``client_id`` with its secret (RFC 6749, client credentials), and keeps them."""
+
+    daemon_threads = True
+
+    def __init__(self, issuer: Issuer, client_id: str, client_secret: str) -> None:
+        super().__init__(("127.0.0.1", 0), _TokenHandler)
+        self.issuer = issuer
+        self.login = "Basic " + base64.b64encode(f"{client_id}:{client_secret}".encode()).decode()
+        self.tokens: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/token"
+
+
+class _TokenHandler(http.server.BaseHTTPRequestHandler):
+    server: TokenEndpoint
+
+    def do_POST(self) -> None:
+        server = self.server
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers["Authorization"] != server.login:
+            self.send_error(401)
+            return
+        server.tokens.append(server.issuer.token())
+        body = json.dumps({"access_token": server.tokens[-1], "token_type": "Bearer"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def token_endpoint(issuer: Issuer, client_id: str, client_secret: str) -> Iterator[TokenEndpoint]:
+    """A running endpoint."""
+    server = TokenEndpoint(issuer, client_id, client_secret)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
