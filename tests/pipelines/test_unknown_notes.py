@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -173,3 +174,21 @@ def test_a_plan_that_ends_before_the_one_before_it_is_refused(name: str, tmp_pat
         planned_batch(location, 1)
     write_plan(tmp_path, 1, SourceOffset(positions={TP: 14}, origins={TP: 10}))
     assert [item.size for item in planned_batch(location, 1).ranges] == [4], "a reset"
+
+
+def test_a_plan_of_another_copy_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    """A run planned micro-batch 1 from memory: in its copy, micro-batch 0 had read t-1 up to 12. Then the copy was put
+    back in which it ends at 11. Before, the table's offset of t-1 became 12, so its record 11 was read by nobody."""
+    location, other = LocalLocation(tmp_path), TopicPartition("t", 1)
+    write_plan(tmp_path, 0, SourceOffset(positions={TP: 20, other: 11}, origins={TP: 0, other: 0}))
+    end = SourceOffset(positions={TP: 25}, absent={other: 12})
+    memory = SourceOffset(positions={TP: 18, other: 12})
+    write_plan(tmp_path, 1, replace(end, after=memory.digest))
+    with pytest.raises(TableRefused, match=r"micro-batch 1 in .* was planned after another micro-batch than"):
+        planned_batch(location, 1)
+    right = SourceOffset(positions={TP: 25}, absent={other: 11})
+    for noted in ("", planned_batch(location, 0).end.digest):  # earlier versions did not note it
+        for batch in (1, 2):  # Spark repeats an offset for a micro-batch without records
+            write_plan(tmp_path, batch, replace(right, after=noted))
+        assert [item.size for item in planned_batch(location, 1).ranges] == [5]
+        assert planned_batch(location, 2).ranges == ()

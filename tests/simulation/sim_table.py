@@ -38,8 +38,9 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit import state
 from odradek.pipelines.commit.logs import FileLog, VersionLog
-from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.state import (
+    Added,
     QueryState,
     RunFenced,
     RunTag,
@@ -55,12 +56,14 @@ KEPT = 5, 3, 3
 
 class PlannedBatch(NamedTuple):
     """A micro-batch in a checkpoint. ``other``: the range of the other partition, if that is read now. ``absent``: its
-    next offset if it was read before."""
+    next offset if it was read before. ``after``: the digest of the offsets after which it was planned; empty in a
+    checkpoint of an earlier version."""
 
     start: int
     end: int
     other: tuple[int, int] | None = None
     absent: int | None = None
+    after: str = ""
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -90,6 +93,7 @@ class Checkpoint:
         planned, before = self.planned[batch], self.planned.get(batch - 1)
         known = {} if before is None else before.offsets
         state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
+        state.check_link(planned.after, ends_of(known), batch, "the checkpoint")
         if before is not None:  # as in the files of a checkpoint, which have no starts
             planned = planned._replace(start=before.end)
             if planned.other is not None and OTHER in known:
@@ -107,6 +111,10 @@ class Checkpoint:
             pieces=planned.pieces,
             read={tp: end for tp, _, end in planned.ranges},
         )
+
+
+class WaitForTrigger:
+    """A driver has noted a micro-batch as done, and plans the next one at its next trigger."""
 
 
 @dataclass
@@ -137,6 +145,7 @@ class TableScenario:
         self.group = SimGroup(self.store, fences=random.random() < 0.5)
         self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
         self.restores = random.random() < 0.5
+        self.restores_parts = random.random() < 0.5
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
@@ -224,21 +233,13 @@ class TableScenario:
             seen.done.add(batch)
             if self.checkpoint.query == seen.query:
                 self.checkpoint.done.add(batch)
+            yield WaitForTrigger()
 
     def _plan(self, seen: Checkpoint, batch: int) -> bool:
         """Plans the next micro-batch, and writes it to the checkpoint that all drivers share."""
-        before = seen.planned[batch - 1] if batch else None
-        start = self.group.offset if before is None else before.end
-        known = None if before is None else before.offsets.get(OTHER)
-        other = (self.group.other or 0) if known is None else known
-        has_new = self.reads_other and other < self.other_end
-        if start >= self.end and not has_new:
+        planned = self._planned_after(seen.planned[batch - 1] if batch else None)
+        if planned is None:
             return False
-        planned = PlannedBatch(start, min(self.end, start + self.random.randint(1, 8)))
-        if self.reads_other:
-            planned = planned._replace(other=(other, min(self.other_end, other + self.random.randint(1, 8))))
-        elif not self.forgets:
-            planned = planned._replace(absent=known)
         seen.planned[batch] = planned
         shared = self.checkpoint
         if shared.query == seen.query:
@@ -246,6 +247,23 @@ class TableScenario:
                 seen.planned[batch] = shared.planned[batch]  # another driver was first
             shared.planned[batch] = seen.planned[batch]
         return True
+
+    def _planned_after(self, before: PlannedBatch | None) -> PlannedBatch | None:
+        """Plans the micro-batch after another one; returns None if there is nothing new."""
+        start = self.group.offset if before is None else before.end
+        known = None if before is None else before.offsets.get(OTHER)
+        other = (self.group.other or 0) if known is None else known
+        has_new = self.reads_other and other < self.other_end
+        if start >= self.end and not has_new:
+            return None
+        planned = PlannedBatch(start, min(self.end, start + self.random.randint(1, 8)))
+        if self.reads_other:
+            planned = planned._replace(other=(other, min(self.other_end, other + self.random.randint(1, 8))))
+        elif not self.forgets:
+            planned = planned._replace(absent=known)
+        if not self.forgets:
+            planned = planned._replace(after=ends_of({} if before is None else before.offsets))
+        return planned
 
     # --- events
 
@@ -272,6 +290,8 @@ class TableScenario:
 
     def _perform(self, driver: Driver, operation: Any) -> Any:
         driver.operation = operation
+        if isinstance(operation, WaitForTrigger):
+            return None
         if isinstance(operation, op.CommitGroup):
             return self._commit_offsets(driver, operation.batch)
         if isinstance(operation, op.FenceGroup):
@@ -334,10 +354,10 @@ class TableScenario:
             self._change_other()
         if random.random() < 0.1:
             self.copies.append(copy.deepcopy(self.checkpoint))
-        if self.restores and self.copies and random.random() < 0.01:
-            self.checkpoint = copy.deepcopy(random.choice(self.copies))
-            self.was_restored = True
-            self.note("the checkpoint is restored")
+        if self.restores and self.copies and random.random() < self._restore_chance():
+            self._restore()
+        if self.restores and self.restores_parts and len(self.checkpoint.planned) > 1 and random.random() < 0.01:
+            self._mix()
         if isinstance(self.store, SimVersions) and random.random() < 0.05:
             self.store.foreign_commit()
         if self.store.late and random.random() < 0.1:
@@ -368,6 +388,41 @@ class TableScenario:
         if random.random() < 0.04:
             self.group.other = None
             self.note("the commit of the other partition has expired")
+
+    def _restore_chance(self) -> float:
+        """The chance that an older copy of the checkpoint is put back now."""
+        return 0.04 if self.restores_parts else 0.01
+
+    def _restore(self) -> None:
+        """Puts a copy back in place of the checkpoint. In some worlds, its files are copied over those of the
+        checkpoint, so that newer ones stay, or only the offsets or only the commits are copied."""
+        found = copy.deepcopy(self.random.choice(self.copies[-30:] if self.restores_parts else self.copies))
+        shared, part = self.checkpoint, self.random.choice(["both", "offsets", "commits"])
+        is_whole = not self.restores_parts or shared.query != found.query or self.random.random() < 0.5
+        if not is_whole:
+            planned, done = found.planned, found.done
+            found = Checkpoint(shared.query, dict(shared.planned), set(shared.done))
+            if part != "commits":
+                found.planned |= planned
+            if part != "offsets":
+                found.done |= done
+        self.checkpoint = found
+        self.was_restored = True
+        self.note(f"the checkpoint is restored{'' if is_whole else f': {part} over its files'}")
+
+    def _mix(self) -> None:
+        """The next micro-batch in the checkpoint is of another copy of it, which has gone on otherwise from an earlier
+        one. A run that plans from memory writes it if the folder is replaced meanwhile."""
+        planned, batch = self.checkpoint.planned, max(self.checkpoint.planned) + 1
+        before, reads_other = planned[self.random.choice(sorted(planned)[-4:-1])], self.reads_other
+        self.reads_other = self.has_other
+        last = self._planned_after(before)
+        self.reads_other = reads_other
+        found = None if last is None else self._planned_after(last)
+        if found is not None:
+            planned[batch] = found
+            self.was_restored = True
+            self.note(f"micro-batch {batch} in the checkpoint is of another copy")
 
     def _dangers(self, last: Any) -> tuple[float, float]:
         """The chances that a driver is killed or paused now. They are high at the worst moments: before a create, and
@@ -432,14 +487,17 @@ class TableScenario:
         return self.ends[-1]
 
     def _adopt(self) -> None:
-        """A new checkpoint begins at the table's offsets."""
+        """A new checkpoint begins at the table's offsets, which are noted in the table."""
         rows = set().union(*(held.rows for held in self.store.batches))
         others = sum(row >= OTHER_ROWS for row in rows)
         at = {TP: len(rows) - others, OTHER: others}
         self.group.offset, self.group.other = at[TP], at[OTHER]
         self.checkpoint = Checkpoint()
-        if isinstance(self.store, SimFiles) and not self.store.highest and self.store.earlier.queries:
-            self.store.earlier = TableState(queries={"q0": QueryState(0, covers_of([]), None, at)})
+        self.numbers += 1
+        tag = RunTag(self.numbers + self.started, "adoption")
+        plan = SimPlan("adopted", 0, ends_of({}), ends_of(at), offsets=at, is_whole=True, read=at)
+        no_files = op.NewFiles(((),), Added(0, 0, 0, 0))
+        drive(TableRun(tag, self._log(), "t").adopt(plan, no_files), lambda operation: self.store.do(tag, operation))
 
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:4} {text}")

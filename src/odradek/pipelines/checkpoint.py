@@ -12,7 +12,7 @@ from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.pipelines.commit.state import BatchPlan, check_follows, covers_of, ends_of, topic_of
+from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.commit_marks import output_of, with_output
@@ -95,6 +95,8 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
     check_follows(start.offsets, end.offsets, end.origins, batch_id, checkpoint.uri)
+    if end != start:  # Spark repeats an offset for a micro-batch without records
+        check_link(end.after, start.digest, batch_id, checkpoint.uri)
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start, end)
 
 

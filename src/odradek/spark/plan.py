@@ -21,6 +21,8 @@ Rules
 * When Spark requests the micro-batch that begins at a source offset, all records up to this source offset are done. So
   the planner then commits the source offset. If Spark does not request the next micro-batch at once, the driver commits
   the finished one (``micro_batch_commits.py``).
+* ``after`` is the digest of the offsets after which the micro-batch was planned. If another copy of the checkpoint is
+  put back while a query runs, the folder gets a micro-batch that follows another one; a pipeline finds that.
 * Our commits have a mark, ``odradek-spark:1:<offset>``, in their metadata. A commit without a mark, or with the mark of
   another offset, comes from another client. If its offset differs from the query's position, it is a reset with
   ``onGroupReset=follow`` or ``fail``. With ``asked``, the default, it is a reset only if its metadata asks for one
@@ -467,7 +469,7 @@ def plan_batch(
     epochs = {tp: epoch for tp, epoch in start.epochs.items() if tp in absent}
     epochs |= _epochs(ends, log, {**start.epochs, **group.origin_epochs})
     kept_ids = {topic: found for topic, found in known.items() if found}
-    end = SourceOffset(ends, origins, followed, kept_ids, epochs, absent, query)
+    end = SourceOffset(ends, origins, followed, kept_ids, epochs, absent, query, after=start.digest)
     return MicroBatch(end, acknowledge, tuple(lost))
 
 

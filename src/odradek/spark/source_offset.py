@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,6 +27,7 @@ class SourceOffset:
     * ``absent``: the next offsets of partitions that the query has read and does not read now, because they were
       missing. ``ids`` and ``epochs`` have them, too.
     * ``query``: the query's id, empty in older checkpoints.
+    * ``after``: the ``digest`` of the source offset after which this one was planned, empty in older checkpoints.
     * ``is_initial``: the source offset before the first micro-batch. Other source offsets can be without positions too,
       if ``subscribePattern`` matches no topic yet.
     """
@@ -38,6 +40,7 @@ class SourceOffset:
     absent: Offsets = field(default_factory=dict)
     query: str = ""
     is_initial: bool = False
+    after: str = ""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
@@ -54,6 +57,7 @@ class SourceOffset:
                 absent=flat(extra.get("absent", {}), int),
                 query=str(extra.get("query", "")),
                 is_initial=not value,
+                after=str(extra.get("after", "")),
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise ConfigError(f"the checkpoint has an offset that is not from this source: {value}") from error
@@ -73,12 +77,20 @@ class SourceOffset:
             extra["epochs"] = nested(self.epochs)
         if self.query:
             extra["query"] = self.query
+        if self.after:
+            extra["after"] = self.after
         return nested(self.positions) | ({EXTRA: extra} if extra or not self.positions else {})
 
     @property
     def offsets(self) -> Offsets:
         """The next offset of every partition that the query has read, also of the absent ones."""
         return {**self.absent, **self.positions}
+
+    @property
+    def digest(self) -> str:
+        """64 bits of the digest of ``offsets``, in hexadecimal form."""
+        lines = sorted(f"{tp} {offset}" for tp, offset in self.offsets.items())
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
     def epochs_of(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """Returns the epochs of those partitions that are known."""

@@ -47,8 +47,9 @@ def test_a_source_offset_is_read_back_from_json_with_all_fields() -> None:
     }
     assert SourceOffset.from_json(json.loads(text)) == offset
     assert json.dumps(SourceOffset.from_json(json.loads(text)).to_json()) == text  # Spark compares text
-    named = at(positions={P0: 1}, ids={"flights": UUID(int=7)})
-    assert named.to_json() == {"flights": {"0": 1}, "$odradek": {"ids": {"flights": str(UUID(int=7))}}}
+    named = at(positions={P0: 1}, ids={"flights": UUID(int=7)}, after="0f")
+    extra = {"ids": {"flights": str(UUID(int=7))}, "after": "0f"}
+    assert named.to_json() == {"flights": {"0": 1}, "$odradek": extra}
     assert SourceOffset.from_json(json.loads(json.dumps(named.to_json()))) == named
 
 
@@ -261,7 +262,7 @@ LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}
 def test_the_first_micro_batch_stores_its_start() -> None:
     batch = plan.plan_batch(INITIAL, LOG, GroupOffsets(begin={P0: 100, P1: 10}))
     assert batch is not None
-    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10})
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: 100, P1: 10}, after=INITIAL.digest)
     # For any start that Spark reports: after a restart "latest" may be a different offset.
     assert plan.ranges(INITIAL, batch.end) == plan.ranges(at(positions={P0: 590, P1: 20}), batch.end)
     assert plan.ranges(INITIAL, batch.end) == [Range(P0, 100, 600), Range(P1, 10, 20)]
@@ -282,7 +283,7 @@ def test_a_later_micro_batch_starts_at_the_previous_end_without_its_extra_fields
     start = at(positions={P0: 500, P1: 20}, origins={P0: 400}, followed={P0: "a"})
     batch = plan.plan_batch(start, LOG)
     assert batch is not None
-    assert batch.end == at(positions={P0: 600, P1: 20})
+    assert batch.end == at(positions={P0: 600, P1: 20}, after=start.digest)
     assert plan.ranges(start, batch.end) == [Range(P0, 500, 600)]
 
 
@@ -291,7 +292,7 @@ def test_a_rewind_is_read_by_the_next_micro_batch_and_by_its_retry(offset: int) 
     start = at(positions={P0: 600, P1: 20})
     batch = plan.plan_batch(start, LOG, GroupOffsets(resets={P0: (offset, "r")}, committed={P0: foreign(offset)}))
     assert batch is not None
-    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: offset}, followed={P0: "r"})
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P0: offset}, followed={P0: "r"}, after=start.digest)
     assert batch.end.to_json() != start.to_json(), "Spark runs no batch if the offsets are equal"
     again = SourceOffset.from_json(json.loads(json.dumps(batch.end.to_json())))
     assert plan.ranges(start, again) == [Range(P0, offset, 600)]
@@ -360,7 +361,7 @@ def test_available_now_ignores_records_and_partitions_added_later() -> None:
     log = LOG | {P2: LogRange(0, 3)}
     batch = plan.plan_batch(start, log, GroupOffsets(begin={P2: 0}), limits=BatchLimits(upto={P0: 200, P1: 10}))
     assert batch is not None
-    assert batch.end == at(positions={P0: 200, P1: 10})
+    assert batch.end == at(positions={P0: 200, P1: 10}, after=start.digest)
     assert (
         plan.plan_batch(batch.end, log, GroupOffsets(begin={P2: 0}), limits=BatchLimits(upto={P0: 200, P1: 10})) is None
     )
@@ -415,14 +416,14 @@ def test_a_query_continues_unless_the_topic_has_another_id(
     start = at(positions={P0: 500, P1: 20}, ids=known)
     batch = plan.plan_batch(start, LOG, topics=TopicStates(ids=now))
     assert batch is not None
-    assert batch.end == at(positions={P0: 600, P1: 20}, ids=then)
+    assert batch.end == at(positions={P0: 600, P1: 20}, ids=then, after=start.digest)
 
 
 def test_with_fail_on_data_loss_false_a_query_continues_and_notes_the_loss_in_the_offset() -> None:
     start = at(positions={P0: 600, P1: 5, P2: 9})
     batch = plan.plan_batch(start, LOG, fail_on_data_loss=False)
     assert batch is not None
-    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P1: 10}, absent={P2: 9})
+    assert batch.end == at(positions={P0: 600, P1: 20}, origins={P1: 10}, absent={P2: 9}, after=start.digest)
     assert plan.ranges(start, batch.end) == [Range(P1, 10, 20)]
 
 

@@ -283,6 +283,20 @@ def check_follows(
         )
 
 
+def check_link(noted: str, before: str, batch: int, checkpoint: str) -> None:
+    """Checks that a micro-batch in a checkpoint was planned after the one before it. ``before``: a digest of the
+    offsets after that one. ``noted``: the digest of those after which it was planned; empty in checkpoints of earlier
+    versions. Raises TableRefused.
+
+    Without this check, a partition that is not read now could get an offset up to which nobody has read it.
+    """
+    if noted and noted != before:
+        raise TableRefused(
+            f"micro-batch {batch} in {checkpoint} was planned after another micro-batch than the one before it there: "
+            f"a copy of the checkpoint was put back while a run used it. {REMEDY}"
+        )
+
+
 def unfinished(plan: BatchPlan, table: str) -> TableRefused:
     """Returns the error about a micro-batch that the checkpoint notes as done, and that the table does not have."""
     return TableRefused(
