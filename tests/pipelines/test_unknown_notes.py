@@ -178,7 +178,7 @@ def test_a_plan_that_ends_before_the_one_before_it_is_refused(name: str, tmp_pat
 
 def test_a_plan_of_another_copy_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
     """A run planned micro-batch 1 from memory: in its copy, micro-batch 0 had read t-1 up to 12. Then the copy was put
-    back in which it ends at 11. Before, the table's offset of t-1 became 12, so its record 11 was read by nobody."""
+    back in which it ends at 11. Before, the table's offset of t-1 became 12, so no run read its record 11."""
     location, other = LocalLocation(tmp_path), TopicPartition("t", 1)
     write_plan(tmp_path, 0, SourceOffset(positions={TP: 20, other: 11}, origins={TP: 0, other: 0}))
     end = SourceOffset(positions={TP: 25}, absent={other: 12})

@@ -288,7 +288,7 @@ def check_link(noted: str, before: str, batch: int, checkpoint: str) -> None:
     offsets after that one. ``noted``: the digest of those after which it was planned; empty in checkpoints of earlier
     versions. Raises TableRefused.
 
-    Without this check, a partition that is not read now could get an offset up to which nobody has read it.
+    Without this check, a partition that is not read now could get an offset up to which no run has read it.
     """
     if noted and noted != before:
         raise TableRefused(
