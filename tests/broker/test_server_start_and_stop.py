@@ -57,6 +57,31 @@ def test_a_second_broker_on_a_directory_is_refused(tmp_path: Path) -> None:
             assert wire.versions()
 
 
+@PLAIN
+@pytest.mark.parametrize(
+    "command", [[*SERVE], [sys.executable, "-m", "odradek.cli.main", "serve"]], ids=["module", "serve"]
+)
+def test_the_line_of_a_ready_broker_names_every_listener(tmp_path: Path, command: list[str]) -> None:
+    settings = ("listeners=ONE://127.0.0.1:0,TWO://127.0.0.1:0,THREE://[::1]:0",
+                "listener.security.protocol.map=ONE:PLAINTEXT,TWO:PLAINTEXT,THREE:PLAINTEXT",
+                "inter.broker.listener.name=ONE")  # fmt: skip
+    given = [str(tmp_path), "-", *settings]
+    if "serve" in command:
+        given = ["--data-dir", str(tmp_path), *(part for one in settings for part in ("--config", one))]
+    with subprocess.Popen(
+        [*command, *given, "--exit-with-parent"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        mark, *addresses = process.stdout.readline().split()
+        assert (mark, len(addresses)) == ("ready", 3)
+        assert addresses[2].startswith("[::1]:"), "an IPv6 address has brackets"
+        for address in addresses:
+            with Wire(address.replace("[", "").replace("]", "")) as wire:
+                assert wire.versions()
+        process.stdin.close()
+
+
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -99,6 +99,28 @@ def test_what_would_protect_and_what_is_mistyped_is_an_error(
     assert all(name in line for name in names), line
 
 
+@pytest.mark.parametrize(
+    ("data", "remedy"),
+    [
+        ("client.id=c\n".encode("utf-16"), "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-"),
+        ("client.id=c\n".encode("utf-16-le"), "it is UTF-16: save it"),
+        ("client.id=c\n".encode("utf-16-be"), "it is UTF-16: save it"),
+        ("client.id=\xe9\n".encode("latin-1"), "it is not valid UTF-8: save it as UTF-8, or write é as the escape \\u"),
+    ],
+    ids=["mark", "little", "big", "latin-1"],
+)  # fmt: skip
+def test_a_file_in_another_encoding_names_the_remedy(
+    bootstrap: str, tmp_path: Path, capsys: Capture, data: bytes, remedy: str
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_bytes(data)
+    assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert remedy in line
+    file.write_text("client.id=\\u00e9\n")
+    assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == 0
+
+
 def test_a_consumers_file_is_no_membership_without_the_option(
     bootstrap: str, admin: Admin, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -16,6 +16,7 @@ from odradek.cli.main import run
 from odradek.cli.suggestions import is_near
 from odradek.client import Admin, NewTopic, TopicPartition
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.text.similar_names import nearest
 
 Capture = pytest.CaptureFixture[str]
 EMPTY_ASSIGNMENT = b"\0\1\0\0\0\0\0\0\0\0"
@@ -263,6 +264,15 @@ def test_which_names_are_slips(given: str, known: list[str], near: bool) -> None
     assert is_near(given, known) is near
 
 
+@pytest.mark.parametrize(
+    ("given", "known", "meant"),
+    [("e2", ["e1", "f2"], "e1"), ("e0", ["e17", "x"], "e17"), ("reader-1", ["reader-2"], "reader-2"),
+     ("e2", ["f2"], ""), ("ab", ["ac"], "")],
+)  # fmt: skip
+def test_a_name_that_differs_in_digits_is_suggested_however_short(given: str, known: list[str], meant: str) -> None:
+    assert nearest(given, known) == (f" (did you mean {meant}?)" if meant else "")
+
+
 def test_a_topic_that_exists_is_named_once(groups: dict[str, str], capsys: Capture) -> None:
     _, _, error = call(groups, capsys, "topics", "create", groups["topic"])
     assert error == f"odradek: TOPIC_ALREADY_EXISTS: topic {groups['topic']} already exists\n"
@@ -271,7 +281,10 @@ def test_a_topic_that_exists_is_named_once(groups: dict[str, str], capsys: Captu
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ("t,0,5\n".encode("utf-16"), "it is not valid UTF-8, but UTF-16: save it as UTF-8, for example with `iconv"),
+        (
+            "t,0,5\n".encode("utf-16"),
+            "plan.csv: it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16",
+        ),
         ("t,0,\u0665\n".encode(), "line 1: expected [group,]topic,partition,offset, not"),
         ("t,\u0660,5\n".encode(), "line 1: expected [group,]topic,partition,offset, not"),
         (b"t,-1,5\n", "line 1: expected [group,]topic,partition,offset, not"),

@@ -83,26 +83,29 @@ def test_an_option_names_the_delimiter() -> None:
         ("csv", "id;x\n1;2\n3;\xe4\n".encode("latin-1"), "line 3: a cell is not UTF-8: save the file as UTF-8, for "
                                                          "example with `iconv -t UTF-8`"),
         ("json", b'{"value":"a","value":"b"}', "line 1: 'value' stands twice in one object: leave one of them out"),
-        ("json", b'{"key":"a"}\n{"topic":1,"topic":2}', "line 2: 'topic' stands twice"),
-        ("json", b'{"headers":{"h":1,"h":2}}', "line 1: 'h' stands twice"),
-        ("json", b'{"headers":[{"key":"h","value":1,"value":2}]}', "line 1: 'value' stands twice"),
+        ("json", b'{"value":1,"key":"a"}\n{"topic":1,"topic":2}', "line 2: 'topic' stands twice"),
+        ("json", b"{}", "line 1: the object has no value: add one; \"value\": null sends a tombstone"),
+        ("json", b'{"value":null}\n\n{"key":"a","partition":0}', "line 3: the object has no value"),
+        ("json", '{"value":1}\n'.encode("utf-16-le"), "it is UTF-16: save it as UTF-8"),
+        ("json", b'{"value":0,"headers":{"h":1,"h":2}}', "line 1: 'h' stands twice"),
+        ("json", b'{"value":0,"headers":[{"key":"h","value":1,"value":2}]}', "line 1: 'value' stands twice"),
         ("json", b'{"value":{"base64":"QQ==","base64":"Qg=="}}', "line 1: 'base64' stands twice"),
         ("csv", b'value,headers\na,"{""h"":1,""h"":2}"\n', "line 2: 'h' stands twice"),
         ("json", b'{"value":"\\ud800"}', "line 1: \\ud800 is half of a character (a lone surrogate), which UTF-8 "
                                          "cannot hold"),
-        ("json", b'{"key":"a\\udfff"}', "line 1: \\udfff is half of a character"),
-        ("json", b'{"headers":{"\\ud800":1}}', "line 1: \\ud800 is half"),
-        ("json", b'{"headers":{"h":"\\ud800"}}', "line 1: \\ud800 is half"),
+        ("json", b'{"value":0,"key":"a\\udfff"}', "line 1: \\udfff is half of a character"),
+        ("json", b'{"value":0,"headers":{"\\ud800":1}}', "line 1: \\ud800 is half"),
+        ("json", b'{"value":0,"headers":{"h":"\\ud800"}}', "line 1: \\ud800 is half"),
         ("json", b'{\n  "value": 1\n}\n', "line 1: not JSON (the line ends inside an object): one object a line is "
                                           "expected, as `jq -c .` writes it"),
         ("json", b'{"value":\n1}\n', "line 1: not JSON (the line ends inside an object): one object a line"),
         ("json", b'[\n{"value": 1}\n]\n', "line 1: not JSON (the line ends inside an array): one object a line is "
                                           "expected, as `jq -c '.[]'` writes it"),
         ("json", b'[{"value":1},{"value":2}]\n', "line 1: an array: one object a line is expected, as `jq -c '.[]'`"),
-        ("json", b'{"timestamp":"2026-01-02T03:04:05.6789Z"}', "line 1: timestamp '2026-01-02T03:04:05.6789Z': finer "
-                                                               "than a millisecond, which a record cannot hold: round"),
-        ("json", b'{"timestamp":"2026-01-02T03:04:05.123000001+01:00"}', "line 1: timestamp '2026-01-02T03:04:05.12300"
-                                                                         "0001+01:00': finer"),
+        ("json", b'{"value":0,"timestamp":"2026-01-02T03:04:05.6789Z"}',
+         "line 1: timestamp '2026-01-02T03:04:05.6789Z': finer than a millisecond, which a record cannot hold: round"),
+        ("json", b'{"value":0,"timestamp":"2026-01-02T03:04:05.123000001+01:00"}',
+         "line 1: timestamp '2026-01-02T03:04:05.123000001+01:00': finer"),
         ("csv", b"value,timestamp\na,2026-01-02T03:04:05.000001Z\n", "line 2: timestamp '2026-01-02T03:04:05.000001Z': "
                                                                      "finer"),
     ],
@@ -117,7 +120,9 @@ def test_what_json_sends_as_it_stands_may_have_a_name_twice() -> None:
     assert sent(b'{"value":{"a":1,"a":2},"key":"\\ud83d\\ude00"}', "json") == [
         {"value": b'{"a":1,"a":2}', "key": "\U0001f600".encode()}
     ]
-    assert sent(b'{"timestamp":"2026-01-02T03:04:05.678000000Z"}', "json") == [{"timestamp": 1_767_323_045_678}]
+    assert sent(b'{"value":null,"timestamp":"2026-01-02T03:04:05.678000000Z"}', "json") == [
+        {"value": None, "timestamp": 1_767_323_045_678}
+    ]
 
 
 def test_a_partition_that_no_topic_has_is_refused() -> None:

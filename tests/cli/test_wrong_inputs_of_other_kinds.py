@@ -101,7 +101,7 @@ def test_each_wrong_input_gives_one_line_and_writes_nothing(
         ),
         (("serve", "--data-dir=", "--listen", NOWHERE), "--data-dir is empty: give a path"),
         (("topics", "list", "-b", NOWHERE, "--command-config", ""), "--command-config is empty: give a path"),
-        (("topics", "list", "-b", NOWHERE, "--command-config", "/dev/zero"), "it has more than 1,048,576 characters"),
+        (("topics", "list", "-b", NOWHERE, "--command-config", "/dev/zero"), "it has more than 1,048,576 bytes"),
         (("metadata", "check", "--data-dir", "a" * 300), f"{'a' * 300}: File name too long"),
         (("pipeline", "verify", ""), "TABLE is empty: give a folder of Parquet files, or a Delta table"),
         pytest.param(

@@ -19,6 +19,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JJavaError
 from test_avro_defaults import EMPTY, ROWS, is_same
+from test_avro_names import schemas
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.values.avro import _parse
@@ -133,6 +134,14 @@ class Java:
         self._jvm = gateway.jvm
         self._avro = gateway.jvm.org.apache.avro
 
+    def accepts(self, schema: str) -> bool:
+        """Returns whether Java's parser accepts a schema."""
+        try:
+            self._avro.Schema.Parser().parse(schema)
+        except Py4JJavaError:
+            return False
+        return True
+
     def default(self, schema: str) -> bytes | None:
         """Returns the record that a writer without fields gives, in Avro; None if Java refuses the schema."""
         avro, io_package = self._avro, self._avro.io
@@ -200,6 +209,11 @@ def test_random_defaults_are_those_of_java(seed: int, java: Java) -> None:
     print(seed, dict(seen))
     assert min(seen["refused"], seen["equal"]) > 100
     assert max(seen["stricter"], seen["fault"]) < 100
+
+
+@pytest.mark.slow
+def test_the_names_of_the_table_are_those_that_java_accepts(java: Java) -> None:
+    assert [title for title, schema, is_good in schemas() if java.accepts(json.dumps(schema)) is not is_good] == []
 
 
 @pytest.mark.slow

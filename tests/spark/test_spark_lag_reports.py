@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import socket
 import time
 import urllib.request
 from pathlib import Path
@@ -13,7 +15,9 @@ from spark_runs import StreamingRun
 from support.brokers import eventually
 from support.publish import create_topic, numbers, publish
 
+from odradek.core.errors import ConfigError
 from odradek.spark import watch
+from odradek.spark.lag_metrics import LagWatch
 
 
 def test_a_query_with_lag_reports_its_offsets_and_time(
@@ -58,3 +62,20 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
     assert end[stream.topic] == {"0": 15, "1": 5}
     assert latest["$odradek"] == {}, "the driver, not the query, requests the age of records"
     assert second["sources"][0]["latestOffset"][stream.topic] == {"0": 30, "1": 10}
+
+
+def test_a_watch_that_could_report_nothing_is_refused_at_once(tmp_path: Path) -> None:
+    """A file that no micro-batch can write was one warning of the log per micro-batch; a taken port named no port."""
+    for path, remedy in (
+        (tmp_path / "none" / "lag.prom", f"the folder {tmp_path / 'none'} does not exist: create it first"),
+        (tmp_path, f"is a folder: name a file in it, such as '{tmp_path / 'lag.prom'}'"),
+    ):
+        with pytest.raises(ConfigError, match=f"^path='{path}'.*{re.escape(remedy)}$"):
+            LagWatch(None, path=path)  # type: ignore[arg-type]  # refused before the session is used
+    for port in ("9108", 65_536, -1, True, 9108.0):
+        with pytest.raises(ConfigError, match=r"^port=.*: expected a number from 0 \(any free port\) to 65535$"):
+            LagWatch(None, port=port)  # type: ignore[arg-type]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"watch cannot listen on 127.0.0.1:{port} \(Address .*\): choose another"):
+            LagWatch(None, port=port)  # type: ignore[arg-type]

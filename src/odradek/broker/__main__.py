@@ -40,8 +40,8 @@ def main(arguments: list[str]) -> int:
     host, _, port = positional[1].rpartition(":")
     file = users = None
 
-    def ready(host: str, port: int) -> None:
-        sys.stdout.write(f"ready {host}:{port}\n")
+    def ready(addresses: str) -> None:
+        sys.stdout.write(f"ready {addresses}\n")
         sys.stdout.flush()
 
     try:

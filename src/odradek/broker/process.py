@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-Ready = Callable[[str, int], None]
+Ready = Callable[[str], None]
+"""Gets ``HOST:PORT`` of each listener in the order of the settings, with spaces between them."""
 EXIT_DISK_FAILED = 74
 """The exit code after a failed write: EX_IOERR of sysexits.h."""
 
@@ -62,7 +63,7 @@ def run(
 ) -> bool:
     """Serves until SIGTERM, SIGINT or, with ``exit_with_parent``, the end of stdin. Then stops cleanly.
 
-    ``ready(host, port)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
+    ``ready(addresses)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
     of the parent (broker/control_channel), and the broker stops when the parent closes it. ``listen``: as for
     BrokerServer. Returns whether the broker stopped because the parent
     closed this socket. Raises OdradekError if the broker cannot start, DiskFailed if it ended after a failed write.
@@ -115,7 +116,7 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     elif exit_with_parent:
         _watch_stdin(loop, stop)
     try:
-        ready(*broker.address)
+        ready(" ".join(listener.address for listener in broker.listeners))
     except BrokenPipeError:
         log.error("the broker stops: it cannot report that it is ready, because the reader of its stdout has exited")
         _redirect_stdout()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
-import logging
 import os
 import re
 import sys
@@ -18,7 +17,8 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
-from odradek.cli.termination import EXIT_INTERRUPTED, Terminated
+from odradek.cli.kernel_notice import kernel_notice
+from odradek.cli.termination import EXIT_INTERRUPTED, ExitAtOnce, Terminated
 from odradek.core.extras import command_of, extra_of
 from odradek.text.log_lines import set_last_resort
 
@@ -245,7 +245,7 @@ def serve(
         typer.Option("--exit-with-parent", hidden=True, help="Stop when the process that started it ends."),
     ] = False,
 ) -> None:
-    """Run a broker. Prints `ready HOST:PORT` when it accepts requests. Stops cleanly on SIGTERM and Ctrl-C."""
+    """Run a broker. Prints `ready HOST:PORT` (all listeners) when it accepts requests. SIGTERM and Ctrl-C stop it."""
     from odradek.cli.serve import serve as run
 
     raise typer.Exit(
@@ -300,27 +300,11 @@ def _end_of(arguments: Sequence[str] | None) -> _End:
     given = list(sys.argv[1:] if arguments is None else arguments)
     set_last_resort()
     try:
-        with _quiet_kernels():
+        with kernel_notice(is_shown=sys.stderr.isatty()):  # it is for people, not for files and pipes
             return _end_of_command(given)
     finally:
         if read := sys.modules.get("odradek.cli.command_config"):  # only commands with clients import it
             read.forget()
-
-
-@contextlib.contextmanager
-def _quiet_kernels() -> Iterator[None]:
-    """Keeps the notice of a compilation, which is for people, out of files and pipes.
-
-    A command may run in a process that goes on (``run``), so the level is as before at the end.
-    """
-    kernels = logging.getLogger("odradek.kernels")
-    before = kernels.level
-    if not sys.stderr.isatty():
-        kernels.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        kernels.setLevel(before)
 
 
 def _end_of_command(given: list[str]) -> _End:
@@ -342,7 +326,7 @@ def _end_of_command(given: list[str]) -> _End:
         terminal.error_line(str(error))
         return _End(error.code, at_once=True)
     code = code if isinstance(code, int) else 0
-    return _End(code, at_once=code == EXIT_INTERRUPTED)
+    return _End(code, at_once=code == EXIT_INTERRUPTED or isinstance(code, ExitAtOnce))
 
 
 def _odd_value(command: object, given: Sequence[str]) -> int:

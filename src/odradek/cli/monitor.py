@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
+from odradek.text.encodings import encoding_problem
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ def read_token(path: Path | None) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"--token-file {path}: {getattr(error, 'strerror', None) or error}") from None
+        reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
+        raise CommandError(f"--token-file {path}: {reason}") from None
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise CommandError(
             f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters or others than ASCII: "

@@ -7,12 +7,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.command_config import without_values
+from odradek.cli.kernel_notice import kernel_notice
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
@@ -48,7 +49,10 @@ def history(line: HistoryLine) -> None:
     """
     # Begins before the imports, which take seconds on a busy machine. On a terminal, bars show the progress.
     seen = _Seen()
-    with progress_lines(lambda: None if sys.stdout.isatty() else seen.line(line.bootstrap_servers)):
+    with (
+        progress_lines(lambda: None if sys.stdout.isatty() else seen.line(line.bootstrap_servers)),
+        nullcontext() if sys.stderr.isatty() else kernel_notice(is_shown=True),
+    ):
         _history(line, seen)
 
 
@@ -65,10 +69,7 @@ class _Seen:
     def line(self, address: str) -> str | None:
         if self.is_silent:
             return None
-        cache = sys.modules.get("odradek.batches.kernel_cache")
-        waits = not self.records and cache is not None and bool(vars(cache).get("compiled"))
-        why = "; first numba compiles kernels, once on this computer, some seconds" if waits else ""
-        return f"Reading __consumer_offsets of {address}: {self.records:,} records so far{why}"
+        return f"Reading __consumer_offsets of {address}: {self.records:,} records so far"
 
 
 def _history(line: HistoryLine, seen: _Seen) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
-from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
+from odradek.cli.query_runs import check_end, group_line, nothing_line, run_query_in_thread
 from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
 from odradek.core.counts import counted
 
@@ -73,7 +73,7 @@ def _print_result(request: IngestLine, done: Ingested) -> None:
         print_json({"output": request.output, "group": request.group, **_summary(done)})
         return
     batches = "1 micro-batch" if done.batches == 1 else f"{done.batches:,} micro-batches"
-    what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else "Nothing new: 0 records"
+    what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else nothing_line("records", done.group)
     files = ""
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"

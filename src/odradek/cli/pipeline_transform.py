@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import TransformLine, check_pyspark
-from odradek.cli.query_runs import check_end, group_line, run_query_in_thread
+from odradek.cli.query_runs import check_end, group_line, nothing_line, run_query_in_thread
 from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
 from odradek.core.counts import counted
 
@@ -62,5 +62,5 @@ def _print_result(request: TransformLine, done: Transformed) -> None:
         print_json({"to_topic": request.to_topic, "group": request.group, **summary, **committed})
         return
     batches = "1 transaction" if done.batches == 1 else f"{done.batches:,} transactions"
-    what = f"{counted(done.rows, 'row')} in {batches}" if done.batches else "Nothing new: 0 rows"
+    what = f"{counted(done.rows, 'row')} in {batches}" if done.batches else nothing_line("rows", done.group)
     note(f"{what} ({done.seconds:.1f} s), into {request.to_topic}; {group_line(request.group, done.group)}")

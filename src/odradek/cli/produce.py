@@ -10,7 +10,7 @@ import io
 import json
 import re
 import sys
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -31,6 +31,7 @@ from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted, plural, was
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LAST_MS
+from odradek.text.encodings import UTF16, is_utf16
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
 from odradek.text.printable import printable, shortened
 from odradek.text.similar_names import nearest
@@ -216,9 +217,9 @@ def _stream(source: BinaryIO, form: Format, how: TableForm) -> Sized:
         at = source.tell()
         head = source.read(8)
         source.seek(at)
-        if form.name != "lines" and head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        if form.name != "lines" and is_utf16(head):
             source.close()
-            raise ValueError("it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`")
+            raise ValueError(UTF16)
         what = None if form.is_chosen else formats.foreign_content(head)
         if what is not None:
             source.close()
@@ -446,6 +447,8 @@ def _json_row(line: bytes) -> dict[str, Any] | None:
         raise ValueError(f"expected an object with {', '.join(WRITE_COLUMNS)}, not {shown}")
     if unknown := [name for name in row if name not in WRITE_COLUMNS and name not in IGNORED]:
         raise ValueError(_unknown_fields(unknown))
+    if "value" not in row:  # a record without a value deletes its key from a compacted topic
+        raise ValueError('the object has no value: add one; "value": null sends a tombstone')
     as_it_stands = any(not isinstance(row.get(name), str | None) for name in ("key", "value", "headers"))
     literals = members(text) if as_it_stands else {}
     return {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}

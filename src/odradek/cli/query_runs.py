@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.cli.terminal import EXIT_OK, CommandError, error_line
-from odradek.cli.termination import Terminated
+from odradek.cli.termination import ExitAtOnce, Terminated
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ T = TypeVar("T")
 INTERACTIVE_S = 3.0
 """After Ctrl-C, somebody waits at a terminal. The next run repeats a micro-batch that did not end in this time."""
 
-LAST_S = 4.0
+LAST_S = 4.4
 """The longest wait after Ctrl-C. The start and the stop of Spark cannot be interrupted; a busy machine needs longer."""
 
 
@@ -57,7 +57,7 @@ def _finished(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, 
         stop.patience_s = INTERACTIVE_S
         error_line(f"the current micro-batch has {INTERACTIVE_S:.0f} s to end; Ctrl-C again stops at once")
         stop.set()
-        return _within(LAST_S, running, signal), EXIT_OK
+        return _within(LAST_S, running, signal), ExitAtOnce(EXIT_OK)  # the stop of Java would take seconds
     stop.set()
     try:
         return running.result(), signal.code
@@ -82,6 +82,15 @@ def check_end(trigger: str | None, *, available_now: bool) -> None:
     """Raises CommandError if both options are given."""
     if available_now and trigger is not None:
         raise CommandError("--available-now stops at the present end, --trigger continues: omit one of them")
+
+
+def nothing_line(unit: str, state: CommitState) -> str:
+    """Returns the begin of a summary without a micro-batch: there was nothing to read, or the end came before."""
+    from odradek.pipelines.checkpoint import UNFINISHED
+
+    if state.why == UNFINISHED:
+        return f"No micro-batch was finished: 0 {unit}"
+    return f"Nothing new: 0 {unit}"
 
 
 def group_line(group: str, state: CommitState) -> str:

@@ -30,8 +30,9 @@ def serve(
     ``listen``: ``host:port``; port 0 chooses a free port; None if the setting ``listeners`` has the addresses.
     ``config``: ``name=value`` texts. ``config_file``: a properties file of settings. ``add_scram``: a file with first
     users (``broker/logins/first_users``). ``delete_config``: names of settings whose dynamic values are deleted first.
-    Prints ``ready HOST:PORT`` on stdout when the broker accepts requests. Wrong arguments, an unusable directory or
-    port give one line on stderr and exit code 2. After a failed disk the exit code is 74 (docs/limits.md).
+    Prints ``ready HOST:PORT``, with the addresses of all listeners, on stdout when the broker accepts requests. Wrong
+    arguments, an unusable directory or port give one line on stderr and exit code 2. After a failed disk the exit code
+    is 74 (docs/limits.md).
     ``exit_with_parent``: also stops when stdin ends.
     """
     gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
@@ -137,5 +138,5 @@ def _refuse(error: Exception) -> int:
     return EXIT_BAD_INPUT
 
 
-def _say_ready(host: str, port: int) -> None:
-    print(f"ready {host}:{port}", flush=True)
+def _say_ready(addresses: str) -> None:
+    print(f"ready {addresses}", flush=True)

@@ -20,6 +20,10 @@ _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 _MARK_S = 5.0
 
 
+class ExitAtOnce(int):
+    """An exit code with which the process ends without waiting for its threads and for Java: all work is done."""
+
+
 class Terminated(BaseException):
     """SIGTERM or SIGHUP was received. Not an Exception, so that error handlers do not catch it."""
 

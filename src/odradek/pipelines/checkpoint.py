@@ -43,6 +43,7 @@ class CommitState:
 
 
 COMMITTED = CommitState(is_committed=True)
+UNFINISHED = "no micro-batch is finished yet"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
     done = _numbers(checkpoint, "commits")
     text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
     if text is None:
-        return CommitState(False, "no micro-batch is finished yet", _NEXT_RUN)
+        return CommitState(False, UNFINISHED, _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
     with contextlib.closing(Lookups(options)) as lookups:
         try:

@@ -78,13 +78,16 @@ def run_query(
 def _run_to_end(query: StreamingQuery, stop: threading.Event | None, on_poll: Callable[[], None]) -> None:
     """Waits for the end of a query. If ``stop`` is set, the query ends early. Raises StreamingQueryException."""
     try:
-        waited_s = 0.0
+        stopped: float | None = None
         while not query.awaitTermination(_POLL_S):
             on_poll()
             if stop is not None and stop.is_set():
-                waited_s += _POLL_S
+                # The clock counts: on a busy machine Java needs longer for an answer than the wait.
+                stopped = stopped or time.monotonic()
+                waited_s = time.monotonic() - stopped
                 # Stop between two micro-batches if the current micro-batch ends soon.
-                if not query.status["isTriggerActive"] or waited_s > getattr(stop, "patience_s", _PATIENCE_S):
+                patience_s = getattr(stop, "patience_s", _PATIENCE_S)
+                if not query.status["isTriggerActive"] or waited_s + _POLL_S > patience_s:
                     return
     finally:
         if query.isActive:

@@ -22,7 +22,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql.streaming import StreamingQueryListener
 
 from odradek.client.context_managers import Closeable
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
 from odradek.spark.lookups import Lookups
@@ -33,6 +33,7 @@ from odradek.spark.source_offset import Offsets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LAST_PORT = 65_535
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 log = logging.getLogger("odradek.spark.lag")
 
@@ -88,7 +89,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         self._clock = clock
         self._lock = threading.Lock()
         self._queries: dict[str, QueryLag] = {}
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else _checked(Path(path))
         self._unread_times: dict[str, dict[int, _UnreadTimes]] = {}
         self._reports: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="odradek-lag", daemon=True)
@@ -226,14 +227,26 @@ def watch(
     Each report is logged (logger ``odradek.spark.lag``, level INFO). With ``port`` (0: any free port) metrics are
     served at ``http://host:port/metrics``. With ``path`` the metrics are written to that file after each micro-batch,
     for Prometheus' textfile collector. Sources other than odradek's and Spark's own Kafka source are ignored. Raises
-    OSError if the port is not available.
+    ConfigError for a wrong port or path, OSError if the port is not available.
     """
     watching = LagWatch(spark, port=port, host=host, path=path)
     spark.streams.addListener(watching)
     return watching
 
 
+def _checked(path: Path) -> Path:
+    """Returns the path of the metrics file. Raises ConfigError for one that no micro-batch could write."""
+    if path.is_dir():
+        raise ConfigError(f"path={str(path)!r} is a folder: name a file in it, such as {str(path / 'lag.prom')!r}")
+    if not path.parent.is_dir():
+        raise ConfigError(f"path={str(path)!r}: the folder {path.parent} does not exist: create it first")
+    return path
+
+
 def _serve(host: str, port: int, text: Callable[[], str]) -> ThreadingHTTPServer:
+    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= LAST_PORT:
+        raise ConfigError(f"port={port!r}: expected a number from 0 (any free port) to {LAST_PORT}")
+
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             found = self.path.partition("?")[0] in ("/", "/metrics")
@@ -247,7 +260,11 @@ def _serve(host: str, port: int, text: Callable[[], str]) -> ThreadingHTTPServer
         def log_message(self, format: str, *args: object) -> None:
             log.debug(format, *args)
 
-    server = ThreadingHTTPServer((host, port), Answer)
+    try:
+        server = ThreadingHTTPServer((host, port), Answer)
+    except OSError as error:
+        why = error.strerror or error
+        raise OSError(error.errno, f"watch cannot listen on {host}:{port} ({why}): choose another port, or 0") from None
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, name="odradek-metrics", daemon=True).start()
     return server

@@ -145,7 +145,7 @@ class BrokerProcess(PortOwner):
             if not line.startswith("ready "):
                 self.kill()
                 raise BrokerFailed(f"the broker did not start: {line or self.log_tail().strip() or 'no output'}")
-            self.port = int(line.rpartition(":")[2])
+            self.port = int(line.split()[1].rpartition(":")[2])  # that of the first listener
         return self
 
     def _start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:

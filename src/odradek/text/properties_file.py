@@ -13,7 +13,7 @@ from odradek.core.errors import ConfigError
 # be a line of a private key, so it is not shown.
 _NAME = re.compile(r"listener\.name(?:[._-][a-z0-9]+)+|[a-z][a-z0-9]*(?:[._][a-z0-9]+)*")
 _LONGEST_NAME = 100
-_LONGEST_TEXT = 1 << 20
+_LONGEST_FILE = 1 << 20
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _PAIR = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
@@ -62,14 +62,19 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
 
 def properties_text(path: Path) -> str:
     """Returns the text of a small file. Raises OSError, and ValueError for a file that is no text or too long."""
+    from odradek.text.encodings import UTF16, encoding_problem, is_utf16
+
+    with path.open("rb") as file:
+        data = file.read(_LONGEST_FILE + 1)
+    if len(data) > _LONGEST_FILE:  # such as /dev/zero, which has no end
+        raise ValueError(f"it has more than {_LONGEST_FILE:,} bytes: is it a properties file?")
+    if is_utf16(data):  # without a byte-order mark it may be valid UTF-8
+        raise ValueError(UTF16)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:  # editors write a byte-order mark
-            text = file.read(_LONGEST_TEXT + 1)
+        return data.decode("utf-8-sig")  # editors write a byte-order mark
     except UnicodeDecodeError:
-        raise ValueError("it is not valid UTF-8") from None
-    if len(text) > _LONGEST_TEXT:  # such as /dev/zero, which has no end
-        raise ValueError(f"it has more than {_LONGEST_TEXT:,} characters: is it a properties file?")
-    return text
+        # Java reads such a file as Latin-1.
+        raise ValueError(f"{encoding_problem(data)}, or write é as the escape \\u00e9") from None
 
 
 def java_properties(text: str) -> Iterator[tuple[int, str, str]]:

@@ -25,6 +25,7 @@ from odradek.catalog.credentials import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIO
 from odradek.core.errors import ConfigError, KafkaError
 from odradek.security.scram import SALT_BYTES, keys_of, salted_password
 from odradek.security.secret import Secret
+from odradek.text.encodings import encoding_problem
 
 log = logging.getLogger("odradek.broker")
 
@@ -107,8 +108,8 @@ def _text(path: Path) -> str:
         if len(data) > _FILE_BYTES:
             raise ConfigError(f"--add-scram {path}: it is larger than {_FILE_BYTES >> 20} MiB")
         return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"--add-scram {path}: it is not valid UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"--add-scram {path}: {encoding_problem(error.object)}") from None
     except OSError as error:
         raise ConfigError(f"--add-scram {path}: {error.strerror or error}") from error
 

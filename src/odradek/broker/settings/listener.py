@@ -22,6 +22,11 @@ class Listener(NamedTuple):
     def has_sasl(self) -> bool:
         return self.protocol.startswith("SASL_")
 
-    def __str__(self) -> str:
+    @property
+    def address(self) -> str:
+        """``HOST:PORT``, with an IPv6 address in brackets."""
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.name}://{self.address}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -56,6 +55,7 @@ from odradek.cli.terminal import (
 )
 from odradek.cli.undo_file import check_undo_file, pasted, write_undo
 from odradek.core.counts import are, counted
+from odradek.text.encodings import encoding_problem
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -164,17 +164,12 @@ def scenario_of(line: ResetLine) -> Scenario:
     kind = only_target(given, "groups reset")
     if line.from_file is not None:
         try:
-            text = line.from_file.read_text(encoding="utf-8-sig")
+            text = line.from_file.read_bytes().decode("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else f"it is not valid UTF-8{_utf16(error)}"
+            reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
             raise CommandError(f"--from-file {line.from_file}: {reason}") from error
         return resets.Scenario(kind, offsets=reset_csv.parse(text, line.groups(), str(line.from_file)))
     return scenario_for(kind, given[kind])
-
-
-def _utf16(error: UnicodeDecodeError) -> str:
-    is_utf16 = error.object.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-    return ", but UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`" if is_utf16 else ""
 
 
 def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: GroupsInZooKeeper | None = None) -> int:

@@ -12,6 +12,7 @@ from odradek.cli.option_fields import of_fields
 from odradek.cli.terminal import EXIT_FAILED, CommandError
 from odradek.cli.zookeeper.scope import Execute, KafkaLine, UndoFile, ZooKeeperLine, refuse_live_members
 from odradek.cli.zookeeper.write_plan import WriteLine, carry_out, changes_of
+from odradek.text.encodings import encoding_problem
 
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -43,8 +44,8 @@ def import_file(line: ImportLine) -> None:
         text = line.file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise CommandError(f"--file {line.file}: {error.strerror}") from error
-    except UnicodeDecodeError:
-        raise CommandError(f"--file {line.file}: it is not valid UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise CommandError(f"--file {line.file}: {encoding_problem(error.object)}") from None
     offsets = parse_offsets(text, line.layout(), f"--file {line.file}")
     by_group: dict[str, dict[tuple[str, int], int]] = {}
     for one, offset in offsets.items():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import (
+    UNFINISHED,
     CommitState,
     GroupStart,
     PlannedBatch,
@@ -296,7 +297,7 @@ class Table:
             planned = planned_batch(self.checkpoint, done)
             group.commit(planned, self.plan(planned, done))
         group.retry(at_once=True)
-        return group.state or CommitState(False, "no micro-batch is finished yet", "The next run commits it")
+        return group.state or CommitState(False, UNFINISHED, "The next run commits it")
 
     @property
     def lost_files(self) -> frozenset[str]:

@@ -19,6 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
+from odradek.pipelines.values.avro_names import name_problem
 from odradek.pipelines.values.avro_shape import logical_type, problem_of
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
@@ -162,8 +163,11 @@ class AvroDecoder:
         return self._column(values), pa.array(errors, pa.string())
 
 
-def _parse(text: str, *, times: bool = False) -> Any:
-    """Returns the schema with full names. Keeps the logical types of times only if ``times``. Raises ConfigError."""
+def _parse(text: str, *, times: bool = False, any_names: bool = False) -> Any:
+    """Returns the schema with full names. Keeps the logical types of times only if ``times``. Raises ConfigError.
+
+    ``any_names``: names may be such as Java's parser refuses.
+    """
     try:
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
@@ -174,7 +178,10 @@ def _parse(text: str, *, times: bool = False) -> Any:
         schema = parse_json(text.removeprefix("\ufeff"))
         if problem := problem_of(schema):
             raise ValueError(problem)
-        return fastavro.parse_schema(schema if times else _without_times(schema))
+        parsed = fastavro.parse_schema(schema if times else _without_times(schema))
+        if problem := name_problem(parsed, any_names=any_names):
+            raise ValueError(problem)
+        return parsed
     except (
         ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
     ) as error:  # fmt: skip
@@ -191,7 +198,7 @@ def _unknown_type(error: Any) -> str:
 def _writer_types(number: int, text: str) -> AvroTypes:
     """Returns the types of a writer schema. Raises ConfigError with its id."""
     try:
-        return AvroTypes(_parse(text))
+        return AvroTypes(_parse(text, any_names=True))
     except ConfigError as error:
         raise ConfigError(f"writer schema {number}: {error}") from None
 

@@ -1,6 +1,6 @@
 """The form of an Avro schema, checked before fastavro reads it: what is wrong, and where, in one plain line.
 
-The rules are those of the specification and of Java's parser. Names are not checked here.
+The rules are those of the specification and of Java's parser. ``avro_names`` checks the names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def problem_of(schema: object) -> str | None:
         problem = _problem(part)
         if problem is not None:
             return f"{place}: {problem}" if place else problem
-        left += reversed(list(_parts(place, part)))
+        left += reversed(list(parts_of(place, part)))
     return None
 
 
@@ -113,7 +113,7 @@ def _field_problem(record: dict[str, object]) -> str | None:
     return None
 
 
-def _parts(place: str, part: object) -> Iterator[tuple[str, Any]]:
+def parts_of(place: str, part: object) -> Iterator[tuple[str, Any]]:
     """Yields the types inside of a type, each with the path of fields to it."""
     if isinstance(part, list):
         yield from ((place, one) for one in part)

@@ -24,6 +24,7 @@ from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.json_overflow import has_overflow, times_as_text
 from odradek.pipelines.values.reader import BAD_TIME, ERROR
 from odradek.pipelines.values.schema_text import field_names
+from odradek.text.encodings import encoding_problem
 from odradek.text.json_depth import check_depth, parse_json
 from odradek.text.printable import shortened
 
@@ -237,12 +238,10 @@ def read_schema(given: str) -> str:
     except OSError as error:
         raise ConfigError(f"the schema file {given} cannot be read: {error}") from error
     except UnicodeDecodeError as error:
-        what = "is not UTF-8"
-        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-            what = "is UTF-16"
-        elif data.startswith(b"Obj\x01"):
-            what = "is a file of Avro records"
-        raise ConfigError(f"the schema file {given} {what}: give a text file in UTF-8 with the schema") from error
+        what = encoding_problem(data)
+        if data.startswith(b"Obj\x01"):
+            what = "it is a file of Avro records: give a text file in UTF-8 with the schema"
+        raise ConfigError(f"the schema file {given}: {what}") from error
 
 
 def read_writer_schemas(given: Mapping[int, str]) -> dict[int, str]:

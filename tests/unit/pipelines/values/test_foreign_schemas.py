@@ -124,9 +124,12 @@ def test_schemas_that_look_like_others_are_read(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     file = tmp_path / "user.avsc"
     for data, says in (
-        (json.dumps(RECORD).encode("utf-16"), "is UTF-16: give a text file in UTF-8"),
+        (
+            json.dumps(RECORD).encode("utf-16"),
+            "user.avsc: it is UTF-16: save it as UTF-8, for example with",
+        ),
         (b"Obj\x01\x04\x16avro.schema\xff", "is a file of Avro records: give"),
-        (b"\xff", "is not UTF-8: give"),
+        (b"\xff", "it is not valid UTF-8: save it as UTF-8"),
     ):
         file.write_bytes(data)
         with pytest.raises(ConfigError, match=says):

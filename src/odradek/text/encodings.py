@@ -1,0 +1,22 @@
+"""Files that are not UTF-8: what they are, and the remedy."""
+
+from __future__ import annotations
+
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+
+UTF16 = "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"
+
+
+def is_utf16(data: bytes) -> bool:
+    """Returns whether a file's first bytes are UTF-16: its mark, or a null byte in each of the first characters."""
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        return True
+    head = data[:8]
+    evens, odds = head[::2], head[1::2]
+    # One character of ASCII has a null byte beside it; a file of UTF-8 text has none at all.
+    return len(head) >= 4 and (any(evens), any(odds)) in ((True, False), (False, True))
+
+
+def encoding_problem(data: bytes) -> str:
+    """Returns why bytes that are not valid UTF-8 are refused, with the remedy. ``data``: the start of the file."""
+    return UTF16 if is_utf16(data) else "it is not valid UTF-8: save it as UTF-8"
