@@ -111,7 +111,7 @@ def test_errors_of_files_have_no_value(secrets: Path) -> None:
     assert str(refused.value) == f"client.id: the file {secrets} has no key 'gone'"
     with pytest.raises(ConfigError, match="No such file or directory"):
         replaced("${file:/nowhere/secrets:a}", FILE)
-    with pytest.raises(ConfigError, match="characters: is it a properties file"):
+    with pytest.raises(ConfigError, match="bytes: is it a properties file"):
         replaced("${file:/dev/zero:a}", FILE)
     secrets.write_bytes(b"password=\xff\xfe" + SECRET.encode())
     with pytest.raises(ConfigError, match="not valid UTF-8") as refused:
