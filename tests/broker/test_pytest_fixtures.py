@@ -71,6 +71,13 @@ def test_a_record_of_another_form_is_refused_before_any_is_sent(
     assert offsets.lag("none", name) == {0: 0}
 
 
+@pytest.mark.parametrize("records", [5, "abc", b"abc", {"value": b"a"}])
+def test_one_value_in_place_of_a_list_of_records_is_refused(broker: odradek.Broker, records: object) -> None:
+    """The letters of a text, or the names of a mapping, were sent as records."""
+    with pytest.raises(TypeError, match=r"^records is a list of records, not .*: write records=\["):
+        send_records(broker.bootstrap_servers, "none", records)  # type: ignore[arg-type]
+
+
 def test_committed_offsets_are_compared_by_partition(broker: odradek.Broker, offsets: OffsetAssertions) -> None:
     broker.create_topic("compared", 3)
     commit(broker, "compared", "compared", p0=2, p2=5)

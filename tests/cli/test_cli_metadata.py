@@ -128,7 +128,10 @@ def test_a_directory_in_use_and_one_that_is_missing_are_refused(
     assert "is held by another broker" in capsys.readouterr().err
     directory.release()
     assert run(["metadata", "check", "--data-dir", str(tmp_path / "missing")]) == 2
-    assert "is not a folder" in capsys.readouterr().err
+    assert f"the folder {tmp_path / 'missing'} does not exist" in capsys.readouterr().err
+    (tmp_path / "other" / "pytest-0").mkdir(parents=True)  # the name of a partition's folder, and no file of one
+    assert run(["metadata", "check", "--data-dir", str(tmp_path / "other")]) == 2
+    assert "is not the data directory of a broker" in capsys.readouterr().err
     assert run(["metadata", "strays", "--data-dir", str(data_dir), "--restore", "x", "--yes"]) == 2
     assert "there is no directory with -stray of x" in capsys.readouterr().err
     assert run(["metadata", "repair", "--data-dir", str(data_dir)]) == 0

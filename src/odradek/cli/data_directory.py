@@ -15,6 +15,7 @@ DataDir = Annotated[
 ]
 _PARTITION = re.compile(r".+-\d+")
 _META = "meta.properties"
+_PARTITION_META = "partition.metadata"
 
 
 def check_data_dir(path: Path) -> None:
@@ -23,13 +24,20 @@ def check_data_dir(path: Path) -> None:
 
     require_posix("the data directory of a broker")
     if not path.is_dir():
-        raise CommandError(f"{path} is not a folder")
+        raise CommandError(f"{path} is not a folder" if path.exists() else f"the folder {path} does not exist")
     try:
         names = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
-    if _META not in names and not any(map(_PARTITION.fullmatch, names)):
+    if _META not in names and not any(_is_partition(path / name) for name in names):
         raise CommandError(
             f"{path} is not the data directory of a broker: it has no {_META} and no folder of a partition; give the "
             "folder that --data-dir of `odradek serve` names"
         )
+
+
+def _is_partition(path: Path) -> bool:
+    """Returns whether a folder has the name and a file of a partition's log. Other folders have such names, too."""
+    return _PARTITION.fullmatch(path.name) is not None and (
+        (path / _PARTITION_META).exists() or any(path.glob("*.log"))
+    )

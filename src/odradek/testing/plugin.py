@@ -151,7 +151,7 @@ def odradek_topics(odradek_broker: Broker, request: pytest.FixtureRequest) -> It
                 odradek_broker.delete_topic(name, missing_ok=True)
             named.append(name)
         odradek_broker.create_topic(name, partitions, config)
-        if records:
+        if records is not None and records != ():
             from odradek.testing.seed_records import send_records
 
             send_records(odradek_broker.bootstrap_servers, name, records)

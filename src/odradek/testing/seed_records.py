@@ -16,8 +16,11 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[object]) 
     A record is its value, or a pair of key and value, or a mapping with any of ``value``, ``key``, ``headers``,
     ``partition`` and ``timestamp`` (in ms). Keys and values are bytes, texts (sent as UTF-8) or None.
 
-    Raises TypeError for any other record, with its place in the list, and the errors of ``Producer``.
+    Raises TypeError for any other record, with its place in the list, and for one value in place of a list; and the
+    errors of ``Producer``.
     """
+    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(f"records is a list of records, not {records!r}: write records=[{records!r}]")
     errors: list[BaseException] = []
 
     def delivered(_: object, error: BaseException | None) -> None:
@@ -25,6 +28,8 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[object]) 
             errors.append(error)
 
     fields = [_fields(place, record) for place, record in enumerate(records)]
+    if not fields:
+        return
     with Producer(bootstrap_servers) as producer:
         for one in fields:
             producer.send(topic, **one, on_delivery=delivered)

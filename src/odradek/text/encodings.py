@@ -12,9 +12,10 @@ def is_utf16(data: bytes) -> bool:
     if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
         return True
     head = data[:8]
-    evens, odds = head[::2], head[1::2]
-    # One character of ASCII has a null byte beside it; a file of UTF-8 text has none at all.
-    return len(head) >= 4 and (any(evens), any(odds)) in ((True, False), (False, True))
+    pairs = [bytes(head[at : at + 2]) for at in range(0, len(head) - 1, 2)]
+    # One character of ASCII has a null byte beside it. A file of UTF-8 text has none at all.
+    little, big = ([pair[at] for pair in pairs if pair[1 - at] == 0 and 0 < pair[at] < 128] for at in (0, 1))
+    return len(pairs) > 1 and len(pairs) in (len(little), len(big))
 
 
 def encoding_problem(data: bytes) -> str:

@@ -254,7 +254,8 @@ class UndecidedDirectories:
     def _set_aside(self, names: Iterable[str], log_starts: Mapping[TopicPartition, int]) -> None:
         strays = list(set_aside(self._data_dir, self._files, names, log_starts))
         _log.warning(
-            "%d directories of partitions that the catalogue does not know were set aside, %s for one: "
-            "`odradek metadata strays --data-dir %s` lists them and takes them back while the broker is stopped",
-            len(strays), strays[0], self._data_dir,
+            "set aside, because the catalogue does not know them: %s, such as %s; `odradek metadata strays --data-dir "
+            "%s` lists them and takes them back while the broker is stopped",
+            "1 directory" if len(strays) == 1 else f"{len(strays):,} directories",
+            strays[0], self._data_dir,
         )  # fmt: skip

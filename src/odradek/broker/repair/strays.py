@@ -36,6 +36,7 @@ from odradek.core.ids import METADATA_TOPIC, TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.files import Files
 from odradek.storage.segment import LOG_SUFFIX
+from odradek.text.similar_names import nearest
 
 
 class StrayLog(NamedTuple):
@@ -122,7 +123,8 @@ def _chosen(strays: list[StrayLog], name: str) -> list[StrayLog]:
         return by_directory
     named = by_directory or [stray for stray in strays if stray.topic == name and not stray.is_catalog]
     if not named:
-        raise StorageError(f"there is no directory with -stray of {name}")
+        near = nearest(name, [stray.topic for stray in strays])
+        raise StorageError(f"there is no directory with -stray of {name}{near}: omit --restore to list them")
     ids = {stray.topic_id for stray in named}
     if len(ids) > 1:
         raise StorageError(
