@@ -67,6 +67,7 @@ def test_a_refused_login_ends_the_query_at_once_and_shows_no_password(spark: Any
     assert "other-secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_stream_by_oauthbearer_shows_neither_secret_nor_token(spark: Any, tmp_path: Path) -> None:
     with oauth_broker(tmp_path / "broker") as world:
         with odradek.Producer(world.settings) as producer:

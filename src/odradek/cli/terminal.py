@@ -82,7 +82,10 @@ def with_remedy(error: OdradekError) -> str:
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(":") < 2:
         text += ": a name has only letters, digits, '.', '_' and '-'; a file is given with an option"
     if "_AUTHORIZATION_FAILED" in text and "right" not in text:
-        text += ": the user of this connection has no right to it: an ACL of the cluster must grant it"
+        text = (
+            text.removesuffix(".")
+            + ": the user of this connection has no right to it: an ACL of the cluster must grant it"
+        )
     return text
 
 

@@ -15,6 +15,10 @@ RIGHT = ": the user of this connection has no right to it: an ACL of the cluster
     [
         (KafkaError(ErrorCode.topic_authorization_failed, "topic t"), f"TOPIC_AUTHORIZATION_FAILED: topic t{RIGHT}"),
         (
+            KafkaError(ErrorCode.topic_authorization_failed, "topic t: Topic authorization failed."),
+            f"TOPIC_AUTHORIZATION_FAILED: topic t: Topic authorization failed{RIGHT}",
+        ),
+        (
             OdradekError("records were not delivered: CLUSTER_AUTHORIZATION_FAILED: the user may write to no topic"),
             f"records were not delivered: CLUSTER_AUTHORIZATION_FAILED: the user may write to no topic{RIGHT}",
         ),
