@@ -69,6 +69,8 @@ class Setup:
             "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.both.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
             "listener.name.both.ssl.client.auth": "required",
+            "listener.name.both.ssl.keystore.location": str(folder / "broker-encrypted.pem"),
+            "listener.name.both.ssl.key.password": PASSWORD,
             "connection.failed.authentication.delay.ms": "10",
         }
 
@@ -181,7 +183,10 @@ def test_a_login_over_tls(setup: Setup) -> None:
 
 def test_a_login_may_need_a_certificate_too(setup: Setup) -> None:
     login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
-    topics(setup.settings("BOTH", **login, **client(setup.authority)))
+    own = client(setup.authority)
+    topics(setup.settings("BOTH", **login, **own))
+    encrypted = own["ssl.keystore.location"].replace(".pem", "-encrypted.pem")
+    topics(setup.settings("BOTH", **login, **own | {"ssl.keystore.location": encrypted, "ssl.key.password": PASSWORD}))
     with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
         topics(setup.settings("BOTH", **login))
 

@@ -30,12 +30,13 @@ from odradek.wire import frames, schemas
 USERS = PlainUsers({"alice": "secret", "bob": "b"}, b"k" * 32)
 SHA_256, SHA_512 = "SCRAM-SHA-256", "SCRAM-SHA-512"
 SALT = b"0123456789abcdef"
-KEYS = {
-    "alice": {
-        number: keys_of(name, salted_password(name, Secret("secret"), SALT, 4096), SALT, 4096)
-        for number, name in ((1, SHA_256), (2, SHA_512))
-    }
+SPECIAL = "special user= test,scram"
+"""The name of Kafka's testScramUsernameWithSpecialCharacters."""
+_OF_SECRET = {
+    number: keys_of(name, salted_password(name, Secret("secret"), SALT, 4096), SALT, 4096)
+    for number, name in ((1, SHA_256), (2, SHA_512))
 }
+KEYS = {"alice": _OF_SECRET, SPECIAL: _OF_SECRET}
 
 
 def scram_users() -> ScramUsers:
@@ -102,15 +103,36 @@ def test_a_login_by_plain(version: int) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
-def test_a_login_by_scram(mechanism: str) -> None:
+@pytest.mark.parametrize("user", ["alice", SPECIAL])
+def test_a_login_by_scram(mechanism: str, user: str) -> None:
     login = states()
-    client = ScramClient(mechanism, "alice", Secret("secret"), "clientnonce")
+    client = ScramClient(mechanism, user, Secret("secret"), "clientnonce")
     login.receive(handshake(mechanism))
     first = read(login.receive(authenticate(client.first())), 36, 2)
     assert login.login is None
     final = read(login.receive(authenticate(client.final(bytes(first.auth_bytes)))), 36, 2)
     client.verify(bytes(final.auth_bytes))
+    assert login.login == LoggedIn(user)
+
+
+def bare(answer: LoginAnswer) -> bytes:
+    assert int.from_bytes(answer.reply[:4], "big") == len(answer.reply) - 4
+    return answer.reply[4:]
+
+
+@pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
+def test_a_client_of_version_0_sends_bare_messages_of_scram(mechanism: str) -> None:
+    login = states()
+    client = ScramClient(mechanism, "alice", Secret("secret"), "clientnonce")
+    assert read(login.receive(handshake(mechanism, 0)), 17, 0).error_code == 0
+    client.verify(bare(login.receive(client.final(bare(login.receive(client.first()))))))
     assert login.login == LoggedIn("alice")
+    refused = states()
+    wrong = ScramClient(mechanism, "alice", Secret("wrong"), "clientnonce")
+    refused.receive(handshake(mechanism, 0))
+    answer = refused.receive(wrong.final(bare(refused.receive(wrong.first()))))
+    assert (answer.reply, refused.login) == (b"", None)
+    assert "the proof is wrong" in answer.failure
 
 
 def test_a_client_of_version_0_sends_bare_messages() -> None:
