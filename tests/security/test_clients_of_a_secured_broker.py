@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -20,15 +21,16 @@ from odradek.testing.thread import BrokerThread
 
 USER, SECRET = "alice", "al=ice, s3cret"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+SHA_512 = "SCRAM-SHA-512"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", SHA_512)
 KINDS = [("PLAINTEXT", ""), ("SSL", ""),
          *((protocol, one) for protocol in ("SASL_PLAINTEXT", "SASL_SSL") for one in MECHANISMS)]  # fmt: skip
 
 
 class SecuredBroker:
-    """A broker with a listener of each protocol, named like it."""
+    """A broker with a listener of each protocol, named like it. ``more``: further settings."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self.authority = Authority(directory / "ca")
         own = self.authority.issue("broker")
         ports = dict(zip(PROTOCOLS, reserve_ports(len(PROTOCOLS)), strict=True))
@@ -47,6 +49,7 @@ class SecuredBroker:
             "listener.name.sasl_ssl.connections.max.reauth.ms": "2000",
             "group.initial.rebalance.delay.ms": "0",
             "connection.failed.authentication.delay.ms": "10",
+            **more,
         }
         self.broker = BrokerThread(directory / "data", config=config, add_scram=users).start()
 
@@ -172,3 +175,100 @@ def test_aiokafka(secured: SecuredBroker, protocol: str, mechanism: str) -> None
     if mechanism:
         with pytest.raises(aiokafka.errors.KafkaError):
             asyncio.run(run("wrong"))
+
+
+# --- sessions of two seconds ------------------------------------------------------------------------------------------
+
+LOAD_S = 7.0
+
+
+def confluent_under_load(settings: dict[str, Any], topic: str) -> tuple[list[bytes], list[bytes]]:
+    confluent = pytest.importorskip("confluent_kafka")
+    producer = confluent.Producer({**settings, "linger.ms": 0})
+    sent: list[bytes] = []
+    ends_s = time.monotonic() + LOAD_S
+    while time.monotonic() < ends_s:
+        sent.append(b"%d" % len(sent))
+        producer.produce(topic, sent[-1])
+        assert producer.flush(20) == 0
+        time.sleep(0.02)
+    consumer = confluent.Consumer({**settings, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    found: list[bytes] = []
+    ends_s += 30
+    while not set(sent) <= set(found) and time.monotonic() < ends_s:
+        if (one := consumer.poll(0.5)) is not None and one.error() is None:
+            found.append(one.value())
+            time.sleep(LOAD_S / len(sent) / 2)  # longer than a session
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    return sent, found
+
+
+def kafka_python_under_load(settings: dict[str, Any], topic: str) -> tuple[list[bytes], list[bytes]]:
+    kafka = pytest.importorskip("kafka")
+    producer = kafka.KafkaProducer(**settings, retries=10)
+    sent: list[bytes] = []
+    ends_s = time.monotonic() + LOAD_S
+    while time.monotonic() < ends_s:
+        sent.append(b"%d" % len(sent))
+        producer.send(topic, sent[-1]).get(20)
+        time.sleep(0.02)
+    producer.close()
+    consumer = kafka.KafkaConsumer(topic, group_id=topic, auto_offset_reset="earliest", **settings)
+    found: list[bytes] = []
+    ends_s += 30
+    while not set(sent) <= set(found) and time.monotonic() < ends_s:
+        for records in consumer.poll(500, max_records=20).values():
+            found += [one.value for one in records]
+            time.sleep(0.2)
+        consumer.commit()
+    consumer.close()
+    return sent, found
+
+
+def aiokafka_under_load(settings: dict[str, Any], topic: str) -> tuple[list[bytes], list[bytes]]:
+    aiokafka = pytest.importorskip("aiokafka")
+    context = ssl.create_default_context(cafile=settings.pop("ssl_cafile"))
+
+    async def run() -> tuple[list[bytes], list[bytes]]:
+        sent: list[bytes] = []
+        async with aiokafka.AIOKafkaProducer(**settings, ssl_context=context) as producer:
+            ends_s = time.monotonic() + LOAD_S
+            while time.monotonic() < ends_s:
+                sent.append(b"%d" % len(sent))
+                await producer.send_and_wait(topic, sent[-1])
+                await asyncio.sleep(0.02)
+        found: list[bytes] = []
+        async with aiokafka.AIOKafkaConsumer(
+            topic, group_id=topic, auto_offset_reset="earliest", **settings, ssl_context=context
+        ) as consumer:
+            ends_s += 30
+            while not set(sent) <= set(found) and time.monotonic() < ends_s:
+                for records in (await consumer.getmany(timeout_ms=500, max_records=20)).values():
+                    found += [one.value for one in records]
+                    await asyncio.sleep(0.2)
+            await consumer.commit()
+        return sent, found
+
+    return asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", [confluent_under_load, kafka_python_under_load, aiokafka_under_load])
+def test_no_record_is_lost_in_sessions_of_two_seconds(
+    secured: SecuredBroker, client: Callable[[dict[str, Any], str], tuple[list[bytes], list[bytes]]]
+) -> None:
+    """A client without KIP-368 connects again when its session ends, and may send a record twice."""
+    is_confluent = client is confluent_under_load
+    settings: dict[str, Any] = secured.settings("SASL_SSL", SHA_512)
+    if not is_confluent:
+        settings = of_python(secured, "SASL_SSL", SHA_512) | {"ssl_cafile": str(secured.authority.pem)}
+    topic = f"load-{client.__name__}"
+    sent, found = client(settings, topic)
+    assert len(sent) > 20
+    assert set(found) == set(sent)
+    assert list(dict.fromkeys(found)) == sent
+    with odradek.Admin(secured.settings("SASL_SSL", SHA_512)) as admin:
+        (row,) = admin.list_group_offsets(topic).values()
+    assert row.offset >= len(sent)
