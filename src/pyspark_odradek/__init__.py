@@ -7,7 +7,7 @@ its own source is used.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -36,14 +36,14 @@ class DefaultSource(DataSource):  # type: ignore[misc]  # PySpark has no types
     def schema(self) -> StructType:
         return self._source.schema()
 
-    def reader(self, schema: StructType) -> Any:
+    def reader(self, schema: StructType) -> object:
         return self._source.reader(schema)
 
-    def streamReader(self, schema: StructType) -> Any:
+    def streamReader(self, schema: StructType) -> object:
         return self._source.streamReader(schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> Any:
+    def writer(self, schema: StructType, overwrite: bool) -> object:
         return self._source.writer(schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> object:
         return self._source.streamWriter(schema, overwrite)

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek.batches.columns import COLUMNS
 from odradek.client.arguments import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from odradek.client.consumer.settings import ConsumerSettings
 
 
-async def _call(function: Callable[..., object], *args: object) -> Any:
+async def _call(function: Callable[..., object], *args: object) -> object:
     """Calls a callback, which may be a coroutine function. Returns its result."""
     result = function(*args)
     return await result if inspect.isawaitable(result) else result

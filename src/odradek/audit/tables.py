@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 
@@ -158,7 +158,7 @@ def _is_iceberg(system: fs.FileSystem, path: str) -> bool:
     return any(one.path.endswith(".metadata.json") for one in system.get_file_info(fs.FileSelector(folder)))
 
 
-def _hive() -> Any:
+def _hive() -> object:
     """Folders such as ``topic=events``. Their values are text or numbers, as Arrow infers them."""
     import pyarrow.dataset as ds
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
+from odradek.batches.kernel_arrays import Array
 from odradek.batches.rows import java_text
 
 RECORD_BATCH_BYTES = 2 << 20
@@ -71,11 +72,11 @@ class FlatColumns(Protocol):
     @property
     def values(self) -> FlatBlobs: ...
 
-    def gather_headers(self) -> tuple[Any, Any, Any, Any, Any]:
+    def gather_headers(self) -> tuple[Array, Array, Array, Array, Array]:
         """Returns name offsets, names, value offsets, values, and for each header 1 if its value is null, else 0."""
 
 
-def _validity(is_valid: Any) -> tuple[Any, int]:
+def _validity(is_valid: Array) -> tuple[pa.Buffer | None, int]:
     nulls = len(is_valid) - int(np.count_nonzero(is_valid))
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 

@@ -7,7 +7,7 @@ test compares the records and errors of both decoders.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, groupby
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from odradek.batches import kernel_loader
 from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
-from odradek.batches.kernel_arrays import Bytes, Int32s
+from odradek.batches.kernel_arrays import Array, Bytes, Int32s
 from odradek.batches.row_sets import RowBatch, RowBatches, RowSet, fits_a_column
 from odradek.batches.rows import Row
 
@@ -127,22 +127,22 @@ class _RowColumns:
         self._headers = [pair for row in rows for pair in row.headers] if "headers" in columns else []
         self.headers_ends = _ends([row.headers for row in rows]) if "headers" in columns else _NO_TYPES
 
-    def gather_headers(self) -> tuple[Any, Any, Any, Any, Any]:
+    def gather_headers(self) -> tuple[Array, Array, Array, Array, Array]:
         names = [name.encode() for name, _ in self._headers]
         values = [value or b"" for _, value in self._headers]
         is_null = np.array([value is None for _, value in self._headers], np.uint8)
         return _ends(names), _bytes(names), _ends(values), _bytes(values), is_null
 
 
-def _numbers(values: list[int], kind: Any) -> Any:
+def _numbers(values: list[int], kind: type) -> Array:
     return np.array(values, kind)
 
 
-def _bytes(parts: list[bytes]) -> Any:
+def _bytes(parts: list[bytes]) -> Array:
     return np.frombuffer(b"".join(parts), np.uint8)
 
 
-def _ends(parts: list[Any]) -> Any:
+def _ends(parts: Sequence[Sized]) -> Array:
     """Returns Arrow's offsets of these elements."""
     return np.array(list(accumulate(map(len, parts), initial=0)), np.int32)
 

@@ -5,9 +5,13 @@ Compiled, a kernel returns Python's numbers; run as Python, it may return numpy'
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+Array = NDArray[Any]
+"""An array whose elements have a type that its column decides."""
 Bytes = NDArray[np.uint8]
 Int8s = NDArray[np.int8]
 Int16s = NDArray[np.int16]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from llvmlite import ir
@@ -44,6 +44,13 @@ from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
 
 KEYS, VALUES, TYPES, HEADERS = 1, 2, 4, 8
 """The flags of the columns besides offsets and timestamps."""
@@ -88,7 +95,7 @@ def _measure_headers(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long
 def _copy_stride(context: object, out: object, target: object, buffer: object, start: object) -> Any:
     """Copies STRIDE bytes in one move. A numba loop over a few bytes takes three times as long."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context: BaseContext, builder: IRBuilder, signature: Signature, args: Sequence[Value]) -> Value:
         target_array = context.make_array(signature.args[0])(context, builder, args[0])
         source_array = context.make_array(signature.args[2])(context, builder, args[2])
         pointer = ir.VectorType(ir.IntType(8), STRIDE).as_pointer()

@@ -18,7 +18,7 @@ def record_set() -> Any:
 
 
 @cache
-def _plain_record_set() -> Any:
+def _plain_record_set() -> object:
     try:
         with needs_columns("reading columns"):
             from odradek.batches.arrow_rows import PlainRecordSet

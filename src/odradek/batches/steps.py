@@ -31,14 +31,14 @@ class Map(NamedTuple):
 class Call(NamedTuple):
     """A function for the runner to call, if possible in a thread. The generator gets its result or exception."""
 
-    function: Callable[[], Any]
+    function: Callable[[], object]
 
 
 Step = Reserve | Map | Call | None
 BatchSteps = Generator[Step, Any, T]
 
 if sys.platform == "win32":
-    _PRIVATE: dict[str, Any] = {}
+    _PRIVATE: dict[str, int] = {}
 else:
     _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
 
@@ -51,7 +51,7 @@ def map_memory(size: int) -> mmap.mmap:
 def finish(steps: BatchSteps[T]) -> T:
     """Runs a generator to its end at once."""
     advance: Callable[[Any], Step] = steps.send
-    value: Any = None
+    value: object = None
     while True:
         try:
             step = advance(value)

@@ -82,7 +82,7 @@ class Control:
             return await self._create_topic(**arguments)
         raise ValueError(f"unknown command {do!r}")
 
-    def _cleaner(self) -> dict[str, Any]:
+    def _cleaner(self) -> dict[str, object]:
         status = self._broker.log_cleaner.status()
         return {
             "thread_count": status.thread_count,
@@ -138,7 +138,7 @@ class ControlChannel(asyncio.Protocol):
     async def _reply_to_all(self) -> None:
         while True:
             line = await self._commands.get()
-            reply: dict[str, Any]
+            reply: dict[str, object]
             try:
                 reply = {"result": await self._control.execute(json.loads(line))}
             except Exception as error:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
@@ -197,7 +197,7 @@ class BrokerNode:
 
         return Workers(self.loop.call_soon_threadsafe, self.world.new_threads)
 
-    def _long_work(self, steps: BatchSteps[Any]) -> Steps[Any]:
+    def _long_work(self, steps: BatchSteps[object]) -> Steps[object]:
         return self.workers.run(steps)
 
     @property

@@ -15,10 +15,10 @@ from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.shard import BROKER, TOPIC, Topic
 
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Protocol
     from uuid import UUID
 
-    from odradek.broker.coordinators.registry import Coordinator, Coordinators
+    from odradek.broker.coordinators.registry import AnyCoordinator, Coordinators
     from odradek.broker.limits.host_limits import HostLimits
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.metadata.authorizer import Authorizer
@@ -242,7 +242,7 @@ class CoordinatorResignations:
     """Publisher that unloads the shards of a coordinator that this node does not lead any more, and all of them when
     the internal topic is deleted."""
 
-    def __init__(self, coordinator: Coordinator[Any], node_id: int) -> None:
+    def __init__(self, coordinator: AnyCoordinator, node_id: int) -> None:
         self._coordinator = coordinator
         self._node_id = node_id
 
@@ -263,7 +263,7 @@ class CoordinatorResignations:
 class CoordinatorElections:
     """Publisher that informs a coordinator of changed topics, and loads the partitions of its new internal topic."""
 
-    def __init__(self, coordinator: Coordinator[Any], directory: LogDirectory) -> None:
+    def __init__(self, coordinator: AnyCoordinator, directory: LogDirectory) -> None:
         self._coordinator = coordinator
         self._directory = directory
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli import formats
 from odradek.cli.command_config import client_settings, without_values
@@ -217,7 +217,7 @@ def _follow(
 # --- as a member ------------------------------------------------------------------------------------------------
 
 
-def _settings(request: _Request) -> dict[str, Any]:
+def _settings(request: _Request) -> dict[str, object]:
     """Returns the consumer's settings. The properties file overrides the command's defaults; options override both."""
     from odradek.client.consumer.config import ConsumerConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError, heading, note, print_json
 from odradek.core.counts import counted
@@ -14,6 +14,7 @@ from odradek.core.extras import command_of
 if TYPE_CHECKING:
     from odradek.cli.pipeline_options import HistoryLine
     from odradek.history.analysis import Analysis
+    from odradek.history.columns import Row
 
 _SHOWN = 20
 _OTHER_KINDS = (".csv", ".docx", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".txt", ".xlsx")
@@ -93,7 +94,7 @@ def _json_time(micros: int) -> str | int:
         return micros // 1000
 
 
-def _as_json(line: HistoryLine, found: Analysis, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(line: HistoryLine, found: Analysis, rows: list[Row]) -> Row:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():

@@ -39,7 +39,7 @@ def run_info(*, as_json: bool) -> int:
     return EXIT_OK
 
 
-def facts() -> dict[str, dict[str, Any]]:
+def facts() -> dict[str, dict[str, object]]:
     """Returns rows by title. A value is None if its package is not installed."""
     return {
         "odradek": {

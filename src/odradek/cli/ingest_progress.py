@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.cli.terminal import CommandError, bar_columns, error_console, json_line, warning_lines
 
@@ -88,7 +88,7 @@ def reasons(group: CommitState) -> dict[str, str]:
     return {} if group.is_committed else {"why_not_committed": group.why, "remedy": group.remedy}
 
 
-def rounded(found: RunSnapshot) -> dict[str, Any]:
+def rounded(found: RunSnapshot) -> dict[str, object]:
     """Returns the fields of a snapshot for JSON, with floats rounded. The key of ``micro_batches`` is ``batch``."""
     return {
         "batch" if name == "micro_batches" else name: round(value, 1) if isinstance(value, float) else value

@@ -77,7 +77,7 @@ def _fields(kind: Any) -> tuple[Field[Any], ...]:
     return fields(kind)
 
 
-def _annotation(kind: type, name: str, found: DeclaredOption, *, is_optional: bool) -> Any:
+def _annotation(kind: type, name: str, found: DeclaredOption, *, is_optional: bool) -> object:
     """Returns the annotation for Typer, which supports fewer types."""
     option, of_type = found.option, found.type
     if _mapping(of_type) is not None:
@@ -102,11 +102,11 @@ def _value(flag: str, found: DeclaredOption, given: Any) -> Any:
     return {int(number): value for number, value in values.items()}
 
 
-def _members(of_type: object) -> tuple[Any, ...]:
+def _members(of_type: object) -> tuple[object, ...]:
     """Returns the types of a union, or the type itself."""
     return get_args(of_type) if get_origin(of_type) in (Union, UnionType) else (of_type,)
 
 
-def _mapping(of_type: object) -> Any:
+def _mapping(of_type: object) -> object:
     """Returns the mapping among the types of a union, or None."""
     return next((one for one in _members(of_type) if get_origin(one) is Mapping), None)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # The default of kafka-consumer-groups.
 TIMEOUT_MS = 5_000
 LAST_INT16, LAST_INT32, LAST_INT64 = ((1 << bits) - 1 for bits in (15, 31, 63))
-CONTEXT: dict[Any, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+CONTEXT: dict[object, object] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 Bootstrap = Annotated[
     str,
@@ -56,7 +56,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
     from odradek.client.settings_file import shared_settings
 
     check_bootstrap(bootstrap)
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "client_id": "odradek-cli",
         "default_api_timeout_ms": timeout_ms,
         "bootstrap_timeout_ms": 0,
@@ -67,7 +67,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
         return ClientConfig.of(over(settings, given) | {"bootstrap_servers": bootstrap})
 
 
-def over(defaults: dict[str, object], given: dict[str, str]) -> dict[str, Any]:
+def over(defaults: dict[str, object], given: dict[str, str]) -> dict[str, object]:
     """Returns a command's own settings with those of a file, which override them and keep their names with dots."""
     names = {name.replace(".", "_") for name in given} | {"bootstrap_servers"}
     kept = {name: value for name, value in defaults.items() if name not in names}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
@@ -74,7 +74,7 @@ def _read_lines(found: ReplayRanges) -> list[str]:
     return lines
 
 
-def _read_json(found: ReplayRanges) -> dict[str, Any]:
+def _read_json(found: ReplayRanges) -> dict[str, object]:
     if not found.read:
         return {}
     read = [

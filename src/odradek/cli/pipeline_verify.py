@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from odradek.audit.log_check import ABORTED, DELETED, LOST, NO_RECORD
 from odradek.cli.options import check_bootstrap, columns, connect
@@ -120,7 +120,7 @@ def _span(start: int, end: int) -> str:
     return span(start, end)
 
 
-def as_json(found: TableAudit) -> dict[str, Any]:
+def as_json(found: TableAudit) -> dict[str, object]:
     """Returns the audit for ``--json``."""
     return {
         "table": found.table.uri,
@@ -132,7 +132,7 @@ def as_json(found: TableAudit) -> dict[str, Any]:
     }
 
 
-def _partition_json(one: PartitionAudit) -> dict[str, Any]:
+def _partition_json(one: PartitionAudit) -> dict[str, object]:
     rows, bounds = one.rows, one.bounds
     return {
         "topic": one.tp.topic,

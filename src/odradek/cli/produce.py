@@ -66,7 +66,8 @@ class TableForm(NamedTuple):
     delimiter: str | None = None
 
 
-Rows = list[dict[str, Any]]
+Row = dict[str, Any]
+Rows = list[Row]
 """Fields by the names in WRITE_COLUMNS: rows of an install without pyarrow."""
 Sized = Iterator["tuple[pa.RecordBatch | Rows, int]"]
 """Rows, and their share of the input: bytes of lines, or rows of a table."""
@@ -317,7 +318,7 @@ def _time_cell(text: str) -> int | None:
     return _time(int(text) if text.removeprefix("-").isdecimal() else text, text)
 
 
-def _headers_cell(text: str) -> list[dict[str, Any]] | None:
+def _headers_cell(text: str) -> list[Row] | None:
     try:
         value = _json(text)
     except ValueError as error:
@@ -399,7 +400,7 @@ def _lines(source: BinaryIO, form: str) -> Sized:
 
 def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, object] | None], before: int) -> Sized:
     """Yields the rows before the first invalid line; then raises ValueError with that line's number."""
-    rows: list[dict[str, Any]] = []
+    rows: Rows = []
     failure: ValueError | None = None
     for number, line in enumerate(lines, before + 1):
         try:
@@ -427,11 +428,11 @@ def _rows(rows: Rows) -> pa.RecordBatch | Rows:
     return pa.RecordBatch.from_arrays([_column(name, [row.get(name) for row in rows]) for name in names], names)
 
 
-def _line_row(line: bytes) -> dict[str, Any]:
+def _line_row(line: bytes) -> Row:
     return {"value": line}
 
 
-def _json_row(line: bytes) -> dict[str, Any] | None:
+def _json_row(line: bytes) -> Row | None:
     if not line.strip():
         return None
     try:
@@ -505,7 +506,7 @@ def _milliseconds(value: object) -> int | None:
     return value
 
 
-def _headers(value: Any, literal: str) -> list[dict[str, Any]] | None:
+def _headers(value: Any, literal: str) -> list[Row] | None:
     """Reads ``{"name": "text"}``, or a list of ``{"key": …, "value": …}``, in which a name may occur twice."""
     if value is None:
         return None

@@ -12,7 +12,7 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.batches.columns import WRITE_COLUMNS
@@ -109,7 +109,7 @@ def _cells(name: str, column: pa.Array) -> Iterator[_Cell]:
         raise ValueError(f"column {name}: {error}") from None
 
 
-def _short_floats(column: pa.Array) -> Iterator[Any]:
+def _short_floats(column: pa.Array) -> Iterator[object]:
     numbers = column.to_numpy(zero_copy_only=False)
     present = column.is_valid().to_pylist()
     return (number if is_there else None for number, is_there in zip(numbers, present, strict=True))

@@ -61,7 +61,7 @@ def _takes_groups_by_option(command: Any) -> bool:
     return not has_argument and any("--group" in one.opts for one in command.params)
 
 
-def odd_number(command: Any, given: Sequence[str], odd: re.Pattern[str]) -> str:
+def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> str:
     """Returns the error line of a whole number in the form ``odd``, such as ``1.000``; empty without one.
 
     typer's parser takes ``1.000`` for 1, where half of Europe writes a thousand."""
@@ -71,7 +71,7 @@ def odd_number(command: Any, given: Sequence[str], odd: re.Pattern[str]) -> str:
     return ""
 
 
-def empty_path(command: Any, given: Sequence[str]) -> str:
+def empty_path(command: object, given: Sequence[str]) -> str:
     """Returns the error line of an option for a file or folder whose value is empty; empty without one.
 
     The parser would take it for the current folder, where ``--data-dir "$DIR"`` of a script without DIR would write."""

@@ -6,9 +6,9 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from odradek.client import metadata_wire
@@ -498,7 +498,7 @@ class Cluster:
         return await self.retry(what, attempt, deadline)
 
 
-def _metadata_request(topics: list[dict[str, Any]] | None, *, create: bool = False) -> dict[str, Any]:
+def _metadata_request(topics: Sequence[Mapping[str, object]] | None, *, create: bool = False) -> dict[str, object]:
     return {
         "topics": topics,
         "allow_auto_topic_creation": create,

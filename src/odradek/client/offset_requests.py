@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.client.arguments import as_partitions
 from odradek.client.cluster import Cluster, Deadline
@@ -14,6 +14,9 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST_LOCAL, LATEST_TIERED, MAX_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import LIST_OFFSETS, OFFSET_FETCH, OFFSET_FOR_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v7.response import ListOffsetsPartitionResponse
 
 T = TypeVar("T")
 
@@ -139,7 +142,7 @@ async def _list_offsets_at(
     _take_rows(rows, part, found, _listed_offset)
 
 
-def _listed_offset(row: Any) -> ListedOffset:
+def _listed_offset(row: ListOffsetsPartitionResponse) -> ListedOffset:
     return ListedOffset(row.offset, -1 if row.timestamp is None else row.timestamp, getattr(row, "leader_epoch", -1))
 
 

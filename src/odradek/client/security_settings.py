@@ -7,7 +7,6 @@ refused, with the setting that would use it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from odradek.client.java_settings import asks_for_nothing, java_defaults
 from odradek.core.errors import ConfigError
@@ -45,7 +44,7 @@ WITH_EFFECT = frozenset({
 _LOGIN_EXTENSION = "extension_"
 
 
-def split_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[str, Any]]:
+def split_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[str, object]]:
     """Splits settings, by names with dots or underscores, into those of security and the others. Raises ConfigError.
 
     Without ``security.protocol``, or with PLAINTEXT, all settings are others."""
@@ -72,7 +71,7 @@ class _Given:
     """The security settings of a client, by names with underscores, and the other settings."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
-        self.others: dict[str, Any] = {}
+        self.others: dict[str, object] = {}
         self._values: dict[str, str] = {}
         self._names: dict[str, str] = {}
         for name, value in settings.items():
@@ -292,5 +291,5 @@ def _token_source(given: _Given) -> TokenSource:
 
 def _provider_tls(options: Mapping[str, str]) -> Tls:
     """TLS to the identity provider: the ``ssl.`` options of the login module, as in Java."""
-    own: dict[str, Any] = {name: value for name, value in options.items() if name.startswith("ssl.")}
+    own: dict[str, object] = {name: value for name, value in options.items() if name.startswith("ssl.")}
     return _tls(_Given(own))

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from odradek.codecs.schemas import (
     NO_UUID,
@@ -415,7 +415,7 @@ def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] =
     if kind is None or number not in types:
         return None
     try:
-        document: dict[str, Any] = {"key": {"type": number, "data": _as_json(decode_key(kind, key))}, "value": None}
+        document: dict[str, object] = {"key": {"type": number, "data": _as_json(decode_key(kind, key))}, "value": None}
         if value is not None:
             version, fields = decode_value(kind, value)
             document["value"] = {"version": version, "data": _as_json(fields)}
@@ -424,7 +424,7 @@ def format_json(key: bytes | None, value: bytes | None, types: tuple[int, ...] =
     return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_json(value: object) -> Any:
+def _as_json(value: object) -> object:
     if isinstance(value, dict):
         return {_camel(name): _as_json(item) for name, item in value.items() if not _is_omitted(name, item)}
     if isinstance(value, list):

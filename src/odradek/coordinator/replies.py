@@ -45,12 +45,12 @@ class _Announcement:
         self._pass_on = pass_on
         self._index = index
 
-    def resolve(self, value: Any) -> None:
+    def resolve(self, value: object) -> None:
         if value is not None:
             self._pass_on(self._index, value)
 
 
-def announcement(pass_on: Callable[[int, Any], None], index: int, value: Any) -> PendingReply:
+def announcement(pass_on: Callable[[int, Any], None], index: int, value: object) -> PendingReply:
     """Returns a pending reply that calls ``pass_on(index, value)`` and sends nothing to a client."""
     return _NO_REQUEST, _Announcement(pass_on, index), value
 
@@ -64,7 +64,7 @@ class _ParkedPromise:
         self._parked = parked
         self._key = key
 
-    def resolve(self, value: Any) -> None:
+    def resolve(self, value: object) -> None:
         waiting = self._parked.pop(self._key, None) if value is not None else None
         if waiting is not None:
             waiting[1].resolve(value)

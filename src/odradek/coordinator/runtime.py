@@ -297,7 +297,7 @@ class Runtime(Generic[S]):
             self.call_soon(lambda: self._run(steps))
             return
 
-    def _load_soon(self, _: Any = None) -> None:
+    def _load_soon(self, _: object = None) -> None:
         self.call_soon(self._continue_loading)
 
     def partitions(self) -> list[int]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import Field, field, fields
 from typing import Any, Self
 
-_READ: dict[str, Callable[[str], Any]] = {
+_READ: dict[str, Callable[[str], object]] = {
     "int": int,
     "long": int,
     "string": str,
@@ -17,7 +17,7 @@ _READ: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _unchanged(value: object) -> Any:
+def _unchanged(value: object) -> object:
     return value
 
 
@@ -47,5 +47,5 @@ class DeclaredSettings:
         return [one.metadata["row"] for one in cls._declared()]
 
     @classmethod
-    def _declared(cls) -> Iterator[Field[Any]]:
+    def _declared(cls) -> Iterator[Field[object]]:
         return (one for one in fields(cls) if one.metadata)  # type: ignore[arg-type]  # a subclass is a dataclass

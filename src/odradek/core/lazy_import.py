@@ -10,7 +10,7 @@ from typing import Any
 from odradek.core.extras import extra_in_errors
 
 
-def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> Callable[[str], Any]:
+def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> Callable[[str], object]:
     """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps names to modules.
 
     ``extra``: the extra with all that the names need, if the extra ``arrow`` is not enough.
@@ -39,7 +39,7 @@ def register_part(name: str, home: str) -> None:
     _parts[name] = home
 
 
-def part(name: str) -> Any:
+def part(name: str) -> object:
     """Returns the registered function."""
     module, _, function = _parts[name].partition(":")
     return getattr(import_module(module), function)
@@ -51,7 +51,7 @@ class LazyModule:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         found = getattr(import_module(self._name), name)
         setattr(self, name, found)
         return found

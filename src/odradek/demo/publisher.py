@@ -174,7 +174,7 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
     return deliveries.count
 
 
-def _producer_config(bootstrap: str) -> Mapping[str, Any]:
+def _producer_config(bootstrap: str) -> Mapping[str, object]:
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "odradek-demo",

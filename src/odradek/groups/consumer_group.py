@@ -22,8 +22,9 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Protocol
 
+from odradek.codecs.schemas import Fields
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LEAVE_EPOCH, java_string_hash
@@ -178,7 +179,7 @@ class ConsumerGroup:
     owners: dict[bytes, dict[int, int]] = field(default_factory=dict)  # partitions with an owner: the owner's epoch
     refresh: tuple[int, int] = (0, 0)
 
-    def durable_state(self) -> tuple[Any, ...]:
+    def durable_state(self) -> tuple[object, ...]:
         """Returns the state that the log determines."""
         return (
             self.epoch, self.metadata_hash, self.assignment_epoch, self.assignment_timestamp_ms, dict(self.members),
@@ -320,7 +321,7 @@ class ConsumerGroup:
 
     # --- replay ---------------------------------------------------------------------------------------------------
 
-    def replay(self, number: int, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+    def replay(self, number: int, key: Fields, value: Fields | None) -> None:
         """Applies a record of the log. The shard handles the tombstone of type GROUP, which deletes the group."""
         if number == records.GROUP:
             assert value is not None
@@ -373,7 +374,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
 
-    def _replay_member(self, member_id: str, value: Mapping[str, Any] | None) -> None:
+    def _replay_member(self, member_id: str, value: Fields | None) -> None:
         member = self.members.get(member_id)
         if value is not None:
             self.put(records.with_metadata(member or ConsumerMember(member_id), value))
@@ -385,14 +386,14 @@ class ConsumerGroup:
             if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
                 del self.static_members[member.instance_id]
 
-    def _replay_current(self, member_id: str, value: Mapping[str, Any] | None) -> None:
+    def _replay_current(self, member_id: str, value: Fields | None) -> None:
         member = self.members.get(member_id)
         if value is not None:
             self.put(records.with_assignment(member or ConsumerMember(member_id), value))
         elif member is not None:
             self.put(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, to_revoke={}))
 
-    def _replay_pattern(self, pattern: str, value: Mapping[str, Any] | None) -> None:
+    def _replay_pattern(self, pattern: str, value: Fields | None) -> None:
         if value is None:
             self._put_pattern(pattern, None)
         else:

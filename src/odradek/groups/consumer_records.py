@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable
 from typing import Any
 
-from odradek.codecs.schemas import RECORD_TYPES, PackedArray, Uuid, encode_key, encode_value
+from odradek.codecs.schemas import RECORD_TYPES, Fields, PackedArray, Uuid, encode_key, encode_value
 from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
 from odradek.core.varints import uvarint
@@ -28,8 +28,6 @@ TYPES = frozenset({GROUP, PARTITION_METADATA, MEMBER, TARGET, TARGET_MEMBER, CUR
 
 FEW = 3
 """A number of topics. A record with more topics is packed in steps and replayed without a decode."""
-
-Fields = dict[str, Any]
 
 
 class GroupChange(SimpleRecord):
@@ -249,7 +247,7 @@ def _epochs_tag(epochs: Collection[int]) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def with_metadata(consumer: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
+def with_metadata(consumer: ConsumerMember, value: Fields) -> ConsumerMember:
     """Returns the member with the fields of a record of type 5."""
     classic = value["classic_member_metadata"]
     return consumer._replace(
@@ -286,7 +284,7 @@ def with_assignment_of(consumer: ConsumerMember, changed: ConsumerMember) -> Con
     )
 
 
-def with_assignment(consumer: ConsumerMember, value: Mapping[str, Any]) -> ConsumerMember:
+def with_assignment(consumer: ConsumerMember, value: Fields) -> ConsumerMember:
     """Returns the member with the fields of a record of type 8."""
     epoch = value["member_epoch"]
     known = value["state"] in (0, 1, 2)
@@ -299,7 +297,7 @@ def with_assignment(consumer: ConsumerMember, value: Mapping[str, Any]) -> Consu
     )
 
 
-def _owned(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> Owned:
+def _owned(topics: Iterable[Fields], member_epoch: int) -> Owned:
     """Reads owned partitions with their epochs.
 
     Brokers before 4.3 wrote no epochs. Partitions of such a record get the member epoch, or 0 if it is negative.
@@ -313,6 +311,6 @@ def _owned(topics: Iterable[Mapping[str, Any]], member_epoch: int) -> Owned:
     return owned
 
 
-def partitions_of(value: Mapping[str, Any]) -> Partitions:
+def partitions_of(value: Fields) -> Partitions:
     """Returns the target in a record of type 7."""
     return {bytes(topic["topic_id"]): frozenset(topic["partitions"]) for topic in value["topic_partitions"]}

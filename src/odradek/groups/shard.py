@@ -92,7 +92,7 @@ class DurableState(NamedTuple):
 
     groups: dict[str, GroupMetadata | None]
     offsets: dict[OffsetKey, OffsetCommitValue]
-    consumer_groups: dict[str, tuple[Any, ...]]
+    consumer_groups: dict[str, tuple[object, ...]]
     pending: dict[int, dict[OffsetKey, PendingOffset | None]]
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.commit_windows import Array, CommitColumns, CommitWindows
+from odradek.history.commit_windows import CommitColumns, CommitWindows
 from odradek.history.findings import Evidence
 from odradek.history.log_ends import PartitionOffset
 from odradek.history.verdict_rules import VerdictRules

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Array = npt.NDArray[Any]
+from odradek.batches.kernel_arrays import Array
 
 
 def plain_text(column: pa.Array) -> pa.Array:

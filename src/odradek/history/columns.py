@@ -11,10 +11,14 @@ from odradek.codecs.schemas import RECORD_TYPES
 TIME = pa.timestamp("us", tz="UTC")
 
 
-def rows_with_numbers(table: pa.Table) -> list[dict[str, Any]]:
+Row = dict[str, Any]
+"""A row of a table as Python's values."""
+
+
+def rows_with_numbers(table: pa.Table) -> list[Row]:
     """Returns the rows with times as numbers of microseconds, because Python's calendar ends with the year 9999."""
     plain = [pa.field(field.name, _without_times(field.type)) for field in table.schema]
-    rows: list[dict[str, Any]] = table.cast(pa.schema(plain)).to_pylist()
+    rows: list[Row] = table.cast(pa.schema(plain)).to_pylist()
     return rows
 
 
@@ -101,7 +105,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-NO_MEMBER: dict[str, Any] = {field.name: None for field in MEMBERS.value_type}
+NO_MEMBER: dict[str, object] = {field.name: None for field in MEMBERS.value_type}
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.history.column_values import Array, booleans, numbers, plain_text
+from odradek.batches.kernel_arrays import Array
+from odradek.history.column_values import booleans, numbers, plain_text
 from odradek.lag.reset_mark import MARK, QUERY_MARK
 
 _RESET_OFFSET = r"^odradek-reset:1:(?P<offset>\d{1,18})(?::|$)"

@@ -6,15 +6,14 @@ A key is a number. The caller numbers the groups and their partitions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history import window_kernels as kernels
 from odradek.history.verdict_rules import VerdictRules
 
-Array = npt.NDArray[Any]
 _STEP = 1 << 16
 _WIDE_STEP = 256
 

@@ -8,15 +8,15 @@ one by one. Every record becomes a row. A record that cannot be decoded keeps it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from odradek.batches.kernel_arrays import Array
 from odradek.codecs.offsets_topic import UnknownRecord, decode
 from odradek.codecs.schemas import RECORD_TYPES
 from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
-from odradek.history.decode_kernel import COMMIT, RARE, Array, ParsedRecords, gather
+from odradek.history.decode_kernel import COMMIT, RARE, ParsedRecords, gather
 from odradek.history.group_records import Row, rare_row, unknown_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
@@ -160,7 +160,7 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     return _null_arrays[kind].slice(0, rows)
 
 
-def _validity(is_valid: Array) -> tuple[Any, int]:
+def _validity(is_valid: Array) -> tuple[object, int]:
     nulls = len(is_valid) - int(np.count_nonzero(is_valid))
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 

@@ -8,15 +8,12 @@ record.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
 from odradek.batches.columns import MAX_MS, NO_MICROS
 from odradek.batches.decode import _I32S, _I64S, _RO, _U8S, _int16, _int32, _int64
-from odradek.batches.kernel_arrays import Bytes, Int16s, Int32s, Int64s, Long, Word
+from odradek.batches.kernel_arrays import Array, Bytes, Int16s, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_uvarint
 
@@ -313,9 +310,6 @@ def _add_up(sizes: Int32s, ends: Int32s) -> Long:
         total += sizes[i]
         ends[i + 1] = total
     return total
-
-
-Array = npt.NDArray[Any]
 
 
 class ParsedRecords:

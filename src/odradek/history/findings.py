@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -55,7 +55,7 @@ For ``expiring``, ``from_offset`` is the committed offset, and ``to_offset`` is 
 ``history_complete`` is false if removed records of the offsets topic may have changed the finding
 (``coverage.CoverageRow.incomplete_below``)."""
 
-Proof = dict[str, Any]
+Proof = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +177,11 @@ def as_table(findings: Iterable[Finding]) -> pa.Table:
     return pa.Table.from_pylist([_row(one) for one in sorted(findings, key=_order)], schema=SCHEMA)
 
 
-def _order(one: Finding) -> tuple[Any, ...]:
+def _order(one: Finding) -> tuple[object, ...]:
     return (KINDS.index(one.kind), one.group, one.topic or "", one.partition or 0, one.from_us or 0)
 
 
-def _row(one: Finding) -> dict[str, Any]:
+def _row(one: Finding) -> dict[str, object]:
     row = one._asdict()
     row["from_timestamp"], row["to_timestamp"] = row.pop("from_us"), row.pop("to_us")
     if one.from_offset is not None and one.to_offset is not None:

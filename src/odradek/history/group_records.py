@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from odradek.batches.columns import MAX_MS
 from odradek.codecs.consumer_protocol import MalformedProtocol, ProtocolReader, decode_assignment
@@ -19,7 +18,7 @@ from odradek.codecs.offsets_topic import (
 from odradek.codecs.schemas import Fields
 from odradek.history.columns import NO_MEMBER
 
-Row = dict[str, Any]
+Row = dict[str, object]
 _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")
 
 

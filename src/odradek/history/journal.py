@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.column_values import Array, booleans, numbers
+from odradek.history.column_values import booleans, numbers
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.coverage import Coverage
 from odradek.history.group_events import GroupEvent, MemberChanges, event_rows

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import LOOKUP_REFUSED, OffsetOutOfRange, UnknownTopic
@@ -21,7 +20,6 @@ from odradek.client.reader import PartitionReader
 from odradek.core.errors import KafkaError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 
-Array = npt.NDArray[Any]
 PartitionOffset = tuple[TopicPartition, int]
 TimesOf = Callable[[Sequence[PartitionOffset]], Mapping[PartitionOffset, int]]
 """Returns the timestamps of the records at the given offsets, in microseconds. Offsets below the log start offset and

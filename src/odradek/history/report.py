@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from html import escape as escape_html
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,10 +16,13 @@ from odradek.core.counts import counted
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing, command_of
 from odradek.history.analysis import Analysis
-from odradek.history.columns import rows_with_numbers
+from odradek.history.columns import Row, rows_with_numbers
 from odradek.history.findings import KINDS, format_duration
 from odradek.text.output_file import output_file, problem_of
 from odradek.text.printable import printable
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
 
 TITLES = {
     "rewind": "Rewinds: records read again",
@@ -191,7 +194,7 @@ def incompleteness(analysis: Analysis) -> str:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _kind_section(kind: str, rows: list[dict[str, Any]]) -> str:
+def _kind_section(kind: str, rows: list[Row]) -> str:
     rows = sorted(rows, key=lambda row: (row["certainty"] != "certain", -(row["records"] or 0), row["group"]))
     body = "".join(_finding(row) for row in rows[:MOST_FINDINGS])
     left = len(rows) - MOST_FINDINGS
@@ -202,7 +205,7 @@ def _kind_section(kind: str, rows: list[dict[str, Any]]) -> str:
     )
 
 
-def _finding(row: dict[str, Any]) -> str:
+def _finding(row: Row) -> str:
     tags = []
     if row["is_ongoing"] and row["kind"] != "expiring":
         tags.append('<span class="tag now">ongoing</span>')
@@ -218,7 +221,7 @@ def _finding(row: dict[str, Any]) -> str:
     )
 
 
-def _proof(row: dict[str, Any]) -> str:
+def _proof(row: Row) -> str:
     shown = row["proof"]
     if len(shown) > _MOST_ROWS:
         shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
@@ -234,7 +237,7 @@ def _proof(row: dict[str, Any]) -> str:
     return f"<details><summary>{summary}</summary><table>{head}{lines}</table></details>"
 
 
-def _record(one: dict[str, Any]) -> str:
+def _record(one: Row) -> str:
     if one["kind"] == "offset_commit":
         return "offset deleted" if one["is_tombstone"] else f"commit of {one['committed_offset']:,}"
     generation = "" if one["generation"] is None else f", generation {one['generation']}"
@@ -244,10 +247,10 @@ def _record(one: dict[str, Any]) -> str:
 # --- groups -----------------------------------------------------------------------------------------------------------
 
 
-def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
+def _groups(analysis: Analysis, findings: list[Row]) -> str:
     """Returns a card with plots for each of the first ``MOST_GROUPS`` groups, by number of findings and then by lag."""
     lag = analysis.lag
-    of_group: dict[str, list[dict[str, Any]]] = {}
+    of_group: dict[str, list[Row]] = {}
     for row in findings:
         of_group.setdefault(row["group"], []).append(row)
     newest = lag.group_by("group").aggregate([("lag", "max")]).to_pylist() if lag.num_rows else []
@@ -264,7 +267,7 @@ def _groups(analysis: Analysis, findings: list[dict[str, Any]]) -> str:
     return f"<h2>Groups over time</h2>{''.join(cards)}{more}"
 
 
-def _group(lag: pa.Table, name: str, findings: list[dict[str, Any]]) -> str:
+def _group(lag: pa.Table, name: str, findings: list[Row]) -> str:
     counts = Counter(row["kind"] for row in findings)
     summary = " · ".join(_count_text(count, kind) for kind, count in counts.items()) or "no findings"
     return f'<div class="card"><h3>{escape(name)}</h3><p class="facts">{summary}</p>{_figure(lag, findings)}</div>'
@@ -311,7 +314,7 @@ _BANDS = {
 
 
 def _figure(lag: pa.Table, findings: list[dict[str, object]]) -> str:
-    from plotly.graph_objects import Figure, Scatter
+    from plotly.graph_objects import Scatter
     from plotly.subplots import make_subplots
 
     size, unit = _time_unit(lag)
@@ -357,7 +360,7 @@ def _time_unit(lag: pa.Table) -> tuple[int, str]:
     return 1_000, "seconds"
 
 
-def _mark_findings(figure: Any, findings: list[dict[str, Any]]) -> None:
+def _mark_findings(figure: Figure, findings: list[Row]) -> None:
     """Marks the first findings in the plots: rewinds and jumps as lines, other kinds in ``_BANDS`` as bands."""
     named: set[tuple[str, int]] = set()
     for row in findings[:60]:

@@ -29,8 +29,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.counts import are, span, was
-from odradek.history.column_values import Array
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
 from odradek.history.group_events import GroupEvent
 from odradek.history.journal import Commits, Key

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from odradek.history.column_values import Array
+from odradek.batches.kernel_arrays import Array
 from odradek.history.columns import TIME
 from odradek.history.findings import Evidence, waiting_since
 from odradek.history.journal import Key

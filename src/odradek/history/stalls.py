@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
-from odradek.history.column_values import Array
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
 from odradek.history.journal import Key
 from odradek.history.log_ends import PartitionOffset

@@ -12,8 +12,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pyarrow as pa
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history.columns import TIME
-from odradek.history.commit_windows import Array, CommitWindows, WindowRows
+from odradek.history.commit_windows import CommitWindows, WindowRows
 from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules
 
 SCHEMA = pa.schema(

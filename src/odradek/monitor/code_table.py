@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history.commit_windows import writable
 from odradek.monitor import code_kernels as kernels
 
-Array = npt.NDArray[Any]
 _FIRST_PLACES = 1 << 10
 _SLOT_STEP = 1 << 16
 

@@ -7,7 +7,6 @@ offset is not seen. A group that commits one offset again and again is STOP here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -31,7 +30,7 @@ class FetchedOffsets:
 
         A group whose lookup failed keeps its offsets.
         """
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         for group in [*self._known.keys() - found.keys(), *found]:
             fetched = found.get(group, GroupLookup({}))
             if fetched.failed:
@@ -50,7 +49,7 @@ class FetchedOffsets:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
-    def _entry(self, group: str, tp: TopicPartition, offset: int | None, now_ms: int) -> dict[str, Any]:
+    def _entry(self, group: str, tp: TopicPartition, offset: int | None, now_ms: int) -> dict[str, object]:
         self._next += 1
         return {
             "kind": OFFSET_COMMIT, "group": group, "topic": tp.topic, "partition": tp.partition,

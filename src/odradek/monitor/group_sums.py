@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history.verdict_rules import Status, VerdictRules
 from odradek.history.verdicts import Verdicts
 
-Array = npt.NDArray[Any]
 _NEVER = (1 << 63) - 1
 
 

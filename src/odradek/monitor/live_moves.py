@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.column_values import Array
 from odradek.history.commit_windows import writable
 from odradek.history.findings import Evidence, Finding, FindingRules
 from odradek.history.journal import Commits, Key

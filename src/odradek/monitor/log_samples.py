@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history.batch_verdicts import known_ends, set_recent_ends
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import LogBoundColumns
 
-Array = npt.NDArray[Any]
 _STEP = 1 << 12
 
 

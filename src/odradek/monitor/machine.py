@@ -12,13 +12,13 @@ and none of them is a Python object.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.commit_windows import CommitColumns, CommitWindows
 from odradek.history.findings import FindingRules, as_table
@@ -30,7 +30,6 @@ from odradek.monitor.group_sums import GroupColumns, GroupSums
 from odradek.monitor.live_findings import GroupBatch, KeyColumns, LiveFindings
 from odradek.monitor.log_samples import LogSamples
 
-Array = npt.NDArray[Any]
 _LOW = (1 << 32) - 1
 _CHUNK = 1 << 14
 

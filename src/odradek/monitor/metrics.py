@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.machine import MonitorMachine
-
-Array = npt.NDArray[Any]
 
 GRANULARITIES = ("auto", "group", "topic", "partition")
 MOST_PARTITIONS = 10_000

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from odradek.core.extras import extra_in_errors
@@ -23,6 +23,9 @@ from odradek.monitor.burrow_api import BurrowApi, Reply
 from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import RequestRefused, findings, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _SLASH = "\x00"
 """Stands for an encoded slash in a segment of a path, so that names with a slash are one segment."""
@@ -50,15 +53,15 @@ class ServiceOptions:
 class Guard:
     """An ASGI application in front of another one: checks Host and token, and adds the headers of every reply."""
 
-    def __init__(self, app: Any, options: ServiceOptions) -> None:
+    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
         self._app, self._options = app, options
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
 
-        async def send_with_headers(message: Any) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_HEADERS]
             await send(message)
@@ -71,7 +74,7 @@ class Guard:
         segments = [unquote(part.decode("latin-1")).replace("/", _SLASH) for part in path.split(b"/")]
         await self._app(scope | {"path": "/".join(segments)}, receive, send_with_headers)
 
-    def _refusal(self, scope: Any) -> Response | None:
+    def _refusal(self, scope: Scope) -> Response | None:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
@@ -148,7 +151,7 @@ class Service:
         is_ready = self._follower.is_ready
         return PlainTextResponse("READY" if is_ready else "STARTING", 200 if is_ready else 503)
 
-    def _ours(self, call: Callable[[Request], Any]) -> Callable[[Request], Response]:
+    def _ours(self, call: Callable[[Request], object]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
             try:
                 with self._follower.access:

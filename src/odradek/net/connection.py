@@ -208,7 +208,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return self._versions.get(api_key, (0, -1))[1] >= version
 
     async def call(
-        self, api_key: int, message: Mapping[str, Any], *, ceiling: int | None = None, timeout_ms: int | None = None
+        self, api_key: int, message: Mapping[str, object], *, ceiling: int | None = None, timeout_ms: int | None = None
     ) -> Any:
         """Sends a request and returns the decoded reply.
 
@@ -280,7 +280,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         return await future
 
     def send(
-        self, api_key: int, version: int, message: Mapping[str, Any] | bytes, reply: ReplySink, *,
+        self, api_key: int, version: int, message: Mapping[str, object] | bytes, reply: ReplySink, *,
         timeout_ms: int | None = None, is_login: bool = False, held_s: float = 0.0,
     ) -> None:  # fmt: skip
         """Sends a request as ``exchange`` does, but returns at once.

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
 _TRIES = 5
@@ -331,14 +332,14 @@ class HadoopLocation:
     def __init__(self, spark: SparkSession, uri: str) -> None:
         self.uri = uri
         self._spark = spark
-        self._jvm: Any = spark._jvm
+        self._jvm: JVMView = spark._jvm
         self.spark_uri = uri
         self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
         with self._storage_errors("reached"):
             self._fs = self._path.getFileSystem(self.settings)
 
     @property
-    def settings(self) -> Any:
+    def settings(self) -> JavaObject:
         """Hadoop's settings, with the credentials of object stores; read one with ``get``."""
         return self._spark._jsc.hadoopConfiguration()
 
@@ -356,7 +357,7 @@ class HadoopLocation:
             why = str(error).strip().partition("\n")[0]
             raise StorageError(f"{self.uri} cannot be {action}: {why}") from error
 
-    def _at(self, name: str) -> Any:
+    def _at(self, name: str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
 
     def child(self, name: str) -> HadoopLocation:
@@ -419,7 +420,7 @@ class HadoopLocation:
                 self._fs.mkdirs(after.getParent())
                 self._move(before, after)
 
-    def _move(self, before: Any, after: Any) -> None:
+    def _move(self, before: JavaObject, after: JavaObject) -> None:
         """Renames a file. A file of the table is never removed: another run may have moved it there meanwhile, and an
         object store may have copied it before the rename was interrupted."""
         from py4j.protocol import Py4JJavaError
@@ -502,7 +503,7 @@ class HadoopLocation:
             self.delete(name)
 
     @functools.cached_property
-    def _resolved(self) -> Any:
+    def _resolved(self) -> JavaObject:
         """The folder behind the mounts of viewfs."""
         with self._storage_errors("used"):
             self._fs.mkdirs(self._path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_origin, get_type_hints
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.given_options import check_type
@@ -277,14 +277,14 @@ _UNLOADED = ("SparkSession", "Added", "FindingRules", "VerdictRules", "DataFrame
 class DeclaredOption(NamedTuple):
     """The type of a field with an ``Option``, and the option."""
 
-    type: Any  # a type or a union of types: these have no common class
+    type: object  # a type or a union of types: these have no common class
     option: Option
 
 
 # Each annotation is compiled and evaluated: a fifth of the time of a command without new records, if this is done for
 # each option.
 @functools.cache
-def hints_of(kind: type) -> Mapping[str, Any]:
+def hints_of(kind: type) -> Mapping[str, object]:
     """Returns the types of a dataclass's fields, with ``Annotated``. Loads no Spark."""
     return MappingProxyType(get_type_hints(kind, localns=dict.fromkeys(_UNLOADED, object), include_extras=True))
 

@@ -62,7 +62,7 @@ def unpacked(text: object) -> bytes:
         raise ValueError("it is not valid base64url") from None
 
 
-def read_object(data: bytes) -> dict[str, Any]:
+def read_object(data: bytes) -> dict[str, object]:
     """Reads a JSON object in which no name is twice. Raises ValueError."""
     try:
         found = json.loads(data, object_pairs_hook=_distinct)
@@ -73,7 +73,7 @@ def read_object(data: bytes) -> dict[str, Any]:
     return found
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, Any]:
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is there twice")

@@ -7,11 +7,11 @@ Spark's own methods.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch, Table
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -42,9 +42,9 @@ def apply_in_arrow(
     return DataFrame(grouped._jgd.flatMapGroupsInArrow(column), frame.sparkSession)
 
 
-def _column(frame: DataFrame, function: Callable[..., Any], schema: StructType | str, eval_type: int) -> Any:
+def _column(frame: DataFrame, function: Callable[..., object], schema: StructType | str, eval_type: int) -> Column:
     """Returns Java's ``Column`` that applies ``function`` to all columns of ``frame``."""
     from pyspark.sql.udf import _create_udf
 
-    applied: Any = _create_udf(function, schema, eval_type)
+    applied: Column = _create_udf(function, schema, eval_type)
     return applied(*[frame[name] for name in frame.columns])._jc

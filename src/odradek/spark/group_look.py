@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from odradek.core.errors import ConfigError
@@ -58,7 +57,7 @@ class GroupLook:
             os.replace(f"{path}.new", path)
 
 
-def group_look(path: str | None, after: Mapping[str, Any]) -> GroupLook | None:
+def group_look(path: str | None, after: Mapping[str, object]) -> GroupLook | None:
     """Returns what the driver has seen when it committed the micro-batch that ends ``after``; None if the file does not
     say that, or is older than a second. Removes the file, so that it is used once."""
     if path is None:

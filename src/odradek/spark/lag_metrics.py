@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming import StreamingQueryListener
@@ -32,6 +32,7 @@ from odradek.spark.source_offset import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
 
 LAST_PORT = 65_535
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -130,7 +131,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
     def onQueryStarted(self, event: object) -> None:
         """Does nothing: a query has no lag before its first micro-batch."""
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
         found = [progress_of(source.endOffset, source.latestOffset) for source in progress.sources]
         sources = {number: one for number, one in enumerate(found) if one is not None}
@@ -143,7 +144,7 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
     def onQueryIdle(self, event: object) -> None:
         """Does nothing: there are no new records, so the last report is still right."""
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._reports.put(_Report("", str(event.id)))
 
     # --- the watch's own thread

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
@@ -30,6 +30,7 @@ from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
 from odradek.spark.source_offset import SourceOffset
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import SparkSession
 
 log = logging.getLogger("odradek.spark.commits")
@@ -53,7 +54,7 @@ class _Run:
     last.
     """
 
-    query: Any
+    query: JavaObject
     sources: dict[int, Lookups]
     count: int
     due_s: float = _NEVER
@@ -70,13 +71,13 @@ class GroupCommits:
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._manager: Any = spark.streams._jsqm
+        self._manager: JavaObject = spark.streams._jsqm
         self._changed = threading.Condition()
         self._runs: dict[str, _Run] = {}
         self._thread: threading.Thread | None = None
-        self.wrapper: Any = None  # the Java object by which Spark calls this listener
+        self.wrapper: JavaObject | None = None  # the Java object by which Spark calls this listener
 
-    def onQueryStarted(self, event: Any) -> None:
+    def onQueryStarted(self, event: JavaObject) -> None:
         try:
             run = _run_of(self._manager.get(event.id().toString()))
         except Py4JError as error:  # the query must start anyway; its planner commits
@@ -90,7 +91,7 @@ class GroupCommits:
                 self._thread = threading.Thread(target=self._work, name="odradek-commits", daemon=True)
                 self._thread.start()
 
-    def onQueryProgress(self, event: Any) -> None:
+    def onQueryProgress(self, event: JavaObject) -> None:
         if not self._runs:
             return
         run_id = event.progress().runId().toString()
@@ -103,7 +104,7 @@ class GroupCommits:
     def onQueryIdle(self, event: object) -> None:
         """Does nothing: the last micro-batch is already committed."""
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def onQueryTerminated(self, event: JavaObject) -> None:
         if not self._runs:
             return
         run_id = event.runId().toString()
@@ -181,7 +182,7 @@ def _add_listener(spark: SparkSession) -> GroupCommits:
     from pyspark.java_gateway import ensure_callback_server_started
 
     listener = GroupCommits(spark)
-    gateway: Any = SparkContext._gateway
+    gateway: JavaObject = SparkContext._gateway
     ensure_callback_server_started(gateway)
     # atexit is too late: at that time no thread can be started and no host name can be resolved. The import registers
     # the end of the threads that resolve host names. It is first, because callbacks run in reverse order of
@@ -198,7 +199,7 @@ _listeners: dict[str, GroupCommits] = {}
 """The listeners by Spark's session id."""
 
 
-def _run_of(query: Any) -> _Run | None:
+def _run_of(query: JavaObject) -> _Run | None:
     """Returns the run of a Java query; None if no source of it commits."""
     if query is None:  # it has ended already
         return None

@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
@@ -31,6 +31,9 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.micro_batch_number import MicroBatchRefused
 from odradek.spark.query_sources import source_options
 from odradek.spark.source_offset import SourceOffset
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
 
 MAX_LOOKS = 10
 """How often the driver fetches the offsets of a group that other clients change all the time, before it gives up."""
@@ -49,7 +52,7 @@ class _OverwrittenCommits:
 class MicroBatchGroups:
     """The groups of one query. ``execution`` is Java's StreamExecution."""
 
-    def __init__(self, execution: Any, sources: Mapping[int, Lookups], count: int) -> None:
+    def __init__(self, execution: JavaObject, sources: Mapping[int, Lookups], count: int) -> None:
         """``sources``: the lookups by the number of the source; ``count``: the number of all sources."""
         self._execution = execution
         self._sources = sources
@@ -57,7 +60,7 @@ class MicroBatchGroups:
         self._overwritten: list[_OverwrittenCommits] = []
 
     @classmethod
-    def of(cls, execution: Any, admin: Admin) -> MicroBatchGroups:
+    def of(cls, execution: JavaObject, admin: Admin) -> MicroBatchGroups:
         """Returns the groups of a query. ``admin``: a client of the transaction's cluster. Raises MicroBatchRefused and
         Admin's errors."""
         found = source_options(execution)

@@ -292,7 +292,7 @@ def _state_of(admin: Admin, transactional_id: str) -> str | None:
         return "Empty"
 
 
-def _execution_of(spark: SparkSession, query: str) -> Any:
+def _execution_of(spark: SparkSession, query: str) -> object:
     """Returns Java's StreamExecution of a query; None if the query does not run. Spark runs a query in a copy of its
     session, so the session's own list of queries does not have it.
     """

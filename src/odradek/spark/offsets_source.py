@@ -115,7 +115,7 @@ class OffsetsReader(OdradekReader):
         super().__init__(history.read)
         self.history = history
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.history,)
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -136,7 +136,7 @@ class OffsetsStreamReader(OdradekStreamReader):
         super().__init__(history.read)
         self.history = history
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.history,)
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:

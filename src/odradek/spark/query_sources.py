@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError
 from odradek.spark.options import ReadOptions, parse_options
+
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
 
 # For the calls of Spark's listeners, because other listeners and the end of Spark wait for them.
 LISTENER_TIMEOUT_MS = 10_000
 
 
-def source_options(execution: Any, timeout_ms: int | None = None) -> list[ReadOptions | None]:
+def source_options(execution: JavaObject, timeout_ms: int | None = None) -> list[ReadOptions | None]:
     """Returns the options of a query's sources, in the order of the sources in progress reports.
 
     None stands for a foreign source, or for one with invalid options.
@@ -24,10 +27,10 @@ def source_options(execution: Any, timeout_ms: int | None = None) -> list[ReadOp
     return found if timeout_ms is None else [None if one is None else _with_limit(one, timeout_ms) for one in found]
 
 
-def _relations(analyzed: Any) -> Iterator[Any]:
+def _relations(analyzed: JavaObject) -> Iterator[JavaObject]:
     """Yields the streaming leaves of a plan, equal leaves once, in the order of the sources in progress reports."""
     leaves = analyzed.collectLeaves()
-    seen: list[Any] = []
+    seen: list[JavaObject] = []
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         if leaf.isStreaming() and not any(leaf.equals(other) for other in seen):
@@ -35,7 +38,7 @@ def _relations(analyzed: Any) -> Iterator[Any]:
             yield leaf
 
 
-def _options_of(relation: Any) -> ReadOptions | None:
+def _options_of(relation: JavaObject) -> ReadOptions | None:
     """Returns the options of a stream of ours; None for any other relation."""
     if not relation.getClass().getSimpleName().startswith("StreamingRelationV2"):
         return None

@@ -35,6 +35,7 @@ from odradek.spark.scratch import make_scratch
 from odradek.spark.spark_home import spark_home
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaGateway
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
@@ -458,7 +459,7 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _end(gateway: Any, scratch: Path, archive: ClassArchive | None) -> None:
+def _end(gateway: JavaGateway, scratch: Path, archive: ClassArchive | None) -> None:
     """At exit: stops Spark, waits until Java has ended, keeps the archive that Java wrote, removes the directory."""
     from pyspark import SparkContext
 

@@ -12,17 +12,20 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.readwriter import DataFrameWriter
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject, JVMView
+
 _MARK = "__odradek__"
 
 
-def is_connect(spark: Any) -> bool:
+def is_connect(spark: object) -> bool:
     """Returns whether this is a session of Spark Connect, whose Spark runs in another process."""
     return not isinstance(spark, SparkSession)
 
@@ -39,7 +42,7 @@ def defines_pipeline() -> bool:
 
 
 @contextlib.contextmanager
-def active(spark: Any) -> Iterator[None]:
+def active(spark: SparkSession) -> Iterator[None]:
     """Makes the session the active one of this thread for the block.
 
     Otherwise Spark refuses to register our sources (DATA_SOURCE_ALREADY_EXISTS) if the active session is another one
@@ -78,7 +81,7 @@ def _with_activation(choose: Any, ours: str) -> Any:
     return chosen
 
 
-def _sessions(spark: SparkSession) -> Any:
+def _sessions(spark: SparkSession) -> JavaObject:
     """Returns Java's class ``SparkSession``."""
-    jvm: Any = spark._jvm
+    jvm: JVMView = spark._jvm
     return jvm.org.apache.spark.sql.classic.SparkSession

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import (
@@ -202,7 +202,7 @@ class OdradekReader(DataSourceReader):  # type: ignore[misc]
         self.options = options
         self.pushed = pushdown.PushedFilters()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.options,)  # workers only need the options
 
     @property
@@ -318,9 +318,9 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self.options = options
         self._lookups = Lookups(options)
         self._upto: dict[TopicPartition, int] | None = None  # the end offsets of an AvailableNow run
-        self._settled: dict[str, Any] | None = None  # the source offset that was committed last
-        self._planned: dict[str, Any] | None = None  # the end of the micro-batch that was planned last
-        self._reached: dict[str, Any] = {}  # the end of the micro-batch that Spark has asked for last
+        self._settled: dict[str, object] | None = None  # the source offset that was committed last
+        self._planned: dict[str, object] | None = None  # the end of the micro-batch that was planned last
+        self._reached: dict[str, object] = {}  # the end of the micro-batch that Spark has asked for last
         self._ends: dict[TopicPartition, int] = {}
         # Other clients' commits from which partitions started. They are not acknowledged yet, and they are no resets.
         self._unacknowledged: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -328,12 +328,12 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._waited: set[TopicPartition] = set()
         self._new_query = uuid.uuid4().hex[:12]  # the query id for a checkpoint without one
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.options,)  # connections are not pickled
 
     # --- Spark's calls for planning
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> dict[str, object]:
         # The plan of the first micro-batch decides and records its start. This method must not decide: Spark calls it
         # again after a restart, when "latest" or the group's offsets may have changed.
         return INITIAL.to_json()
@@ -351,7 +351,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
     def prepareForTriggerAvailableNow(self) -> None:
         self._upto = self._lookups.ends(self._lookups.partitions())
 
-    def latestOffset(self, start: dict[str, object] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, object] | None = None, limit: ReadLimit | None = None) -> dict[str, object]:
         """Plans the micro-batch after ``start``. With ``commitOffsets=true``, it first commits the finished ``start``.
 
         Returns the end of this micro-batch, or ``start`` if there is none. PySpark before 4.2 passes no ``start`` and
@@ -395,7 +395,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._planned = batch.end.to_json()
         return self._planned
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
+    def reportLatestOffset(self) -> dict[str, object] | None:
         """Returns the log end offsets of the last plan, for the query's progress.
 
         Spark calls this method at every trigger, so it sends no request.

@@ -125,8 +125,8 @@ def flat(value: Mapping[str, Mapping[str, Any]], kind: Callable[[Any], Any]) -> 
     }
 
 
-def nested(value: Mapping[TopicPartition, object]) -> dict[str, dict[str, Any]]:
-    nested: dict[str, dict[str, Any]] = {}
+def nested(value: Mapping[TopicPartition, object]) -> dict[str, dict[str, object]]:
+    nested: dict[str, dict[str, object]] = {}
     for topic, number in sorted(value):
         nested.setdefault(topic, {})[str(number)] = value[TopicPartition(topic, number)]
     return nested

@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,7 +79,7 @@ def by_topic(batch: pa.RecordBatch, options: WriteOptions) -> Iterator[tuple[str
 
 def _to_send(batch: pa.RecordBatch, options: WriteOptions) -> pa.RecordBatch:
     names = columns_to_send(batch.schema.names, options)
-    columns: list[Any] = []
+    columns: list[object] = []
     for name in names:
         column = batch.column(name)
         if name in ("key", "value") and not _is_binary(column.type):

@@ -18,12 +18,15 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.extras import command_of
 from odradek.core.operating_system import require_posix
 from odradek.testing.ports import PortReservation, reserve_ports
+
+if TYPE_CHECKING:
+    from kazoo.client import KazooClient
 
 HOST = "127.0.0.1"
 WATCH = Path(__file__).with_name("parent_watch.py")
@@ -254,7 +257,7 @@ class ZooKeeper:
         for node in self.nodes:
             node.kill()
 
-    def expire_session(self, client: Any) -> None:
+    def expire_session(self, client: KazooClient) -> None:
         """Ends the session of a ``KazooClient``: its ephemeral znodes disappear, and the client gets an error of an
         expired session.
 

@@ -33,7 +33,8 @@ from odradek.zookeeper.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kazoo.client import KazooClient
+    from kazoo.client import KazooClient, TransactionRequest
+    from kazoo.interfaces import IAsyncResult
 
 MAX_REQUEST_BYTES = 0xFFFFF
 """ZooKeeper's limit for a request (``jute.maxbuffer``)."""
@@ -225,7 +226,7 @@ class ZooKeeperConnection:
                 with self._errors(one.path.rpartition("/")[0] or "/" if refused else one.path):
                     raise result
 
-    def _many(self, paths: Sequence[str], call: Callable[[str], Any]) -> list[Any]:
+    def _many(self, paths: Sequence[str], call: Callable[[str], IAsyncResult]) -> list[Any]:
         """Sends up to ``_IN_FLIGHT`` requests before it waits for their replies. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
 
@@ -244,7 +245,7 @@ class ZooKeeperConnection:
                     found.append(None)
         return found
 
-    def _retry(self, path: str, call: Callable[..., object], *arguments: object) -> Any:
+    def _retry(self, path: str, call: Callable[..., object], *arguments: object) -> object:
         """Repeats a read while kazoo reconnects, for at most the timeout. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
         from kazoo.retry import KazooRetry
@@ -334,7 +335,7 @@ def _client(config: ZooKeeperConfig, log: logging.Logger) -> KazooClient:
     from kazoo.client import KazooClient
 
     tls = config.tls
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if tls is not None:
         options = {
             "use_ssl": True, "verify_certs": True, "check_hostname": tls.check_names, "ca": tls.authorities,
@@ -361,7 +362,7 @@ def _hosts(config: ZooKeeperConfig) -> str:
     return ",".join(nodes * max(1, -(-attempts // len(nodes)))) + config.chroot
 
 
-def _add(request: Any, one: Operation) -> None:
+def _add(request: TransactionRequest, one: Operation) -> None:
     match one:
         case Create():
             _add_create(request, one)
@@ -373,7 +374,7 @@ def _add(request: Any, one: Operation) -> None:
             request.check(one.path, one.version)
 
 
-def _add_create(request: Any, one: Create) -> None:
+def _add_create(request: TransactionRequest, one: Create) -> None:
     from kazoo.protocol import serialization
 
     request.create(one.path, one.data or b"", ephemeral=one.is_ephemeral)

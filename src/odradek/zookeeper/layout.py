@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
@@ -185,7 +185,7 @@ class OffsetLayout:
 def _field_of(text: str, name: str) -> int | str:
     """Returns the whole number in a field of a JSON object, or why the field has none."""
     try:
-        found: Any = json.loads(text)
+        found: object = json.loads(text)
     except (ValueError, RecursionError):
         return "its data is not JSON"
     for part in name.split("."):

@@ -69,6 +69,10 @@ class Coordinator(Generic[R]):
             self.type.on_metadata_update(self.made_runtime, delta)
 
 
+AnyCoordinator = Coordinator[Any]
+"""A coordinator whose runtime is of any type."""
+
+
 class Coordinators:
     """The coordinators of one broker. All are registered before the start of the broker."""
 
@@ -76,8 +80,8 @@ class Coordinators:
 
     def __init__(self, broker: CoordinatorBroker) -> None:
         self._broker = broker
-        self._by_key_type: dict[int, Coordinator[Any]] = {}
-        self._by_topic: dict[str, Coordinator[Any]] = {}
+        self._by_key_type: dict[int, AnyCoordinator] = {}
+        self._by_topic: dict[str, AnyCoordinator] = {}
 
     def register(self, kind: CoordinatorType[R]) -> Coordinator[R]:
         """Adds a coordinator. Raises ValueError if another one has its key type or topic."""
@@ -87,10 +91,10 @@ class Coordinators:
         self._by_key_type[kind.key_type] = self._by_topic[kind.topic] = coordinator
         return coordinator
 
-    def __iter__(self) -> Iterator[Coordinator[Any]]:
+    def __iter__(self) -> Iterator[AnyCoordinator]:
         return iter(self._by_key_type.values())
 
-    def of_key_type(self, key_type: int) -> Coordinator[Any] | None:
+    def of_key_type(self, key_type: int) -> AnyCoordinator | None:
         return self._by_key_type.get(key_type)
 
     @property

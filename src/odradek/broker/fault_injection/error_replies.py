@@ -26,7 +26,7 @@ _PARTITION = frozenset({"index", "partition", "partition_index"})
 _TEXT_KEYS = _TOPIC | {"group_id", "key", "resource_name", "member_id", "transactional_id"}
 _CODES = frozenset({"error_code", "partition_error_code"})
 _KEYS = _TEXT_KEYS | _PARTITION | {"topic_id", "resource_type"}
-_UNKNOWN_VALUES: Mapping[str | None, Any] = {
+_UNKNOWN_VALUES: Mapping[str | None, object] = {
     "string": "", "bytes": b"", "bool": False, "uuid": None, "int8": 0, "float64": 0.0,
     "timedelta_i32": 0, "timedelta_i64": 0,
 }  # fmt: skip

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from odradek.broker.front_end.router import Router
-    from odradek.broker.handlers.api import BrokerServices, Client, ServedApi
+    from odradek.broker.handlers.api import BrokerServices, Client, Later, Reply, ServedApi
 
     class FaultyBroker(BrokerServices, Protocol):
         """A broker and the parts of it that faults use."""
@@ -38,7 +38,7 @@ class _BlockedConnection:
         self._faults = faults
         self._connection = connection
         self._run = run
-        self._timer: Any = None
+        self._timer: asyncio.TimerHandle | None = None
         self.behind: deque[Callable[[], None]] = deque()
 
     def release_after(self, seconds: float) -> None:
@@ -123,10 +123,10 @@ class FaultInjection(Middleware):
 
     # calls of the router
 
-    def serve(self, api: ServedApi, context: Context, message: Any, following: Serve) -> Any:
+    def serve(self, api: ServedApi, context: Context, message: object, following: Serve) -> Later:
         block = self.blocked.get(context.connection)
         if block is not None:
-            promise: Deferred[Any] = Deferred()
+            promise: Deferred[Reply] = Deferred()
             block.behind.append(
                 lambda: self._resolve(promise, context, lambda: self.serve(api, context, message, following))
             )
@@ -145,25 +145,25 @@ class FaultInjection(Middleware):
         return self._after(fault, context, refuse, reply.value if isinstance(reply, Deferred) else reply)
 
     def _before(
-        self, fault: Fault, context: Context, handle: Callable[[], object], refuse: Callable[[], object]
-    ) -> Any:
+        self, fault: Fault, context: Context, handle: Callable[[], Later], refuse: Callable[[], Reply]
+    ) -> Later:
         if fault.kind == "error":
             return refuse()
         if fault.kind == "disconnect":
             raise Hangup(TEXT)
-        promise: Deferred[Any] = Deferred()
+        promise: Deferred[Reply] = Deferred()
         if fault.kind == "drop":
             self._block(context.connection, None)
             return promise
         self._block(context.connection, lambda: self._resolve(promise, context, handle)).release_after(fault.delay_s)
         return promise
 
-    def _after(self, fault: Fault, context: Context, refuse: Callable[[object], object], reply: object) -> Any:
+    def _after(self, fault: Fault, context: Context, refuse: Callable[[Reply], Reply], reply: Reply) -> Later:
         if fault.kind == "error":
             return refuse(reply)
         if fault.kind == "disconnect":
             raise Hangup(TEXT)
-        promise: Deferred[Any] = Deferred()
+        promise: Deferred[Reply] = Deferred()
         if fault.kind == "drop":
             self._block(context.connection, None)
         else:
@@ -171,9 +171,9 @@ class FaultInjection(Middleware):
         return promise
 
     def _later(
-        self, reply: Deferred[Any], fault: Fault, context: Context, refuse: Callable[[Any], Any]
-    ) -> Deferred[Any]:
-        promise: Deferred[Any] = Deferred()
+        self, reply: Deferred[Reply], fault: Fault, context: Context, refuse: Callable[[Reply], Reply]
+    ) -> Deferred[Reply]:
+        promise: Deferred[Reply] = Deferred()
         reply.then(lambda value: self._resolve(promise, context, lambda: self._after(fault, context, refuse, value)))
         return promise
 
@@ -184,10 +184,10 @@ class FaultInjection(Middleware):
         return block
 
     @staticmethod
-    def _resolve(promise: Deferred[object], context: Context, work: Callable[[], object]) -> None:
+    def _resolve(promise: Deferred[Any], context: Context, work: Callable[[], Later]) -> None:
         """Resolves the promise with the result or the error of ``work``, now or later. Hangup closes the connection."""
         try:
-            value = work()
+            value: object = work()
         except Hangup:
             context.connection.abort()
             return

@@ -21,7 +21,7 @@ from odradek.wire.schemas import Kind
 if TYPE_CHECKING:
     from kio.static.primitive import i32Timedelta
 
-    from odradek.broker.handlers.api import BrokerServices, Context, ServedApi
+    from odradek.broker.handlers.api import BrokerServices, Context, Reply, ServedApi
     from odradek.broker.handlers.k01_fetch import FetchRequest
     from odradek.broker.handlers.k03_metadata import MetadataRequest
 
@@ -34,7 +34,7 @@ class FaultyReplies:
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
 
-    def refuse(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, served: Any = None) -> Any:
+    def refuse(self, code: ErrorCode, api: ServedApi, context: Context, message: Any, served: Reply = None) -> Reply:
         """Returns the error reply. Raises Hangup if the reply has no field for an error.
 
         ``served``: the handler's reply, if the request was served.
@@ -55,7 +55,7 @@ class FaultyReplies:
 
     def _refuse_fetch(
         self, code: ErrorCode, api: ServedApi, context: Context, message: FetchRequest, reply: Any
-    ) -> Any:
+    ) -> Reply:
         """Refuses all partitions of the fetch session. The session continues as if the request had been served."""
         session_id = 0
         if context.version >= 7:
@@ -72,12 +72,12 @@ class FaultyReplies:
         refused = refusal(FETCH, context.version, asked, code) or {}
         return refused | {"session_id": session_id}
 
-    def _fetched(self, session_id: int, message: FetchRequest) -> list[Any]:
+    def _fetched(self, session_id: int, message: FetchRequest) -> list[object]:
         """Returns topics with partitions: of the session, or of the request if there is no session."""
         session = self._broker.fetch_sessions.find(session_id)
         if session is None:
             return list(message.topics)
-        topics: dict[Any, list[Any]] = {}
+        topics: dict[object, list[object]] = {}
         for wanted in session.wanted:
             topics.setdefault(wanted.topic, []).append(SimpleNamespace(partition=wanted.partition))
         return [
@@ -86,10 +86,10 @@ class FaultyReplies:
         ]
 
     def _served_at_once(self, api: ServedApi, context: Context, message: object) -> Any:
-        reply: Any = api.handle(self._broker, context, message)
+        reply = api.handle(self._broker, context, message)
         return finish(reply) if isinstance(reply, GeneratorType) else reply
 
-    def _refuse_metadata(self, code: ErrorCode, context: Context, message: MetadataRequest) -> Any:
+    def _refuse_metadata(self, code: ErrorCode, context: Context, message: MetadataRequest) -> Reply:
         """Refuses the topics. The reply has brokers and controller, which a client needs for its next request."""
         named = message.topics or [
             SimpleNamespace(name=topic.name, topic_id=topic.id) for topic in self._broker.catalog.topics()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from odradek.wire import schemas
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Reply = Mapping[str, object] | bytes | list["Chunk"] | None
 Later: TypeAlias = "Reply | Deferred[Reply]"
 """A reply, or the promise of one."""
-Handle = Callable[["BrokerServices", "Context", Any], "Later | Steps[Later]"]
+Handle = Callable[["BrokerServices", "Context", object], "Later | Steps[Later]"]
 
 
 class Context:

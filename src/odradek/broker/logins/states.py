@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.broker.front_end.router import refusal_reply
 from odradek.broker.handlers import served_versions
@@ -148,7 +148,7 @@ class SaslStates:
                 f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self.mechanism}"
             )
             return self._failed(f"{text}: {error}", _reply(head, _refusal(text)))
-        reply: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": data}
+        reply: dict[str, object] = {"error_code": ErrorCode.none, "error_message": None, "auth_bytes": data}
         if head.version >= 1:
             reply["session_lifetime"] = self.session_ms
         return LoginAnswer(_reply(head, reply))
@@ -196,7 +196,7 @@ class SaslStates:
         return data
 
 
-def _refusal(text: str) -> dict[str, Any]:
+def _refusal(text: str) -> dict[str, object]:
     return {"error_code": ErrorCode.sasl_authentication_failed, "error_message": text, "auth_bytes": b""}
 
 

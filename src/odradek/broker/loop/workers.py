@@ -8,17 +8,20 @@ separate budget, so that they do not wait for a large batch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
 from functools import partial
 from mmap import mmap
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, STEP_BYTES
 from odradek.batches.steps import BatchSteps, Call, Map, Reserve, Step, map_memory
 from odradek.broker.loop.world import new_threads
 from odradek.core.deferred import Deferred
+
+if TYPE_CHECKING:
+    from odradek.broker.loop.scheduler import Steps
 
 T = TypeVar("T")
 
@@ -86,11 +89,11 @@ class Workers:
         self._call_soon_threadsafe = call_soon_threadsafe
         self._threads = new_threads(THREADS, "odradek-worker")
 
-    def run(self, steps: BatchSteps[T]) -> Generator[Deferred[Any] | None, Any, T]:
+    def run(self, steps: BatchSteps[T]) -> Steps[T]:
         """Runs ``steps`` for the scheduler. Releases their reservations when the steps end or are closed."""
         reservations: list[Reservation] = []
         maps: list[mmap] = []
-        running: Deferred[Future[Any]] | None = None
+        running: Deferred[Future[object]] | None = None
         advance: Callable[[Any], Step] = steps.send
         value: Any = None
         try:
@@ -135,8 +138,8 @@ class Workers:
         else:  # in a thread, because the system needs some time to unmap large maps
             self._call(partial(_close, maps)).then(lambda _: _release(reservations))
 
-    def _call(self, function: Callable[[], object]) -> Deferred[Future[Any]]:
-        promise: Deferred[Future[Any]] = Deferred()
+    def _call(self, function: Callable[[], object]) -> Deferred[Future[object]]:
+        promise: Deferred[Future[object]] = Deferred()
 
         def report(done: Future[object]) -> None:
             with suppress(RuntimeError):  # the event loop is closed
@@ -145,7 +148,7 @@ class Workers:
         try:
             self._threads.submit(function).add_done_callback(report)
         except RuntimeError as error:  # the broker stops
-            failed: Future[Any] = Future()
+            failed: Future[object] = Future()
             failed.set_exception(error)
             promise.resolve(failed)
         return promise

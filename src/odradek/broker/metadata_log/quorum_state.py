@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.core.errors import StorageError
@@ -40,7 +40,7 @@ class QuorumState(NamedTuple):
 
     def packed(self) -> bytes:
         """Returns the content of the file. Kafka leaves the cluster's id of version 0 empty."""
-        fields: dict[str, Any] = {"leaderId": self.leader, "leaderEpoch": self.epoch, "votedId": self.voted}
+        fields: dict[str, object] = {"leaderId": self.leader, "leaderEpoch": self.epoch, "votedId": self.voted}
         if self.version:
             fields["votedDirectoryId"] = self.voted_directory
         else:

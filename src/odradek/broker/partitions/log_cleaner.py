@@ -53,6 +53,10 @@ EXIT_TIMEOUT_S = 30.0
 Key = tuple[str, int]
 
 
+_Message = dict[str, Any]
+"""A line of the cleaning process: JSON."""
+
+
 class _CleaningAborted(Exception):
     """The log was removed or changed during its cleaning, or the broker stops. This is not an error."""
 
@@ -341,10 +345,10 @@ class BrokerLogCleaner:
         loop = asyncio.get_running_loop()
         worker = _CleanerProcess(job)
 
-        async def swapped(message: dict[str, Any]) -> None:
+        async def swapped(message: _Message) -> None:
             swap(message["base_offset"], message["replaces"])
 
-        def on_segment(message: dict[str, Any]) -> None:
+        def on_segment(message: _Message) -> None:
             asyncio.run_coroutine_threadsafe(swapped(message), loop).result()
 
         talk = loop.run_in_executor(None, worker.run, on_segment)
@@ -470,7 +474,7 @@ class _CleanerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
 
-    def run(self, on_segment: Callable[[dict[str, Any]], None]) -> CleaningResult:
+    def run(self, on_segment: Callable[[_Message], None]) -> CleaningResult:
         """Runs the process to its end.
 
         Raises StorageError with the process's reason, OSError if the process cannot start, _CleaningAborted if the
@@ -479,7 +483,7 @@ class _CleanerProcess:
         if self._ended:
             raise _CleaningAborted("the broker stops")
         command = [sys.executable, "-m", "odradek.storage.cleaner"]
-        last: dict[str, Any] = {}
+        last: _Message = {}
         # In a new session, so that Ctrl-C signals only the broker, which then ends the process.
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:

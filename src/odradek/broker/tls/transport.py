@@ -11,7 +11,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from odradek.broker.front_end.transport import REFUSALS, takes_spare
 from odradek.broker.limits.admissions import HANDSHAKE_S
@@ -274,7 +274,7 @@ class TlsTransport(asyncio.Protocol):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self._raw.set_write_buffer_limits(high, low)
 
-    def get_extra_info(self, name: str, default: object = None) -> Any:
+    def get_extra_info(self, name: str, default: object = None) -> object:
         if name == "sslcontext":
             return self._tls.context
         if name == "is_admitted":

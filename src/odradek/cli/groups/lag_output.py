@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.options import table_or_blocks, terminal_columns
 from odradek.cli.terminal import NO_NAME, note, note_table, warning_lines
@@ -137,7 +137,7 @@ def _cells(values: Sequence[object]) -> tuple[str, ...]:
     return tuple("-" if value is None else str(value) for value in values)
 
 
-def as_json(one: GroupWithTimes, sort: str) -> dict[str, Any]:
+def as_json(one: GroupWithTimes, sort: str) -> dict[str, object]:
     """Returns a group for JSON. ``total_lag`` counts records, or is None; ``time_lag_ms`` is there with --time."""
     starts = {(tp.topic, tp.partition): start for tp, start in one.lag.lost.items()}
     rows = []

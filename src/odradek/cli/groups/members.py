@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -46,7 +46,7 @@ def members(
     end_with(errors)
 
 
-def _members_json(one: GroupDescription) -> dict[str, Any]:
+def _members_json(one: GroupDescription) -> dict[str, object]:
     rows = [
         {
             "member_id": m.member_id, "instance_id": m.instance_id, "host": m.host, "client_id": m.client_id,

@@ -56,7 +56,7 @@ def describe(line: DescribeLine) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _describe(store: OffsetStore, admin: Admin | None, group: str, topics: list[str] | None) -> dict[str, Any]:
+def _describe(store: OffsetStore, admin: Admin | None, group: str, topics: list[str] | None) -> dict[str, object]:
     from odradek.core.ids import TopicPartition
     from odradek.zookeeper.bounds import cluster_logs
     from odradek.zookeeper.members import read_members

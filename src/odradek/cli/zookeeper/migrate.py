@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -259,7 +259,7 @@ def _not_copied_lines(plans: list[GroupMigration]) -> list[str]:
 
 def _as_json(
     plans: list[GroupMigration], done: list[GroupMigration], undo: Path | None, failures: list[str]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     return {
         "to": plans[0].to if plans else None,
         "undo_file": str(undo) if undo else None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client.arguments import as_names, as_offsets, as_partitions
 from odradek.client.cluster import Cluster
@@ -23,6 +23,11 @@ from odradek.wire.api_keys import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
 )
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.response import DescribedGroup
+    from kio.schema.describe_groups.v6.response import DescribedGroup as ClassicGroup
+    from kio.schema.describe_groups.v6.response import DescribedGroupMember as ClassicMember
 
 
 async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
@@ -84,7 +89,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
     return await cluster.at_coordinator(group_id, what, call, cluster.deadline())
 
 
-def _classic_group_description(row: Any, node: Node) -> GroupDescription:
+def _classic_group_description(row: ClassicGroup, node: Node) -> GroupDescription:
     is_consumer = row.protocol_type in ("", "consumer")
     members = tuple(
         MemberDescription(
@@ -101,7 +106,7 @@ def _classic_group_description(row: Any, node: Node) -> GroupDescription:
     )
 
 
-def _assignment(group_id: str, member: Any) -> tuple[TopicPartition, ...]:
+def _assignment(group_id: str, member: ClassicMember) -> tuple[TopicPartition, ...]:
     try:
         return decode_assignment(bytes(member.member_assignment))
     except ValueError as error:
@@ -109,7 +114,7 @@ def _assignment(group_id: str, member: Any) -> tuple[TopicPartition, ...]:
         raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
 
 
-def _kip848_group_description(row: Any, node: Node) -> GroupDescription:
+def _kip848_group_description(row: DescribedGroup, node: Node) -> GroupDescription:
     members = tuple(
         MemberDescription(
             m.member_id,
@@ -155,7 +160,7 @@ async def alter_group_offsets(
     await cluster.at_coordinator(group_id, f"committing offsets of group {group_id}", call, cluster.deadline())
 
 
-def _commit_row(index: int, commit: OffsetAndMetadata) -> dict[str, Any]:
+def _commit_row(index: int, commit: OffsetAndMetadata) -> dict[str, object]:
     return {
         "partition_index": index,
         "committed_offset": commit.offset,

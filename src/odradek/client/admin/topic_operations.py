@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client.arguments import as_name, as_names, as_setting
 from odradek.client.cluster import Cluster, Deadline
@@ -23,6 +23,9 @@ from odradek.wire.api_keys import (
     INCREMENTAL_ALTER_CONFIGS,
 )
 
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.response import DescribeConfigsResourceResult
+
 _RESOURCES = {"topic": 2, "broker": 4, "group": 32}
 _SET, _DELETE = 0, 1
 _SOURCES = {
@@ -33,10 +36,10 @@ _SOURCES = {
 
 async def at_controller(
     cluster: Cluster, what: str, call: Callable[[BrokerConnection], Awaitable[object]], deadline: Deadline
-) -> Any:
+) -> object:
     """Runs ``call`` on a connection to the controller, or to any broker if the controller is unknown."""
 
-    async def attempt() -> Any:
+    async def attempt() -> object:
         await cluster.refresh([])
         controller = cluster.controller_id
         connection = await (cluster.connection(controller) if controller >= 0 else cluster.any_connection())
@@ -207,7 +210,7 @@ def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
     return found
 
 
-def _entry(config: Any) -> ConfigEntry:
+def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:
     source = getattr(config, "config_source", None)
     if source is None:  # version 0 has only is_default
         source = 5 if getattr(config, "is_default", False) else 1

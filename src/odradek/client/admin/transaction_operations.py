@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client import topic_requests
 from odradek.client.admin import transaction_wire
@@ -32,6 +32,9 @@ from odradek.wire.api_keys import (
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
 )
+
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0.response import ProducerState
 
 _PARTITIONS_AT_ONCE = 500
 _ENDED = ("CompleteCommit", "CompleteAbort", "Empty")
@@ -137,7 +140,7 @@ async def describe_producers(
     return {tp: found[tp] for tp in wanted if tp in found}
 
 
-def _producer(row: Any) -> ActiveProducer:
+def _producer(row: ProducerState) -> ActiveProducer:
     return ActiveProducer(
         int(row.producer_id),
         int(row.producer_epoch),

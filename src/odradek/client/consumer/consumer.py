@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from odradek.batches.columns import COLUMNS
 from odradek.client import loop
@@ -51,7 +51,7 @@ class _Task:
     def __init__(self, function: Callable[..., object], args: tuple[object, ...]) -> None:
         self.function, self.args = function, args
         self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self.answer: asyncio.Future[object] = self.loop.create_future()
 
     def run(self) -> None:
         try:
@@ -155,7 +155,7 @@ class Consumer:
 
     # --- calls of the engine ----------------------------------------------------------------------------------
 
-    async def _on_caller(self, function: Callable[..., object], *args: object) -> Any:
+    async def _on_caller(self, function: Callable[..., object], *args: object) -> object:
         task = _Task(function, args)
         self._inboxes[-1].put(task)
         return await task.answer

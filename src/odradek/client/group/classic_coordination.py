@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
@@ -95,7 +95,7 @@ class ClassicCoordination(Coordination):
     def _on_lost_given_up(self) -> None:
         self.membership.lost = False
 
-    def _tasks(self) -> list[asyncio.Task[Any]]:
+    def _tasks(self) -> list[asyncio.Task[object]]:
         return [one for one in (self._join_task, self._heartbeat_task) if one is not None]
 
     # --- polls ------------------------------------------------------------------------------------------------

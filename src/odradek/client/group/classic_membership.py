@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
@@ -32,6 +32,10 @@ from odradek.codecs.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.join_group.v9.response import JoinGroupResponse
+    from kio.schema.sync_group.v5.response import SyncGroupResponse
 
 PROTOCOL_TYPE = "consumer"
 
@@ -108,7 +112,7 @@ class ClassicMembership:
             self.state = ClassicState.UNJOINED
             self.rejoin_reason = reason
 
-    def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, Any]:
+    def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, object]:
         """Returns the JoinGroup request. ``owned``: the partitions that a cooperative member keeps during the
         rebalance."""
         self.state = ClassicState.JOINING
@@ -130,7 +134,7 @@ class ClassicMembership:
             "reason": self.rejoin_reason[:255],
         }
 
-    def on_join(self, reply: Any) -> NextStep:
+    def on_join(self, reply: JoinGroupResponse) -> NextStep:
         """Handles the reply to JoinGroup. Raises errors that another join cannot solve (INCONSISTENT_GROUP_PROTOCOL,
         FencedInstance, …)."""
         code = reply.error_code
@@ -163,12 +167,12 @@ class ClassicMembership:
         self,
         partition_counts: Callable[[str], int | None] | Mapping[str, int],
         partition_racks: PartitionRacks = NO_RACKS,
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Returns the SyncGroup request. The leader's request has the assignment.
 
         ``partition_counts`` leaves out topics that do not exist, or returns None for them."""
         count_of = partition_counts.get if isinstance(partition_counts, Mapping) else partition_counts
-        rows: list[dict[str, Any]] = []
+        rows: list[dict[str, object]] = []
         if self.is_leader and not self._skip_assignment and self.protocol is not None:
             counts = {topic: n for topic in sorted(self.leader_topics) if (n := count_of(topic)) is not None}
             assignor = self._assignors[self.protocol]
@@ -189,7 +193,7 @@ class ClassicMembership:
             "assignments": rows,
         }
 
-    def on_sync(self, reply: Any) -> tuple[NextStep, tuple[TopicPartition, ...]]:
+    def on_sync(self, reply: SyncGroupResponse) -> tuple[NextStep, tuple[TopicPartition, ...]]:
         """Returns the next step and this member's partitions. Calls ``on_assigned`` of the assignor."""
         if reply.error_code is not ErrorCode.none:
             return self._on_refusal(reply.error_code, "syncing"), ()
@@ -207,7 +211,7 @@ class ClassicMembership:
 
     # --- heartbeats, commits, leaving -------------------------------------------------------------------------
 
-    def heartbeat_request(self) -> dict[str, Any]:
+    def heartbeat_request(self) -> dict[str, object]:
         return {
             "group_id": self.group_id,
             "generation_id": self.generation,
@@ -236,7 +240,7 @@ class ClassicMembership:
         elif code is ErrorCode.fenced_instance_id:
             self.state = ClassicState.FENCED
 
-    def leave_request(self, reason: str) -> dict[str, Any] | None:
+    def leave_request(self, reason: str) -> dict[str, object] | None:
         """Returns the LeaveGroup request. None: the member is not in the group, or it is static and may return."""
         if not self.known or self.instance_id is not None:
             return None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from odradek.client.consumer.errors import CommitFailed, FencedInstance, RebalanceInProgress
 from odradek.client.errors import UnknownTopic, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.offset_commit.v9.response import OffsetCommitResponse
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Offsets, Exception | None], None]
@@ -21,8 +24,8 @@ _NO_MEMBER = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCo
 
 def commit_request(
     group_id: str, offsets: Offsets, *, generation: int, member_id: str, instance_id: str | None
-) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+) -> dict[str, object]:
+    topics: dict[str, list[dict[str, object]]] = {}
     for (topic, partition), commit in offsets.items():
         topics.setdefault(topic, []).append(
             {
@@ -43,7 +46,7 @@ def commit_request(
 
 
 def commit_failure(
-    reply: Any, *, instance_id: str | None, still_member: bool, alone: bool = False
+    reply: OffsetCommitResponse, *, instance_id: str | None, still_member: bool, alone: bool = False
 ) -> KafkaError | None:
     """Returns the error of a commit, None after a success.
 
@@ -74,7 +77,7 @@ def commit_failure(
     return None
 
 
-def stored_by(reply: Any, offsets: Offsets) -> dict[TopicPartition, int]:
+def stored_by(reply: OffsetCommitResponse, offsets: Offsets) -> dict[TopicPartition, int]:
     """Returns the offsets that the coordinator has stored, according to its reply to a commit."""
     places = [
         TopicPartition(topic.name, row.partition_index)

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
@@ -34,7 +34,7 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
 
-OnPartitions = Callable[[list[TopicPartition]], Any]
+OnPartitions = Callable[[list[TopicPartition]], object]
 
 
 class Identity(NamedTuple):
@@ -149,7 +149,7 @@ class Coordination(ABC):
         """Called when the lost partitions are given up."""
 
     @abstractmethod
-    def _tasks(self) -> list[asyncio.Task[Any]]:
+    def _tasks(self) -> list[asyncio.Task[object]]:
         """Returns the background tasks."""
 
     # --- polls ------------------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
 from uuid import UUID, uuid4
 
 from odradek.client.cluster import Cluster, worth_retrying
@@ -98,7 +97,7 @@ class Kip848Coordination(Coordination):
     def _on_lost_given_up(self) -> None:
         self.membership.on_lost_given_up()
 
-    def _tasks(self) -> list[asyncio.Task[Any]]:
+    def _tasks(self) -> list[asyncio.Task[object]]:
         return [one for one in (self._heartbeat_task, self._names_task) if one is not None]
 
     # --- polls ------------------------------------------------------------------------------------------------

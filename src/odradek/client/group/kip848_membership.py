@@ -25,13 +25,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
 
 Partitions = dict[UUID, frozenset[int]]
 """Topic ids to partition numbers; each topic has at least one partition."""
@@ -186,7 +189,7 @@ class Kip848Membership:
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
-    def heartbeat_request(self) -> dict[str, Any]:
+    def heartbeat_request(self) -> dict[str, object]:
         """Returns a heartbeat with all fields if the coordinator may not have them, else with the changed fields."""
         full = self._reported is None
         reported_topics, reported_pattern = self._reported or (None, None)
@@ -210,7 +213,7 @@ class Kip848Membership:
             "topic_partitions": _rows(self.owned) if has_owned else None,
         }
 
-    def leave_request(self) -> dict[str, Any] | None:
+    def leave_request(self) -> dict[str, object] | None:
         """Returns the heartbeat that leaves the group. None: the member is outside the group and does not join."""
         if not self.sends_heartbeats:
             return None
@@ -230,7 +233,7 @@ class Kip848Membership:
         got this one."""
         self._reported = None
 
-    def on_heartbeat(self, reply: Any, interval_ms: int, join_number: int) -> NextHeartbeat:
+    def on_heartbeat(self, reply: ConsumerGroupHeartbeatResponse, interval_ms: int, join_number: int) -> NextHeartbeat:
         """Handles the reply to a heartbeat that was sent at ``join_number``."""
         if join_number != self.join_number or not self.sends_heartbeats:
             return NextHeartbeat.INTERVAL
@@ -296,5 +299,5 @@ class Kip848Membership:
         self.state = Kip848State.FATAL
 
 
-def _rows(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, Any]]:
+def _rows(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, object]]:
     return [{"topic_id": topic_id, "partitions": sorted(numbers)} for topic_id, numbers in partitions.items()]

@@ -337,7 +337,7 @@ class ProducerEngine:
     async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
         outcome: dict[TopicPartition, Any] = {}
         failure: Exception | None = None
-        topics: dict[str, list[dict[str, Any]]] = {}
+        topics: dict[str, list[dict[str, object]]] = {}
         for batch in list(batches):
             try:
                 sealed = batch.seal(self._codec, self._producer_id, self._attributes)
@@ -369,7 +369,7 @@ class ProducerEngine:
             self._settle(batch, outcome.get(batch.partition), failure)
         self._wake.set()
 
-    async def _post(self, leader: int, connection: BrokerConnection, message: dict[str, Any]) -> None:
+    async def _post(self, leader: int, connection: BrokerConnection, message: Mapping[str, Any]) -> None:
         """Sends a request under acks=0. A broker refuses it by closing the connection, without a reason.
 
         So a new connection makes the sender look up the leaders again."""

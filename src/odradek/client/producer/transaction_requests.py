@@ -26,7 +26,7 @@ class TransactionRequest(NamedTuple):
     group's coordinator."""
 
     api_key: int
-    message: Mapping[str, Any]
+    message: Mapping[str, object]
     ceiling: int
     text: str
     group_id: str | None = None
@@ -71,7 +71,7 @@ def commit_offsets(
     *,
     by_itself: bool,
 ) -> TransactionRequest:
-    topics: dict[str, list[dict[str, Any]]] = {}
+    topics: dict[str, list[dict[str, object]]] = {}
     for (topic, partition), commit in offsets.items():
         topics.setdefault(topic, []).append({
             "partition_index": partition, "committed_offset": commit.offset,

@@ -421,14 +421,14 @@ def cut_off(run: RunTag, table: str) -> RunFenced:
 # --- the state as JSON ------------------------------------------------------------------------------------------------
 
 
-def to_json(state: TableState) -> dict[str, Any]:
+def to_json(state: TableState) -> dict[str, object]:
     """Returns the state as a JSON value."""
     queries = {name: _query_json(one) for name, one in state.queries.items()}
     return {"run": list(state.run), "queries": queries, "whole": state.is_whole}
 
 
-def _query_json(one: QueryState) -> dict[str, Any]:
-    found: dict[str, Any] = {"batch": one.batch, "covers": one.covers, "ends": one.ends, "added": list(one.added)}
+def _query_json(one: QueryState) -> dict[str, object]:
+    found: dict[str, object] = {"batch": one.batch, "covers": one.covers, "ends": one.ends, "added": list(one.added)}
     if one.offsets is not None:
         nested: dict[str, dict[str, int]] = {}
         for tp in sorted(one.offsets):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,6 @@ def _count(lows: Array, highs: Array, parts: int, batches: Iterator[pa.RecordBat
         np.minimum.at(least, code, values)
         np.maximum.at(most, code, values)
     seen = np.flatnonzero(count)
-    columns: list[Any] = [seen // parts, seen % parts, count[seen], least[seen], most[seen]]
+    columns: list[object] = [seen // parts, seen % parts, count[seen], least[seen], most[seen]]
     names = ("interval", "part", "count", "low", "high")
     yield pa.RecordBatch.from_arrays([pa.array(column, pa.int64()) for column in columns], names=names)

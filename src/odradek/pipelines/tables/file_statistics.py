@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 _LONGEST_TEXT = 32
 
 
-def file_statistics(footer: pq.FileMetaData) -> dict[str, Any]:
+def file_statistics(footer: pq.FileMetaData) -> dict[str, object]:
     """Returns ``minValues``, ``maxValues`` and ``nullCount``; columns of structs are nested by name."""
-    found: dict[str, dict[str, Any]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
+    found: dict[str, dict[str, object]] = {"minValues": {}, "maxValues": {}, "nullCount": {}}
     for at in range(footer.num_columns):
         column = footer.schema.column(at)
         path = column.path.split(".")
@@ -60,7 +60,7 @@ def _bounds(groups: list[Any]) -> tuple[Any, Any]:
     return _low(min(low for low, _ in pairs)), _high(max(high for _, high in pairs))
 
 
-def _low(value: object) -> Any:
+def _low(value: object) -> object:
     match value:
         case str():
             return value[:_LONGEST_TEXT]
@@ -74,7 +74,7 @@ def _low(value: object) -> Any:
             return value
 
 
-def _high(value: object) -> Any:
+def _high(value: object) -> object:
     match value:
         case str():
             return value if len(value) <= _LONGEST_TEXT else None

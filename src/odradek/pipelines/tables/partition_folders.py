@@ -71,13 +71,13 @@ def _path(code: int, names: Sequence[Sequence[str]]) -> str:
     return "/".join(reversed(found))
 
 
-def _values(found: pa.Array) -> list[Any]:
+def _values(found: pa.Array) -> list[object]:
     """Returns values for folder names; times and dates are text, because Python's times end with the year 9999."""
     if pa.types.is_timestamp(found.type):
         return [_time(value) for value in found.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)]
     if pa.types.is_date(found.type):
         return [_time(value) for value in found.cast(pa.date32()).to_numpy(zero_copy_only=False)]
-    values: list[Any] = found.to_pylist()
+    values: list[object] = found.to_pylist()
     return values
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -161,7 +161,7 @@ def usable_frame(frame: DataFrame, partition_by: Sequence[str], raw: str) -> Dat
         checked_column = f.when(is_wrong, stop.cast(kinds[first])).otherwise(f.col(first))
         shown = [name for name in frame.columns if name != raw]
         return frame.select(*[checked_column.alias(name) if name == first else name for name in shown])
-    chosen: list[Any] = []
+    chosen: list[object] = []
     for name in [name for name in frame.columns if name != raw]:
         column = f.col(f"`{name.replace('`', '``')}`")
         if name == ERROR:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from odradek.pipelines.tables.file_statistics import file_statistics
 from odradek.pipelines.values.reader import ERROR
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JavaObject
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -61,7 +62,7 @@ class StagedFile:
     size: int
     rows: int
     bad: int
-    statistics: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Mapping[str, object] = field(default_factory=dict)
 
 
 class StagedRows(Protocol):
@@ -159,7 +160,7 @@ class WriteTask(NamedTuple):
 @contextlib.contextmanager
 def tagged_jobs(spark: SparkSession) -> Iterator[str]:
     """Tags the Spark jobs that this thread starts while the block runs. Yields the tag."""
-    context: Any = spark.sparkContext._jsc.sc()
+    context: JavaObject = spark.sparkContext._jsc.sc()
     tag = f"odradek-{uuid.uuid4().hex}"
     context.addJobTag(tag)
     try:
@@ -172,7 +173,7 @@ def _tasks(spark: SparkSession, tag: str) -> list[WriteTask]:
     """Returns the tasks with rows of the jobs with this tag; an empty list if Spark does not report them."""
     from py4j.protocol import Py4JError
 
-    context: Any = spark.sparkContext._jsc.sc()
+    context: JavaObject = spark.sparkContext._jsc.sc()
     found: dict[tuple[int, int], WriteTask] = {}
     try:
         context.listenerBus().waitUntilEmpty()
@@ -197,7 +198,7 @@ def has_other_attempts(spark: SparkSession, tag: str) -> bool:
     """
     from py4j.protocol import Py4JError
 
-    context: Any = spark.sparkContext._jsc.sc()
+    context: JavaObject = spark.sparkContext._jsc.sc()
     try:
         context.listenerBus().waitUntilEmpty()
         store = context.statusStore()

@@ -85,7 +85,7 @@ class TableFolder:
     def filesystem(self) -> FileSystem:
         return _filesystem(self.scheme, self.settings)
 
-    def create(self, name: str) -> Any:
+    def create(self, name: str) -> object:
         """Opens a new file for writing; creates its parent folders."""
         path = self.path(name)
         if self.scheme == "file":
@@ -220,7 +220,7 @@ def _s3(settings: Mapping[str, str]) -> FileSystem:
     from pyarrow import fs
 
     names = ("access_key", "secret_key", "session_token", "region")
-    given: dict[str, Any] = {name: settings[name] for name in names if name in settings}
+    given: dict[str, object] = {name: settings[name] for name in names if name in settings}
     scheme, host = _endpoint(settings)
     if host:
         given |= {"endpoint_override": host, "scheme": scheme}

@@ -67,7 +67,7 @@ class TransformStep:
 
         assert self.function is not None
         try:
-            made: Any = self.function(frame)
+            made: object = self.function(frame)
         except Exception as error:
             raise ConfigError(f"function {self.name} failed: {type(error).__name__}: {cause_of(error)}") from error
         if not isinstance(made, AnyFrame):

@@ -75,7 +75,7 @@ class AvroDecoder:
         self.timed = _parse(schema, times=True)
         self.decoded = _arrow_type(self.timed, {}, ())
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.schema, self.framing, self.writer_schemas)
 
     def same_writers(self) -> list[int] | None:
@@ -107,7 +107,7 @@ class AvroDecoder:
 
     def decode(self, raw: pa.Array) -> tuple[pa.Array, pa.Array]:
         """Returns the values and errors of a column of bytes. An unreadable value is null and has an error."""
-        values: list[Any] = []
+        values: list[object] = []
         errors: list[str | None] = []
         for data in raw.to_pylist():
             value, error = (None, None) if data is None else self._decode_one(data)
@@ -118,7 +118,7 @@ class AvroDecoder:
         except (pa.ArrowException, ValueError, TypeError, OverflowError):
             return self._column_with_care(values, errors)
 
-    def _decode_one(self, data: bytes) -> tuple[Any, str | None]:
+    def _decode_one(self, data: bytes) -> tuple[object, str | None]:
         import fastavro
 
         start, writer = 0, self._parsed
@@ -149,7 +149,7 @@ class AvroDecoder:
             return None, f"{len(data) - stream.tell()} bytes follow the value"
         return value, None
 
-    def _column(self, values: list[Any]) -> pa.Array:
+    def _column(self, values: list[object]) -> pa.Array:
         return pa.array(values, self.decoded).cast(in_micros(self.decoded))
 
     def _column_with_care(self, values: list[object], errors: list[str | None]) -> tuple[pa.Array, pa.Array]:
@@ -163,7 +163,7 @@ class AvroDecoder:
         return self._column(values), pa.array(errors, pa.string())
 
 
-def _parse(text: str, *, times: bool = False, any_names: bool = False) -> Any:
+def _parse(text: str, *, times: bool = False, any_names: bool = False) -> object:
     """Returns the schema with full names. Keeps the logical types of times only if ``times``. Raises ConfigError.
 
     ``any_names``: names may be such as Java's parser refuses.
@@ -203,7 +203,7 @@ def _writer_types(number: int, text: str) -> AvroTypes:
         raise ConfigError(f"writer schema {number}: {error}") from None
 
 
-def _with_defaults(parsed: object) -> Any:
+def _with_defaults(parsed: object) -> object:
     """Returns the schema with its defaults as values. Raises ConfigError."""
     try:
         return with_values(parsed)
@@ -211,7 +211,7 @@ def _with_defaults(parsed: object) -> Any:
         raise ConfigError(f"the schema is not a valid Avro schema: {error}") from error
 
 
-def _without_times(schema: object) -> Any:
+def _without_times(schema: object) -> object:
     """Removes logical types other than decimal: fastavro would make an object from each date; Arrow needs a number."""
     if isinstance(schema, list):
         return [_without_times(item) for item in schema]

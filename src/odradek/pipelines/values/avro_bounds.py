@@ -28,14 +28,14 @@ class AvroTypes:
 
     def __init__(self, schema: object) -> None:
         self.schema = schema
-        self.named: dict[str, Any] = {}
+        self.named: dict[str, object] = {}
         self.is_recursive = False
         self._walk()
         self._check_arrays()
 
     def _walk(self) -> None:
         """Visits all types and checks the limits. A use of a name visits its type again, except within that type."""
-        left: list[tuple[Any, tuple[str, ...], int]] = [(self.schema, (), 0)]
+        left: list[tuple[object, tuple[str, ...], int]] = [(self.schema, (), 0)]
         count = 0
         while left:
             schema, within, depth = left.pop()
@@ -88,7 +88,7 @@ class AvroTypes:
         """Checks the nesting of the value at ``at``, for a recursive schema. Raises NestedTooDeep.
 
         Other faults are not reported here: the decoder finds them later."""
-        left: list[tuple[Any, int, int]] = [(self.schema, 0, 1)]
+        left: list[tuple[object, int, int]] = [(self.schema, 0, 1)]
         try:
             while left:
                 schema, depth, times = left.pop()
@@ -136,14 +136,14 @@ class AvroTypes:
         return at
 
 
-class _Pair(dict[str, Any]):
+class _Pair(dict[str, object]):
     """A key and a value of a map."""
 
     def __init__(self, values: object) -> None:
         super().__init__(type="pair", values=values)
 
 
-def _parts(schema: object) -> Iterator[Any]:
+def _parts(schema: object) -> Iterator[object]:
     """Yields the types directly within a type."""
     if isinstance(schema, list):
         yield from schema
@@ -159,7 +159,7 @@ def _parts(schema: object) -> Iterator[Any]:
             yield kind
 
 
-def _all(schema: object) -> Iterator[Any]:
+def _all(schema: object) -> Iterator[object]:
     """Yields each type at the place of its definition."""
     left = [schema]
     while left:

@@ -28,7 +28,7 @@ def problem_of(schema: object) -> str | None:
     return None
 
 
-def logical_type(schema: dict[str, Any]) -> str:
+def logical_type(schema: dict[str, object]) -> str:
     """Returns the logical type of a type; an empty text if it has none. As in Java, one that is no text is ignored."""
     given = schema.get("logicalType")
     return given if isinstance(given, str) else ""
@@ -86,7 +86,7 @@ def _size_problem(fixed: dict[str, Any]) -> str | None:
     return _decimal_problem(fixed)
 
 
-def _decimal_problem(part: dict[str, Any]) -> str | None:
+def _decimal_problem(part: dict[str, object]) -> str | None:
     if part.get("logicalType") == "decimal":
         for name, least in (("precision", 1), ("scale", 0)):
             if name in part and not _is_number(part[name], least):
@@ -113,7 +113,7 @@ def _field_problem(record: dict[str, object]) -> str | None:
     return None
 
 
-def parts_of(place: str, part: object) -> Iterator[tuple[str, Any]]:
+def parts_of(place: str, part: object) -> Iterator[tuple[str, object]]:
     """Yields the types inside of a type, each with the path of fields to it."""
     if isinstance(part, list):
         yield from ((place, one) for one in part)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ class AvroReader(ValueReader):
         self.slowly = 0
         """The number of values that were read one by one."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         decoder = self.decoder
         return type(self), (decoder.schema, str(decoder.framing), decoder.writer_schemas)
 

@@ -8,7 +8,6 @@ into a RecordBatch of its ``schema``. The columns, their order, types and nulls 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import pyarrow as pa
 
@@ -68,7 +67,7 @@ class RawDecoder(Decoder):
         self._names = names
         self.schema = pa.schema([*_record_fields(names), pa.field("value", pa.binary())])
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._names,)
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -93,7 +92,7 @@ class ValueDecoder(Decoder):
         ours = list(self._record_schema)
         self.schema = pa.schema([*shown, *ours, *last] if values.flat else [*ours, *shown, *last])
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._names, self._reader, self._settings)
 
     def decode(self, batch: pa.RecordBatch) -> pa.RecordBatch:

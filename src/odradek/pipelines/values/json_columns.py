@@ -12,7 +12,7 @@ in a domain of their own, which grows by one for each element. Each node owns a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import types
@@ -54,6 +54,13 @@ from odradek.pipelines.values.json_scan import (
     _timestamp,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from llvmlite.ir import IRBuilder, Value
+    from numba.core.base import BaseContext
+    from numba.core.typing.templates import Signature
+
 # Columns of the table of nodes. LOW, HIGH: the limits of an INT, or the precision and the scale of a DECIMAL; LOW of a
 # TIMESTAMP: the ``zone`` of ``_timestamp``. CHILD, NEXT: the ids of the first child and of the next sibling. NAME,
 # NAME_SIZE: the place of the field's name in ``names``. INNER: the domain of the elements. HINT: the child with which
@@ -83,7 +90,7 @@ SKIPPED = MAX_SKIPPED_DEPTH
 def _pointer(context: Any, array: Any) -> Any:
     """Returns the pointer to an array's first element."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context: BaseContext, builder: IRBuilder, signature: Signature, args: Sequence[Value]) -> Value:
         return context.make_array(signature.args[0])(context, builder, args[0]).data
 
     return types.CPointer(array.dtype)(array), generate

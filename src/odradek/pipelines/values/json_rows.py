@@ -54,7 +54,7 @@ class Number(str):
         return not set(self) & set(".eE")
 
 
-class Object(list[tuple[str, Any]]):
+class Object(list[tuple[str, object]]):
     """Names and values in their order, with duplicates."""
 
     __slots__ = ()
@@ -120,7 +120,7 @@ def _name(text: str, at: int) -> tuple[str, int]:
     return name, _blanks(text, at + 1)
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
+def _value(text: str, at: int) -> tuple[object, int]:
     """Returns a scalar, or an empty list or Object after an opening bracket."""
     first = text[at : at + 1]
     if first == "{":
@@ -147,7 +147,7 @@ def _unquoted(literal: str) -> str:
 
 # --- a tree as a value ------------------------------------------------------------------------------------------------
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[object], object]
 
 
 def converter(kind: pa.DataType, time_zone: str) -> Convert:
@@ -176,7 +176,7 @@ def converter(kind: pa.DataType, time_zone: str) -> Convert:
 def _struct_converter(kind: pa.DataType, time_zone: str) -> Convert:
     fields = {field.name: converter(field.type, time_zone) for field in kind}
 
-    def convert(tree: object) -> dict[str, Any] | None:
+    def convert(tree: object) -> dict[str, object] | None:
         if tree is None:
             return None
         if not isinstance(tree, Object):
@@ -191,7 +191,7 @@ def _struct_converter(kind: pa.DataType, time_zone: str) -> Convert:
 
 
 def _map_converter(item: Convert) -> Convert:
-    def convert(tree: object) -> list[tuple[str, Any]] | None:
+    def convert(tree: object) -> list[tuple[str, object]] | None:
         if tree is None:
             return None
         if not isinstance(tree, Object):
@@ -202,7 +202,7 @@ def _map_converter(item: Convert) -> Convert:
 
 
 def _list_converter(item: Convert) -> Convert:
-    def convert(tree: object) -> list[Any] | None:
+    def convert(tree: object) -> list[object] | None:
         if tree is None:
             return None
         if not isinstance(tree, list) or isinstance(tree, Object):
@@ -361,7 +361,7 @@ def _write_value(tree: object) -> Iterator[str]:
         if isinstance(part, _Text):
             yield part
         elif isinstance(part, Object):
-            inner: list[Any] = [_Text("{")]
+            inner: list[object] = [_Text("{")]
             for number, (name, value) in enumerate(part):
                 inner += [_Text(("," if number else "") + _quoted(name) + ":"), value]
             left += map(_Part, reversed([*inner, _Text("}")]))

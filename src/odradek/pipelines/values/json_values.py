@@ -9,7 +9,7 @@ The kernels are loaded when the first values are read: the driver makes readers,
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ class JsonReader(ValueReader):
         """Returns the reader for a schema's text. A schema needs a running Spark. Raises ConfigError."""
         return cls(None if schema is None else arrow_type(json_fields(schema)), time_zone)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._kind, self._time_zone)
 
     @functools.cached_property
@@ -84,8 +84,8 @@ class JsonReader(ValueReader):
             return values.cast(pa.string()), None
         return pc.if_else(wrong.is_valid(), None, values).cast(pa.string()), wrong
 
-    def _one_by_one(self, values: pa.Array, rows: npt.NDArray[np.int64]) -> tuple[list[Any], list[str | None]]:
-        found: list[Any] = []
+    def _one_by_one(self, values: pa.Array, rows: npt.NDArray[np.int64]) -> tuple[list[object], list[str | None]]:
+        found: list[object] = []
         errors: list[str | None] = []
         for data in values.take(pa.array(rows)).to_pylist():
             value, error = self.read_one(data)
@@ -93,7 +93,7 @@ class JsonReader(ValueReader):
             errors.append(error)
         return found, errors
 
-    def read_one(self, data: bytes) -> tuple[Any, str | None]:
+    def read_one(self, data: bytes) -> tuple[object, str | None]:
         """Returns the value and None, or None and the reason why the value is unreadable."""
         self.slowly += 1
         try:
