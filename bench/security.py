@@ -10,6 +10,8 @@ it: on a machine with two cores, clients and broker take one each.
 from __future__ import annotations
 
 import argparse
+import base64
+import random
 import socket
 import ssl
 import statistics
@@ -32,6 +34,7 @@ from odradek.security import scram
 from odradek.security.principal import USER, Principal
 from odradek.security.scram import ScramClient
 from odradek.security.secret import Secret
+from odradek.testing.broker import Broker
 from odradek.testing.cluster import BrokerProcess
 from odradek.testing.ports import reserve_ports
 from odradek.testing.security import make_security
@@ -41,7 +44,10 @@ from odradek.wire.api_keys import API_VERSIONS, FETCH, METADATA, SASL_AUTHENTICA
 _USER, _PASSWORD, _TOPIC = "alice", "alice-secret", "records"
 _CLIENTS = 2
 _MEGABYTE = 1_000_000
-_LISTENERS = {"PLAIN": "PLAINTEXT", "TLS": "SSL", "RSA": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL"}
+_LISTENERS = {"PLAIN": "PLAINTEXT", "TLS": "SSL", "RSA": "SSL", "LOGIN": "SASL_PLAINTEXT", "BOTH": "SASL_SSL",
+              "QUICK": "SASL_PLAINTEXT"}  # fmt: skip
+_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _STUCK = 200
 _PAUSE_S = 0.002
 
@@ -72,6 +78,9 @@ class Server:
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": made.broker["ssl.keystore.location"],
             "listener.name.rsa.ssl.keystore.location": str(rsa),
+            "listener.name.quick.sasl.enabled.mechanisms": f"PLAIN,{_MECHANISMS[0]}",
+            "listener.name.quick.plain.sasl.jaas.config": f'{_PLAIN} required user_{_USER}="{_PASSWORD}";',
+            "connection.failed.authentication.delay.ms": "0",
             "log.segment.bytes": str(1 << 30),
         }
         self.process = BrokerProcess(directory, config=config, add_scram=users)
@@ -91,9 +100,6 @@ class Server:
 
     def forget_peak(self) -> None:
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
-
-
-_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 def _rsa_certificate() -> bytes:
@@ -306,6 +312,36 @@ class Bench:
         connection.socket.close()
         return f"{statistics.median(took) * 1e3:.1f}, at most {max(took) * 1e3:.1f}", self._server.ran_s() - ran
 
+    def users(self) -> Iterator[Figure]:
+        """Wrong passwords of a known user and of unknown ones, in random order over connections of their own."""
+        chance = random.Random(1)
+        for mechanism, count in (("PLAIN", 4000), (_MECHANISMS[0], 10_000)):
+            took: dict[bool, list[float]] = {True: [], False: []}
+            for number in range(self._count(count)):
+                is_known = chance.random() < 0.5
+                user = _USER if is_known else f"{_USER[:-1]}{chance.randrange(10)}"
+                took[is_known].append(_refused_login(self._server.address("QUICK"), mechanism, user, number))
+            known, unknown = (statistics.median(one) * 1e6 for one in (took[True], took[False]))
+            low, _, high = statistics.quantiles(took[True] + took[False], n=4)
+            shown = f"{unknown - known:+.1f} of {known:.0f}, quartiles {(high - low) * 1e6:.0f} apart; "
+            chances = _chance_of(took[True], took[False])
+            yield Figure(
+                f"µs more for an unknown user than for a wrong password, {mechanism}",
+                f"{shown}{chances:.0%} of random divisions differ more", "less than the noise",
+            )  # fmt: skip
+
+    def start(self) -> Iterator[Figure]:
+        """``odradek.Broker`` with and without security, in turn, until it is ready."""
+        took: dict[str | None, list[float]] = {None: [], "SASL_SSL": []}
+        for _ in range(self._count(30) // 3):
+            for security, seconds in took.items():
+                began = time.perf_counter()
+                with Broker(security=security):
+                    seconds.append(time.perf_counter() - began)
+        plain, secured = (statistics.median(seconds) for seconds in took.values())
+        yield Figure("start of odradek.Broker with SASL_SSL", f"{secured:.2f} s, without security {plain:.2f} s: "
+                     f"{secured / plain:.2f} times", "≤ 1.5 times")  # fmt: skip
+
     def decisions(self) -> Iterator[Figure]:
         acls = list(_acls(10_000))
         began = time.process_time()
@@ -327,6 +363,44 @@ class Bench:
                 authorizer.allows(asker, Operation.READ, Resource.TOPIC, name)
             took = (time.process_time() - began) / len(repeated)
             yield Figure(f"µs of a decision, {kind}", f"{took * 1e6:.2f}", "≤ 2" if kind == "cached" else "≤ 50")
+
+
+def _refused_login(address: str, mechanism: str, user: str, number: int) -> float:
+    """Returns the seconds from the first message of a login to the broker's refusal."""
+    connection = Connection(address)
+    begin = frames.encode_request(SASL_HANDSHAKE, 1, 1, "bench", {"mechanism": mechanism})
+    connection.call(begin)
+    nonce = f"nonce{number}"
+    if mechanism == "PLAIN":
+        messages: list[Callable[[bytes], bytes]] = [lambda _: f"\0{user}\0wrong".encode()]
+    else:
+        messages = [
+            lambda _: f"n,,n={user},r={nonce}".encode(),
+            lambda first: b"c=biws," + first.partition(b",")[0] + b",p=" + base64.b64encode(bytes(32)),
+        ]
+    took, answer = 0.0, b""
+    for message in messages:
+        request = frames.encode_request(SASL_AUTHENTICATE, 2, 1, "bench", {"auth_bytes": message(answer)})
+        began = time.perf_counter()
+        reply = connection.call(request)
+        took += time.perf_counter() - began
+        _, decoded = frames.decode_reply(SASL_AUTHENTICATE, 2, memoryview(reply))
+        answer = bytes(decoded.auth_bytes)
+    if decoded.error_code == 0:
+        raise RuntimeError("the broker has accepted a wrong password")
+    connection.socket.close()
+    return took
+
+
+def _chance_of(one: list[float], other: list[float]) -> float:
+    """Returns the share of random divisions of both lists whose medians differ more than those of the lists."""
+    chance = random.Random(2)
+    both, rounds, more = one + other, 200, 0
+    found = abs(statistics.median(one) - statistics.median(other))
+    for _ in range(rounds):
+        chance.shuffle(both)
+        more += abs(statistics.median(both[: len(one)]) - statistics.median(both[len(one) :])) > found
+    return more / rounds
 
 
 class _Asker:
@@ -361,7 +435,7 @@ def half_handshake(address: str, *, ends: int) -> socket.socket:
     return opened
 
 
-CASES = ("stuck", "memory", "tls", "scram", "fetch", "decisions")
+CASES = ("stuck", "memory", "tls", "scram", "fetch", "decisions", "users", "start")
 """The two that measure memory come first: later a broker has freed memory that new connections use."""
 
 
