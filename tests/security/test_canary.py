@@ -48,13 +48,16 @@ class CanaryBroker:
             "listener.name.outside.oauthbearer.sasl.server.callback.handler.class": HANDLER,
             "listener.name.outside.oauthbearer.sasl.jaas.config":
                 f'{BEARER} required ssl.truststore.password="{CANARY}-store";',
-            "delegation.token.secret.key": f"{CANARY}-tokens",
+            "config.providers": "file",
+            "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+            "delegation.token.secret.key": f"${{file:{folder}/secrets:tokens}}",
             "ssl.keystore.password": f"{CANARY}-keystore",
             "ssl.key.password": f"{CANARY}-key",
             "log.dirs": str(folder / "data"),
         }  # fmt: skip
         file = folder / "broker.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        (folder / "secrets").write_text(f"tokens={CANARY}-tokens\n")
         users = folder / "users"
         users.write_text(f"SCRAM-SHA-256=[name=carol,password={CANARY}-scram]\n")
         self._log = folder / "output"
@@ -174,7 +177,7 @@ def test_no_secret_is_shown(broker: CanaryBroker) -> None:
     assert [line for line in found if f"the login of {CANARY!r}" not in line and f"\\x00{CANARY}" not in line] == []
     for name in ("cmdline", "environ"):
         assert CANARY.encode() not in Path(f"/proc/{broker.process.pid}/{name}").read_bytes()
-    kept = {broker.folder / name for name in ("broker.properties", "users", "client.properties", "output")}
+    kept = {broker.folder / name for name in ("broker.properties", "secrets", "users", "client.properties", "output")}
     files = [path for path in broker.folder.rglob("*") if path.is_file() and path not in kept]
     assert len(files) > 5
     assert [path for path in files if CANARY.encode() in path.read_bytes()] == []
