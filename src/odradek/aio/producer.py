@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -266,7 +266,7 @@ class Producer(AsyncCloseable):
         except TimeoutError:
             raise engine.exhausted_error() from None
 
-    async def _until(self, condition: Any) -> None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
         """Waits for replies until ``condition()`` is true. Raises the error that has ended the sender."""
         assert self._made is not None
         sender = self._made[1]

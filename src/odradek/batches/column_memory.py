@@ -7,11 +7,11 @@ import sys
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from odradek.batches.kernel_arrays import Bytes
+from odradek.batches.kernel_arrays import Array, Bytes
 from odradek.core import refcount
 
 _spare: deque[tuple[Bytes, int]] = deque()
@@ -32,7 +32,7 @@ class ColumnMemory(threading.local):
         self._start = 0
         self.used = 0
 
-    def take(self, count: int, kind: Any) -> Any:
+    def take(self, count: int, kind: npt.DTypeLike) -> Array:
         """Returns an uninitialized array of ``count`` numbers.
 
         A small array gets memory of its own, because it would keep a whole block in memory. So does an array that is
@@ -48,7 +48,7 @@ class ColumnMemory(threading.local):
         at += self._start
         return self.block[at : at + size].view(kind)
 
-    def give_back(self, array: Any, used: int) -> None:
+    def give_back(self, array: Array, used: int) -> None:
         """Frees all but ``used`` bytes of the last array of the block. Does nothing for an array outside the block."""
         if array.base is self.block:
             self.used -= len(array) - used

@@ -40,7 +40,7 @@ from odradek.batches.decode import (
     OK,
     TO,
 )
-from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
+from odradek.batches.kernel_arrays import Array, Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
@@ -316,7 +316,7 @@ class Blobs:
 
     __slots__ = ("data", "ends", "is_there", "nulls")
 
-    def __init__(self, capacity: int, data: Bytes, take: Callable[..., Any] = space.take) -> None:
+    def __init__(self, capacity: int, data: Bytes, take: Callable[..., Array] = space.take) -> None:
         self.data = data
         self.nulls = 0
         self.ends: Int32s = take(capacity + 1, np.int32)
@@ -356,7 +356,7 @@ class RecordColumns:
         self._name_bytes = self._header_value_bytes = 0
         self._runs: list[tuple[Bytes, int, int]] = []
         is_little = capacity < _FEW and size <= _LITTLE
-        take: Callable[..., Any] = np.empty if is_little else space.take
+        take: Callable[..., Array] = np.empty if is_little else space.take
         self.offsets: Int64s = take(capacity, np.int64)
         self.times: Int64s = take(capacity, np.int64)
         self.time_types: Int32s = np.empty(capacity, np.int32) if kept & TYPES else _NO_INT32S

@@ -31,6 +31,7 @@ from odradek.text.printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 _NAMES = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
 _LINES = {"lines": value_lines, "json": json_lines, "csv": csv_lines}
@@ -161,7 +162,7 @@ _PRINTABLE: dict[str, Callable[[Batch], str]] = {
 }
 
 
-def parquet_writer(what: str) -> Callable[[PositionedStream], Any]:
+def parquet_writer(what: str) -> Callable[[PositionedStream], pq.ParquetWriter]:
     """Returns the function that makes a writer of Parquet for a stream. Raises ColumnsMissing."""
     from odradek.batches.row_sets import needs_columns
 

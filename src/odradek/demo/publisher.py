@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from confluent_kafka import KafkaException, Producer
@@ -24,6 +24,9 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.demo.flights import Feed, Integers
 from odradek.text.json_depth import parse_json
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
 
 _TIMEOUT_S = 30.0
 # If no event is acknowledged for this long, the run fails. The limit is long because slow machines need more time.
@@ -208,7 +211,7 @@ class _Deliveries:
             self.failure = f"no reply from a broker for {_STALLED_S:.0f} s"
         return self.failure is None
 
-    def __call__(self, error: Any, message: Any) -> None:
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self.failure = self.failure or error.str()
             return

@@ -7,7 +7,7 @@ Batches are added as they are read. ``sorted_commits`` then sorts the commits by
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.column_values import booleans, numbers
+from odradek.history.columns import Row
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.coverage import Coverage
 from odradek.history.group_events import GroupEvent, MemberChanges, event_rows
@@ -159,7 +160,7 @@ class Journal:
         of_rows: Array = np.array([*known, -1], np.int32)[indices]
         return of_rows
 
-    def _add_event(self, row: dict[str, Any]) -> None:
+    def _add_event(self, row: Row) -> None:
         group = row["group"]
         event = self._members.setdefault(group, MemberChanges()).event(row)
         self.events.setdefault(group, []).append(event)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from odradek.batches.kernel_arrays import Array
 from odradek.history.verdict_rules import Status, group_status
+from odradek.monitor.json_api import Json
 from odradek.monitor.machine import MonitorMachine
 
-Json = dict[str, Any]
 _MOST_PARTITIONS = 200_000
 
 
@@ -123,7 +124,7 @@ class BurrowApi:
         body = {"error": False, "message": "consumer status returned", "status": status}
         return Reply(200 if is_known else 404, body)
 
-    def _partitions(self, slots: Any) -> list[Json]:
+    def _partitions(self, slots: Array) -> list[Json]:
         found, _ = self._machine.judge(slots, self._now_ms)
         statuses = found.statuses
         rows = []

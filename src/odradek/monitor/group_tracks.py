@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from typing import Any
 
+from odradek.history.columns import Row
 from odradek.history.findings import FindingRules
 from odradek.history.group_events import GroupEvent, MemberChanges
 from odradek.history.group_findings import MemberTimes, RebalanceBursts
@@ -28,7 +28,7 @@ class GroupTrack:
         self.bursts = RebalanceBursts(rules)
         self.times = MemberTimes()
 
-    def add(self, row: dict[str, Any]) -> GroupEvent:
+    def add(self, row: Row) -> GroupEvent:
         event = self._members.event(row)
         if event.members and self._first_with_members is None:
             self._first_with_members = event
@@ -77,7 +77,7 @@ class GroupTracks:
     def items(self) -> Iterable[tuple[str, GroupTrack]]:
         return self._tracks.items()
 
-    def add(self, row: dict[str, Any]) -> GroupEvent:
+    def add(self, row: Row) -> GroupEvent:
         """Adds a row of ``group_events.event_rows``, in log order."""
         group = row["group"]
         track = self._tracks.get(group)

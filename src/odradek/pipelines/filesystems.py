@@ -15,13 +15,14 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
     from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
@@ -344,7 +345,7 @@ class HadoopLocation:
         return self._spark._jsc.hadoopConfiguration()
 
     @contextlib.contextmanager
-    def _storage_errors(self, action: str) -> Any:
+    def _storage_errors(self, action: str) -> Iterator[None]:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
 
@@ -453,7 +454,7 @@ class HadoopLocation:
         ``columns``: with their types, as for ``CREATE TABLE``."""
         return self._spark.read.schema(columns).parquet(self.uri)
 
-    def footer(self, name: str) -> Any:
+    def footer(self, name: str) -> pq.FileMetaData:
         """Returns a Parquet file's footer, read by Java: ``ParquetMetadata``."""
         parquet = self._jvm.org.apache.parquet.hadoop
         with self._storage_errors("read"):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from odradek.client import offset_requests
 from odradek.client.arguments import isolation
@@ -94,7 +93,7 @@ class PositionLookups:
     def has_missing_topics(self) -> bool:
         return bool(self._missing)
 
-    def _start(self, name: str, work: Callable[[], Any], *, patient: bool = True) -> None:
+    def _start(self, name: str, work: Callable[[], Awaitable[object]], *, patient: bool = True) -> None:
         """Starts a task unless it is running. A retriable error is retried after a backoff; a poll raises the
         other errors.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -14,7 +14,7 @@ from numba import types
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.decode import _I64, _I64S, _RO, _U8S
 from odradek.batches.header import HEADER_BYTES
-from odradek.batches.kernel_arrays import Bytes, Int64s, Long
+from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
 from odradek.batches.varint_kernels import varint_size, write_varint
 
@@ -82,7 +82,7 @@ def _partitions(keys: Int64s, valid: Bytes, data: Bytes, given: Int64s, count: i
 
 
 @numba.njit(nogil=True, inline="always")  # type: ignore[untyped-decorator, unused-ignore]  # numba
-def _put_bytes(out: Any, at: Any, begin: int, end: int, data: Any) -> Any:
+def _put_bytes(out: Bytes, at: Word, begin: int, end: int, data: Bytes) -> Word:
     """Writes the length and bytes of data[begin:end]; returns the position after them."""
     source, size = np.uint64(begin), end - begin
     at = write_varint(out, at, size)

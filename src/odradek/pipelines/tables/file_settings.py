@@ -62,7 +62,7 @@ def _leaves(rows: pa.Table) -> Iterator[tuple[str, pa.Array | None]]:
         yield from _below(field.name, field.type, rows.column(field.name))
 
 
-def _below(name: str, kind: pa.DataType, values: Any) -> Iterator[tuple[str, pa.Array | None]]:
+def _below(name: str, kind: pa.DataType, values: pa.Array | None) -> Iterator[tuple[str, pa.Array | None]]:
     if pa.types.is_struct(kind):
         for field in kind:
             inner = None if values is None else pc.struct_field(values, field.name)
@@ -80,7 +80,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_string(kind))
 
 
-def _wants_dictionary(values: Any, rows: int) -> bool:
+def _wants_dictionary(values: pa.Array, rows: int) -> bool:
     count = len(values)
     different = different_values(count, pc.count_distinct(values).as_py())
     size = values.nbytes / count
@@ -106,7 +106,7 @@ def different_values(count: int, distinct: int) -> float:
     return low
 
 
-def _codec(values: Any) -> str:
+def _codec(values: pa.Array) -> str:
     data = bytearray()
     for value in values.slice(0, 4096):
         data += value.as_buffer() if value.is_valid else b""

@@ -38,13 +38,13 @@ def file_statistics(footer: pq.FileMetaData) -> dict[str, object]:
     return {name: values for name, values in found.items() if values}
 
 
-def _put(into: dict[str, Any], path: list[str], value: Any) -> None:
+def _put(into: dict[str, Any], path: list[str], value: object) -> None:
     for name in path[:-1]:
         into = into.setdefault(name, {})
     into[path[-1]] = value
 
 
-def _bounds(groups: list[Any]) -> tuple[Any, Any]:
+def _bounds(groups: list[pq.Statistics]) -> tuple[object, object]:
     if not groups or not all(one.has_min_max for one in groups):
         return None, None
     try:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TextIO
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
@@ -454,7 +454,7 @@ def _refuse_bad(staged: DataFrame) -> None:
         )
 
 
-def _lock(location: Location) -> Any:
+def _lock(location: Location) -> contextlib.ExitStack | TextIO:
     """Locks a local table for one writer on this machine. The lock ends with the process. Raises StorageError.
 
     There is no lock for a table with a URI, and none on Windows.

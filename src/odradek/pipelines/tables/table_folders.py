@@ -11,9 +11,9 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -183,7 +183,7 @@ def log_options(
     return {**folder_of(location, hadoop, region).log_options, **own}
 
 
-def _s3_settings(get: Any, bucket: str, region: str | None) -> tuple[tuple[str, str], ...]:
+def _s3_settings(get: Callable[[str], str | None], bucket: str, region: str | None) -> tuple[tuple[str, str], ...]:
     """Returns the settings with the region of the bucket. Raises ConfigError if the region is unknown."""
     found = {}
     for ours, theirs in _S3A.items():

@@ -27,6 +27,7 @@ from odradek.spark.arrow_map import map_in_arrow
 from odradek.text.json_depth import NestedTooDeep, parse_json
 
 if TYPE_CHECKING:
+    from fastavro.schema import UnknownType
     from pyspark.sql import DataFrame
 
 _MAGIC, HEADER = 0, 5
@@ -189,7 +190,7 @@ def _parse(text: str, *, times: bool = False, any_names: bool = False) -> object
         raise ConfigError(f"the schema is not a valid Avro schema: {reason}: {text[:80]!r}") from error
 
 
-def _unknown_type(error: Any) -> str:
+def _unknown_type(error: UnknownType) -> str:
     """Returns fastavro's error about a type that is neither one of Avro's nor defined before, in words."""
     name = error.name["type"] if isinstance(error.name, dict) and "type" in error.name else error.name
     return f"it has no type named {name}"

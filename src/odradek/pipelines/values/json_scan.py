@@ -9,12 +9,10 @@ refuse text beyond a limit.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import types
 
-from odradek.batches.kernel_arrays import Bytes, Long, Word
+from odradek.batches.kernel_arrays import Bytes, Long, Uint64s, Word
 from odradek.batches.kernel_cache import kernel
 
 MAX_SKIPPED_DEPTH = 256
@@ -34,7 +32,7 @@ _ESCAPES[list(b'"\\/bfnrt')] = 1
 _LEAST_POWER, _MOST_POWER = -342, 308
 
 
-def _powers_of_five() -> Any:
+def _powers_of_five() -> Uint64s:
     """Returns the 128 highest bits of 5^q for each q as two numbers, rounded as Eisel and Lemire's algorithm needs."""
     table = np.zeros((_MOST_POWER - _LEAST_POWER + 1, 2), np.uint64)
     for q in range(_LEAST_POWER, _MOST_POWER + 1):
