@@ -386,6 +386,29 @@ def test_the_command_shows_what_it_does_first(
     assert ingest(bootstrap, topics=topic, group=group, output=output, spark=spark).rows == 2
 
 
+def test_two_copies_of_a_table_with_one_group_name_each_other(
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, the copies overwrote each other's commits without a line: both have the checkpoint of one query."""
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    def lines_of(output: Path) -> list[str]:
+        caplog.clear()
+        assert ingest(bootstrap, topics=topic, group=group, output=output, spark=spark).group.is_committed
+        return [line for line in caplog.messages if "has committed the offset of" in line]
+
+    assert lines_of(first) == []
+    shutil.copytree(first, second)
+    for output, other in ((second, first), (first, second)):  # without new records, and without Spark
+        (line,) = lines_of(output)
+        assert f"group {group}: the pipeline of the table {other} has committed the offset of {topic}-0" in line
+        assert lines_of(output) == []
+    publish(bootstrap, topic, numbers(5))
+    assert len(lines_of(second)) == 1
+    assert committed(admin, group) == {TopicPartition(topic, 0): 25}
+    assert len(lines_of(first)) == 1
+
+
 def test_a_second_table_of_a_group_names_its_start_and_the_first_table(
     spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -403,6 +426,7 @@ def test_a_second_table_of_a_group_names_its_start_and_the_first_table(
     assert (second.rows, dict(second.start.offsets)) == (5, {tp: 20})
     assert second.start.outputs == (str(tmp_path / "first"),)
     assert f"is also the group of the table {tmp_path}/first: this table begins at its offsets" in caplog.text
+    assert "has committed the offset of" not in caplog.text, "one line for each table"
     again = ingest(bootstrap, topics=topic, group=group, output=tmp_path / "second", spark=spark)
     assert again.start is None
     assert committed(admin, group) == {tp: 25}

@@ -22,7 +22,7 @@ from transaction_runs import a_driver, committed_records, run_command
 from odradek.cli.main import run
 from odradek.client.admin import Admin
 from odradek.client.errors import UnknownTopic
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines import transform
 from odradek.pipelines.options import TransformOptions
 from odradek.pipelines.queries import QueryFailed
@@ -219,6 +219,20 @@ def test_unreadable_values_stop_the_run_or_are_passed_on(
     found = [record.value for record in committed_records(bootstrap, target)]
     assert sorted(found)[:5] == [b"%d" % n for n in range(5)]
     assert len(found) == 6
+
+
+@pytest.mark.parametrize(("planned", "says"), [((0,), "its newest offsets are those of .* 0"), ((), "no offsets")])
+def test_a_checkpoint_with_a_later_commit_than_its_offsets_is_refused(
+    planned: tuple[int, ...], says: str, bootstrap: str, source: str, target: str, group: str, tmp_path: Path
+) -> None:
+    """Before, Spark sent the next micro-batch, and then failed in every run."""
+    for log, numbers in (("offsets", planned), ("commits", (0, 1))):
+        (tmp_path / log).mkdir()
+        for number in numbers:
+            (tmp_path / log / str(number)).touch()
+    with pytest.raises(StorageError, match=rf"has micro-batch 1 as done, and .*{says}.* Nothing was sent"):
+        transform(bootstrap, topics=source, group=group, to_topic=target, checkpoint=tmp_path, sql=COPY)
+    assert committed_records(bootstrap, target) == []
 
 
 def start(line: list[str], log_file: Path) -> subprocess.Popen[bytes]:

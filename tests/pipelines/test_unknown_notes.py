@@ -24,6 +24,8 @@ from odradek.pipelines.commit.state import TableRefused, covers_of
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation
 from odradek.pipelines.tables import delta_state
 from odradek.pipelines.tables.row_ends import parquet_row_ends
+from odradek.pipelines.tables.table import Target
+from odradek.pipelines.tables.table_state import check_table
 from odradek.spark.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400
@@ -155,6 +157,15 @@ def test_an_error_of_hdfs_is_one_line() -> None:
     with pytest.raises(StorageError) as failed, location._storage_errors("used"):
         raise error
     assert str(failed.value) == "hdfs://h/t cannot be used: AccessControlException: /t is not a directory"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}"])
+def test_a_damaged_description_of_a_table_names_what_helps(text: str, tmp_path: Path) -> None:
+    """Before, the line named only the file."""
+    (tmp_path / "_odradek").mkdir()
+    (tmp_path / "_odradek" / "table.json").write_text(text)
+    with pytest.raises(StorageError, match=r"_odradek/table.json cannot be parsed: .*: restore this file from a copy"):
+        check_table(LocalLocation(tmp_path), Target("t").shape())
 
 
 def write_plan(checkpoint: Path, batch: int, end: SourceOffset) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.commit_marks import output_of, with_output
+from odradek.spark.commit_marks import mark_commit, other_output, with_output
 from odradek.spark.group_look import GroupLook
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
@@ -109,6 +109,21 @@ def newest_number(checkpoint: Location) -> int | None:
 def newest_done(checkpoint: Location) -> int | None:
     """Returns the number of the newest micro-batch that Spark has noted as done; None if there is none yet."""
     return max(_numbers(checkpoint, "commits"), default=None)
+
+
+def commits_without_offsets(checkpoint: Location, done: int | None, newest: int | None) -> str:
+    """Returns what is wrong if a later micro-batch is done than the newest one with offsets; otherwise an empty text.
+    Spark would repeat the newest one, plan the next one, which is noted as done, and fail after it, in every run.
+
+    ``done``, ``newest``: of ``newest_done`` and, called after it, ``newest_number``: another run may go on meanwhile.
+    """
+    if done is None or (newest is not None and done <= newest):
+        return ""
+    of = "there are no offsets" if newest is None else f"its newest offsets are those of micro-batch {newest}"
+    return (
+        f"{checkpoint.uri} has micro-batch {done} as done, and {of}: a part of it was lost, or an older copy was put "
+        "back while a run was writing"
+    )
 
 
 def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: int) -> BatchPlan:
@@ -216,12 +231,12 @@ def idle_state(
             if not options.commit_offsets:
                 return CommitState(False, "commitOffsets is false")
             existing = lookups.existing_ends(end, ends)
-            decision = lookups.commit_decision(end, lookups.committed(ends))
+            committed = lookups.committed(ends)
+            decision = lookups.commit_decision(end, committed)
             if decision.resets:
                 return None
             if output:
-                named = {tp: with_output(commit, output) for tp, commit in decision.commits.items()}
-                decision = replace(decision, commits=named)
+                decision = _named(lookups, decision, end, committed, output)
             sender = lookups if decision.commits else None
             return guard(lambda: _commit(lookups, decision, existing, end.query), sender)
     except (OdradekError, OSError):
@@ -236,19 +251,37 @@ def commit_end(lookups: Lookups, end: SourceOffset, output: str, look: str = "")
         existing = lookups.existing_ends(end, ends)
         committed = lookups.committed(end.positions)
         decision = lookups.commit_decision(end, committed)
-        named = {tp: with_output(commit, output) for tp, commit in decision.commits.items()}
-        decision = replace(decision, commits=named)
+        decision = _named(lookups, decision, end, committed, output)
         state = _commit(lookups, decision, existing, end.query)
         if look and state == COMMITTED and ends.keys() == end.positions.keys():
             epochs = {tp: lookups.leader_epoch(tp) for tp in ends}
             ids = lookups.topic_ids({tp.topic for tp in ends})
-            GroupLook(end, ends, epochs, ids, {**committed, **named}).write(look)
+            GroupLook(end, ends, epochs, ids, {**committed, **decision.commits}).write(look)
         return state
     except GroupReset as error:  # the planner ends the query with this error
         return CommitState(False, str(error), "The next run reports it, too")
     except (OdradekError, OSError) as error:
         lookups.note_refusal(error)
         return refused_state(lookups)
+
+
+def _named(
+    lookups: Lookups,
+    decision: CommitDecision,
+    end: SourceOffset,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    output: str,
+) -> CommitDecision:
+    """Returns the decision with commits that name the table ``output``, also where the group has the same offset by
+    another table. Logs a warning about that table."""
+    theirs = {tp: other for tp, one in committed.items() if (other := other_output(one, output))}
+    lookups.warn_of_outputs(theirs)
+    again = {
+        tp: mark_commit(end.positions[tp], leader_epoch=end.epochs.get(tp, NO_EPOCH), query=end.query)
+        for tp in theirs.keys() & end.positions.keys() - decision.resets.keys()
+    }
+    commits = again | dict(decision.commits)
+    return replace(decision, commits={tp: with_output(commit, output) for tp, commit in commits.items()})
 
 
 @dataclass(frozen=True)
@@ -265,7 +298,7 @@ def group_start(source: Source, output: str) -> GroupStart:
     options = parse_options(source.all_options(), streaming=True)
     with contextlib.closing(Lookups(options)) as lookups:
         committed = lookups.committed(lookups.partitions())
-    outputs = {output_of(commit) for commit in committed.values()} - {"", output}
+    outputs = {other_output(commit, output) for commit in committed.values()} - {""}
     return GroupStart({tp: one.offset for tp, one in sorted(committed.items())}, tuple(sorted(outputs)))
 
 

@@ -57,6 +57,12 @@ def output_of(commit: OffsetAndMetadata) -> str:
     return "" if mark_of(commit) is None else _parts(commit)[3]
 
 
+def other_output(commit: OffsetAndMetadata, output: str) -> str:
+    """Returns another output that a marked commit names; empty if it names none or this one."""
+    found = output_of(commit)
+    return "" if found == output[-_MOST_OUTPUT:] else found
+
+
 def _parts(commit: OffsetAndMetadata) -> list[str]:
     """Returns a mark's offset, reset id, query and output; the last three may be empty."""
     return [*commit.metadata.removeprefix(MARK).split(":", 3), "", "", ""][:4]

@@ -63,6 +63,8 @@ class Lookups:
         self._epoch_ends: dict[_EpochKey, EpochEnd] = {}
         self._other_queries: set[str] = set()  # queries that a warning has named
         self._overwritten: set[TopicPartition] = set()  # partitions whose overwritten commit a warning has named
+        self.other_outputs: set[str] = set()
+        """Other tables that have committed the group's offsets, as far as a warning has named them."""
         self._has_warned_of_no_transaction = False
         self.commit_with: Callable[[Admin, str, Commits], None] | None = None
         """Commits offsets to a group in place of ``Admin.alter_group_offsets``."""
@@ -411,6 +413,13 @@ class Lookups:
             self._other_queries.add(other)
             theirs = [tp for tp in commits if decision.others.get(tp) == other]
             log.warning("%s", plan.two_queries_message(self.group_id, query, other, theirs))
+
+    def warn_of_outputs(self, theirs: Mapping[TopicPartition, str]) -> None:
+        """Logs a warning once for each table that has committed for a partition in place of this one."""
+        for other in sorted(set(theirs.values()) - self.other_outputs):
+            self.other_outputs.add(other)
+            first = min(tp for tp, output in theirs.items() if output == other)
+            log.warning("%s", plan.two_tables_message(self.group_id, other, first))
 
     def warn_of_no_transaction(self, behind: Iterable[TopicPartition]) -> None:
         """Logs once that nothing has committed a finished micro-batch although ``commitOffsets=transaction``."""

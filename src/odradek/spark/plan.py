@@ -180,6 +180,14 @@ def overwritten_message(group: str, targets: Offsets, positions: Offsets) -> str
     )
 
 
+def two_tables_message(group: str, other: str, partition: TopicPartition) -> str:
+    return (
+        f"group {group}: the pipeline of the table {other} has committed the offset of {partition}. If that is another "
+        "table, or a copy of this one, both overwrite each other's commits: give each table a group of its own. If it "
+        "is a former name of this table, nothing is to be done"
+    )
+
+
 def two_queries_message(group: str, query: str, other: str, partitions: Iterable[TopicPartition]) -> str:
     return (
         f"group {group} had commits of another query ({other}), which this query ({query}) has overwritten: "

@@ -16,6 +16,7 @@ from odradek.pipelines.checkpoint import (
     CommitState,
     GroupStart,
     PlannedBatch,
+    commits_without_offsets,
     group_start,
     newest_done,
     newest_number,
@@ -193,12 +194,8 @@ class Table:
         newest = newest_number(self.checkpoint)
         if newest is None:
             return
-        if done is not None and done > newest:  # Spark would repeat the micro-batch, and then fail, in every run
-            raise TableRefused(
-                f"{self.checkpoint.uri} has micro-batch {done} as done, and its newest offsets are those of "
-                f"micro-batch {newest}: a part of it was lost, or an older copy was put back while a run was "
-                f"writing. {REMEDY}"
-            )
+        if wrong := commits_without_offsets(self.checkpoint, done, newest):
+            raise TableRefused(f"{wrong}. {REMEDY}")
         is_done = done == newest
         plan = self.plan(planned_batch(self.checkpoint, newest), newest)
         try:

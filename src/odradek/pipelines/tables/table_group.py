@@ -11,6 +11,7 @@ import dataclasses
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,11 @@ class TableGroup:
         with self._lock:
             self._last = planned, plan
             self._commit(planned, plan)
+
+    def knows(self, outputs: Iterable[str]) -> None:
+        """Notes other tables that a warning of the run has named."""
+        if self._lookups is not None:
+            self._lookups.other_outputs.update(outputs)
 
     def retry(self, *, at_once: bool = False) -> None:
         """Commits the last micro-batch again if its commit has failed, at most every ten seconds."""

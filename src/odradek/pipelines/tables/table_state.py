@@ -98,7 +98,10 @@ def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
         held: dict[str, object] = dict(stored["shape"])
         found, version = str(stored["id"]), stored["version"]
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{name} cannot be parsed: {error}") from error
+        raise StorageError(
+            f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
+            "table, or read into a new --output"
+        ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
     return found, held

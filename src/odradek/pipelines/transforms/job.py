@@ -16,9 +16,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.checkpoint import COMMITTED, CommitState, commit_group, idle_state, planned_batch
+from odradek.pipelines.checkpoint import (
+    COMMITTED,
+    CommitState,
+    commit_group,
+    commits_without_offsets,
+    idle_state,
+    newest_done,
+    newest_number,
+    planned_batch,
+)
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
 from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
@@ -164,6 +173,12 @@ def run_transform(
     spark = get_spark() if is_uri(job.checkpoint) else None
     started = time.monotonic()
     checkpoint = location_of(job.checkpoint, spark)
+    newest_commit = newest_done(checkpoint)
+    if wrong := commits_without_offsets(checkpoint, newest_commit, newest_number(checkpoint)):
+        raise StorageError(
+            f"{wrong}. Nothing was sent. Restore the checkpoint, or use a new one that starts after the records in the "
+            "topic"
+        )
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:
         done = _run_query(job, checkpoint, spark or get_spark(), stop, (advance, watch))
