@@ -181,6 +181,22 @@ def test_errors_name_deleted_ranges(bootstrap: str, topic: str, admin: Admin) ->
     assert (_spans(left), len(left.gone)) == ([(0, 8, 20), (1, 0, 5)], 3)
 
 
+def test_the_result_names_missing_ranges(
+    spark: Any, bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, only the lines of the command named them, and neither its JSON nor the function."""
+    admin.delete_records({TopicPartition(topic, 0): 8})
+    wanted, output = json.dumps({topic: {"0": [5, 12]}}), tmp_path / "t"
+    done = replay(bootstrap, offsets=wanted, allow_missing=True, output=output, spark=spark)
+    assert isinstance(done, Replayed)
+    assert (done.rows, [line.partition(" are lost")[0] for line in done.missing]) == (4, [f"{topic}-0: offsets 5 to 7"])
+    capsys.readouterr()
+    command = ["pipeline", "replay", "-b", bootstrap, "--offsets", wanted, "--output", str(output), "--json"]
+    assert run([*command, "--allow-missing"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["already"], said["missing"]) == (True, list(done.missing))
+
+
 def test_the_ranges_of_a_group_from_its_stored_commits(bootstrap: str, topic: str, group: str) -> None:
     for offset in (2, 9, 4, 6, 15):
         commit(bootstrap, group, {(topic, 0): offset})

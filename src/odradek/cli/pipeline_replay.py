@@ -42,6 +42,9 @@ def run_replay_command(request: ReplayLine) -> int:
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
+    for line in done.missing:
+        if not request.as_json and line not in found.gone:
+            note(f"Missing: {line}")
     _print_result(request, done)
     return EXIT_OK
 

@@ -136,7 +136,8 @@ class Replayed:
     them with an unreadable value. ``already``: whether an earlier run had already done this replay. ``by_names``:
     whether that run's version identified topics only by name, so the topics may have been created again since then.
     ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` were already
-    done by earlier runs. Both are None unless the replay writes into a topic exactly once.
+    done by earlier runs. Both are None unless the replay writes into a topic exactly once. ``missing``: a line for each
+    missing range, if the options allow missing ranges.
     """
 
     offsets: int
@@ -147,6 +148,7 @@ class Replayed:
     by_names: bool = False
     transactions: int | None = None
     earlier: int | None = None
+    missing: tuple[str, ...] = ()
 
 
 def find(config: ClientConfig, chosen: Selection, isolation_level: str = "read_uncommitted") -> ReplayRanges:

@@ -8,6 +8,7 @@ be repeated.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 import uuid
 from collections.abc import Callable
@@ -43,7 +44,7 @@ def run_replay(
     once, also ReplayRefused, ReplayFenced.
     """
     if not job.found.ranges:
-        return Replayed(0, 0, 0, already=False, seconds=0.0)
+        return Replayed(0, 0, 0, already=False, seconds=0.0, missing=job.found.gone)
     count = _Count(advance)
     if isinstance(job.into, ReplayTopic) and job.into.exactly_once:
         done = into_topic_once(job, job.into, get_spark, count)
@@ -52,7 +53,7 @@ def run_replay(
     else:
         done = _into_table(job, job.into, get_spark, count)
     count(job.found.offsets - count.done)
-    return done
+    return dataclasses.replace(done, missing=tuple(dict.fromkeys(job.found.gone + done.missing)))
 
 
 class _Count:

@@ -75,10 +75,13 @@ def into_topic_once(
     started = time.monotonic()
     with _start_run(job, into) as run:
         progress, ids = _progress(run)
-        left = _readable(run, progress)
+        left, missing = _readable(run, progress)
         earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
         if not left:
-            return Replayed(job.found.offsets, 0, 0, True, time.monotonic() - started, transactions=0, earlier=earlier)
+            seconds = time.monotonic() - started
+            return Replayed(
+                job.found.offsets, 0, 0, True, seconds, transactions=0, earlier=earlier, missing=tuple(missing)
+            )
         advance(earlier)
         spark = get_spark()
         _check_version()
@@ -92,7 +95,9 @@ def into_topic_once(
                 transactions += 1
                 left = subtract(left, some)
     seconds = time.monotonic() - started
-    return Replayed(job.found.offsets, rows, 0, False, seconds, transactions=transactions, earlier=earlier)
+    return Replayed(
+        job.found.offsets, rows, 0, False, seconds, transactions=transactions, earlier=earlier, missing=tuple(missing)
+    )
 
 
 def _check_version() -> None:
@@ -168,17 +173,17 @@ def _check_unsent(run: _ReplayRun) -> None:
         )
 
 
-def _readable(run: _ReplayRun, progress: ReplayProgress) -> list[Range]:
-    """Returns the ranges that are left. If this run's selection no longer has some ranges that an earlier run planned,
+def _readable(run: _ReplayRun, progress: ReplayProgress) -> tuple[list[Range], list[str]]:
+    """Returns the ranges that are left, and a line for each missing range that an earlier run planned. If this run's selection no longer has some ranges that an earlier run planned,
     the logs are checked for those ranges again. Raises RangeGone."""
     left = progress.left
     only_planned = subtract(left, run.job.found.ranges)
     if not only_planned:
-        return left
+        return left, []
     held, gone = available(run.admin, run.reading.client, only_planned, run.reading.isolation_level)
     if gone and not run.job.chosen.allow_missing:
         raise RangeGone("; ".join(gone))
-    return merge([*_within(left, run.job.found.ranges), *held])
+    return merge([*_within(left, run.job.found.ranges), *held]), gone
 
 
 def _next_ranges(run: _ReplayRun, left: Sequence[Range]) -> list[Range]:
