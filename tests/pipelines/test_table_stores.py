@@ -9,7 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -35,12 +39,13 @@ STEPS = [("publish", "before"), ("publish", "after"), ("CommitGroup", "before")]
 
 class Store(NamedTuple):
     """``uri``: a folder for tables. ``log_options``: deltalake's options. ``files``: pyarrow's view of the same store,
-    and the folder there; None if only Spark reads it."""
+    and the folder there; None if only Spark reads it. ``conf``: Spark's settings."""
 
     uri: str
     drivers: tuple[Driver, Driver]
     log_options: Mapping[str, str] = {}
     files: tuple[FileSystem, str] | None = None
+    conf: Mapping[str, str] = {}
 
 
 @contextlib.contextmanager
@@ -62,14 +67,14 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
             "aws_access_key_id": USER, "aws_secret_access_key": PASSWORD, "aws_endpoint": minio.endpoint,
             "aws_region": "us-east-1", "aws_allow_http": "true",
         }  # fmt: skip
-        yield Store(f"s3a://{BUCKET}", drivers, options, (minio.filesystem, BUCKET))
+        yield Store(f"s3a://{BUCKET}", drivers, options, (minio.filesystem, BUCKET), minio.spark_conf())
 
 
 @pytest.fixture(scope="module")
 def dfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     place = tmp_path_factory.mktemp("hdfs")
     with hdfs(place / "dfs") as uri, _drivers(place, {"spark.hadoop.fs.defaultFS": uri}) as drivers:
-        yield Store(f"{uri}/tables", drivers)
+        yield Store(f"{uri}/tables", drivers, conf={"spark.hadoop.fs.defaultFS": uri})
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +85,7 @@ def viewfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     (place / "data").mkdir()
     conf = {"spark.hadoop.fs.viewfs.mounttable.c.link./data": f"file://{place}/data"}
     with _drivers(place, conf) as drivers:
-        yield Store("viewfs://c/data/tables", drivers, {}, (LocalFileSystem(), f"{place}/data/tables"))
+        yield Store("viewfs://c/data/tables", drivers, {}, (LocalFileSystem(), f"{place}/data/tables"), conf)
 
 
 class Rounds:
@@ -155,6 +160,7 @@ class Rounds:
     [
         *(("s3", *pair) for pair in itertools.product(["parquet", "delta"], ["workers", "spark"])),
         ("dfs", "parquet", "spark"),
+        ("dfs", "delta", "spark"),
         ("viewfs", "parquet", "spark"),
     ],
 )
@@ -227,18 +233,39 @@ def test_old_checkpoints_shared_groups_and_names_of_folders(
     print(failed, flush=True)
 
 
-def test_a_delta_table_on_hdfs_has_each_row_once(dfs: Store, bootstrap: str, admin: Admin) -> None:
-    """deltalake reaches HDFS by itself."""
-    rounds = Rounds(dfs, bootstrap, admin, "delta", "spark")
-    for driver in dfs.drivers:
+@pytest.mark.parametrize(
+    ("name", "table_format", "writer"),
+    [("s3", "parquet", "workers"), ("s3", "delta", "spark"), ("dfs", "delta", "spark"), ("viewfs", "parquet", "spark")],
+)
+def test_a_run_whose_process_group_gets_sigterm_says_one_line(
+    name: str, table_format: str, writer: str, request: pytest.FixtureRequest, bootstrap: str, admin: Admin
+) -> None:
+    """As ``timeout`` and systemd do it, between two of many micro-batches. The next run completes the table."""
+    rounds = Rounds(request.getfixturevalue(name), bootstrap, admin, table_format, writer)
+    for _ in range(5):
         rounds.publish()
-        assert driver.run(rounds.given).get("committed") is True
-        rounds.check()
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", rounds.topic]
+    line += ["--group", rounds.group, "--output", rounds.given["output"], "--master", "local[2]", "--writer", writer]
+    line += ["--table-format", table_format, "--max-offsets", "10", "--progress", "json"]
+    line += [word for item in (PATIENT | rounds.store.conf).items() for word in ("--conf", "=".join(item))]
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(line, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+    assert process.stderr is not None
+    first = next(text for text in process.stderr if not text.startswith("{") or json.loads(text)["batch"])
+    assert first.startswith("{"), first + process.communicate()[1]
+    os.killpg(process.pid, signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    lines = [text for text in err.splitlines() if not text.startswith("{")]
+    assert (process.returncode, out, lines) == (143, "", ["odradek: stopped by SIGTERM"])
+    again = subprocess.run(line, capture_output=True, text=True, timeout=600, check=False)
+    assert again.returncode == 0, again.stderr
+    rounds.check()
 
 
 @pytest.mark.parametrize(
     ("name", "given", "says"),
     [
+        ("viewfs", {"table_format": "delta"}, "Give the folder that viewfs has mounted (hdfs://…, file:…) as --output"),
         ("dfs", {"writer": "workers"}, "choose --writer spark"),
         ("viewfs", {"writer": "workers"}, "choose --writer spark"),
     ],

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake import DeltaTable as Log
+from deltalake.exceptions import DeltaError
 from table_rows import QUERY, TP, Rows, begun_table, delta_table, files, plan
 
 from odradek.core.errors import StorageError
@@ -166,6 +167,21 @@ def test_a_damaged_description_of_a_table_names_what_helps(text: str, tmp_path: 
     (tmp_path / "_odradek" / "table.json").write_text(text)
     with pytest.raises(StorageError, match=r"_odradek/table.json cannot be parsed: .*: restore this file from a copy"):
         check_table(LocalLocation(tmp_path), Target("t").shape())
+
+
+def test_an_error_of_deltalake_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, its causes were lines with arrows in colour."""
+
+    def failed(*given: object) -> bool:
+        arrow = "\x1b[31m↳\x1b[0m"
+        text = f"Generic HdfsObjectStore error\n   {arrow} invalid argument\n    {arrow} No viewfs fallback mount found"
+        raise DeltaError(text)
+
+    table = delta_table(tmp_path / "t", "a")
+    monkeypatch.setattr(Log, "is_deltatable", failed)
+    says = "error: invalid argument: No viewfs fallback mount found. Give the folder that viewfs has mounted "
+    with pytest.raises(StorageError, match=rf"t cannot be read: Generic HdfsObjectStore {says}\(hdfs://…, file:…\)"):
+        table.state()
 
 
 def write_plan(checkpoint: Path, batch: int, end: SourceOffset) -> None:

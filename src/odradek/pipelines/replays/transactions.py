@@ -174,8 +174,10 @@ def _check_unsent(run: _ReplayRun) -> None:
 
 
 def _readable(run: _ReplayRun, progress: ReplayProgress) -> tuple[list[Range], list[str]]:
-    """Returns the ranges that are left, and a line for each missing range that an earlier run planned. If this run's selection no longer has some ranges that an earlier run planned,
-    the logs are checked for those ranges again. Raises RangeGone."""
+    """Returns the ranges that are left, and a line for each missing range.
+
+    If this run's selection no longer has some ranges that an earlier run planned, the logs are checked for those ranges
+    again. Raises RangeGone."""
     left = progress.left
     only_planned = subtract(left, run.job.found.ranges)
     if not only_planned:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 import uuid
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.tables.batch_rows import BatchRows
 
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
@@ -133,7 +135,7 @@ class DeltaTable(CommitDriver):
         try:
             yield
         except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {_text_of(error)}") from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -142,7 +144,7 @@ class DeltaTable(CommitDriver):
         try:
             yield
         except DeltaError as error:
-            raise StorageError(str(error)) from error
+            raise StorageError(_text_of(error)) from error
 
     def close(self) -> None:
         """Removes files of this run and of ended runs in and beside the table. Keeps files that this run has committed
@@ -181,7 +183,7 @@ class DeltaTable(CommitDriver):
         try:
             self._log(self._schema_of(batch.schema))
         except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {error}") from error
+            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {_text_of(error)}") from error
 
     def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
         """Adds a micro-batch in one table commit, unless the table already has it; returns its counts.
@@ -196,7 +198,7 @@ class DeltaTable(CommitDriver):
                 self._log(self._schema_of(rows.schema))
                 added: Added = self._drive(self._machine.add(plan)).added
             except (DeltaError, OSError) as error:
-                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {error}") from error
+                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {_text_of(error)}") from error
             finally:
                 self._rows = None
         return added
@@ -373,6 +375,16 @@ class DeltaTable(CommitDriver):
             values[unquote(column)] = None if value == NULL else unquote(value)
         statistics = json.dumps({"numRecords": file.rows, **file.statistics})
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
+
+
+def _text_of(error: Exception) -> str:
+    """Returns an error of deltalake in one line. deltalake writes one line for each cause, with colours and arrows, and
+    does not know the mount tables in Spark's settings."""
+    causes = [" ".join(_COLOUR.sub("", line).strip(" ↳").split()) for line in str(error).splitlines()]
+    text = ": ".join(dict.fromkeys(cause.rstrip(":") for cause in causes if cause))
+    if "viewfs" in text:
+        text += ". Give the folder that viewfs has mounted (hdfs://…, file:…) as --output"
+    return text
 
 
 def _type_name(kind: object) -> str:
