@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.history.verdict_rules import VerdictRules
 
 _SHORTEST_TOKEN = 16
+_PACKAGES = ("starlette", "uvicorn", "jinja2")
 _MOST_POLLS = 250
 
 
@@ -40,8 +41,8 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     host, port = parse_listen(line.listen)
     token = read_token(line.token_file)
     check_exposure(host, token)
-    if any(importlib.util.find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise CommandError(f"the monitor needs starlette and uvicorn: {command_of('ui')}")
+    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
+        raise CommandError(f"the monitor needs {', '.join(_PACKAGES)}: {command_of('ui')}")
     import uvicorn
 
     from odradek.monitor.service import Service, ServiceOptions

@@ -27,6 +27,7 @@ from odradek.history.log_ends import retention
 from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
 from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.lag_series import LagSeries
 from odradek.monitor.machine import ListedState, MonitorMachine
 
 logger = logging.getLogger("odradek.monitor")
@@ -64,6 +65,7 @@ class Follower:
         self.access = threading.Lock()
         self.groups: GroupColumns | None = None
         """All groups at the newest poll; None before the first complete one."""
+        self.lags = LagSeries()
         self.trouble: Trouble | None = None
         self.source = "topic" if options.source == "auto" else options.source
         self.poll_ms = 0
@@ -167,6 +169,7 @@ class Follower:
             self.machine.add_bounds(now_ms, polled.bounds, polled.failed)
             self.machine.set_groups({name: state for states in listed.values() for name, state in states.items()})
             self.groups = self.machine.groups(now_ms)
+            self.lags.add(self.groups)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
 
     def _look_up_retention(self, now: float) -> None:

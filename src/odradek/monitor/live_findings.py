@@ -23,7 +23,7 @@ from odradek.core.ids import TopicPartition
 from odradek.history.column_values import booleans, numbers
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.findings import Evidence, Finding, FindingRules
-from odradek.history.group_events import event_rows
+from odradek.history.group_events import GroupEvent, event_rows
 from odradek.history.group_findings import empty_since, expiring, expiry_table, storm, without_commits
 from odradek.history.journal import Commits, Key
 from odradek.history.log_ends import RETENTION_MS, Logs
@@ -187,6 +187,11 @@ class LiveFindings:
     def expiry(self, now_us: int, slots: Array) -> pa.Table:
         """Returns the table ``expiry`` of the batch analysis for some keys."""
         return expiry_table(self._evidence(now_us, slots))
+
+    def last_event(self, group: str) -> GroupEvent | None:
+        """Returns the newest record of a group's own; None if it has none."""
+        track = self._tracks.get(group)
+        return None if track is None else track.last
 
     def _track(self, group: str) -> list[tuple[str, GroupTrack]]:
         track = self._tracks.get(group)

@@ -69,6 +69,12 @@ class LogSamples:
         """Returns the newest known log end offset of a row; -1 without one."""
         return int(self._newest[row])
 
+    def series(self, row: int) -> list[tuple[int, int]]:
+        """Returns the times and the known log end offsets of a row, oldest first."""
+        moments, ends = self._columns()
+        pairs = zip(moments.tolist(), ends[row].tolist(), strict=True)
+        return [(time_ms, end) for time_ms, end in pairs if end >= 0]
+
     def bounds(self, now_ms: int) -> LogBoundColumns:
         """Returns the newest known bounds of all rows, and the oldest recent log end offsets."""
         size = self._size

@@ -276,14 +276,19 @@ class MonitorMachine:
 
     def groups_of_topic(self, topic: str) -> list[str]:
         """Returns the groups with a committed offset in a topic, sorted."""
-        code = self._topics.code(topic)
-        if code is None:
-            return []
-        rows = self._partitions.used()
-        rows = rows[(self._partitions.codes(rows) >> 32) == code]
-        codes = self._keys.codes(self._keys.used())
-        groups = np.unique(codes[np.isin(codes & _LOW, rows)] >> 32)
+        groups = np.unique(self._keys.codes(self.topic_slots(topic)) >> 32)
         return sorted(self._groups.name(one) for one in groups.tolist())
+
+    def topic_slots(self, topic: str) -> Array:
+        """Returns the slots of all keys in a topic."""
+        code, used = self._topics.code(topic), self._keys.used()
+        if code is None:
+            return used[:0]
+        rows = self._partitions.used()
+        is_of_topic = np.zeros(self._partitions.slot_count, np.bool_)
+        is_of_topic[rows[(self._partitions.codes(rows) >> 32) == code]] = True
+        found: Array = used[is_of_topic[self._keys.codes(used) & _LOW]]
+        return found
 
     def bounds(self, now_ms: int) -> tuple[list[TopicPartition], LogBoundColumns]:
         """Returns the partitions with a committed offset, and their bounds in the same order."""
@@ -354,6 +359,10 @@ class MonitorMachine:
         row = self._windows.rows(np.array([slot]))
         columns = (row.offsets[0].tolist(), row.times[0].tolist(), row.lags[0].tolist())
         return list(zip(*columns, strict=True))[: int(row.counts[0])]
+
+    def log_ends(self, slot: int) -> list[tuple[int, int]]:
+        """Returns the times in ms and the log end offsets of a slot's partition at the newest polls, oldest first."""
+        return self._samples.series(int(self._keys.codes(np.array([slot]))[0] & _LOW))
 
     def table(self, now_ms: int, group: str | None = None) -> pa.Table:
         """Returns the table ``verdicts`` of the batch analysis, of all groups or of one."""

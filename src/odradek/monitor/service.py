@@ -9,20 +9,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import unquote, urlencode
 
 from odradek.core.extras import extra_in_errors
 
 with extra_in_errors(__name__):
     from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.middleware import Middleware
+    from starlette.middleware.gzip import GZipMiddleware
+    from starlette.requests import Request, cookie_parser
+    from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
     from starlette.routing import Route
 
 from odradek.monitor.burrow_api import BurrowApi, Reply
 from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import RequestRefused, findings, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
+from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -63,7 +66,8 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_HEADERS]
+                given = {name for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(pair for pair in _HEADERS if pair[0] not in given)]
             await send(message)
 
         refusal = self._refusal(scope)
@@ -80,12 +84,26 @@ class Guard:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if name not in self._options.hosts:
             return JSONResponse({"error": f"Host {host!r} is not served here: see --allowed-host"}, 403)
-        if self._options.token and scope["path"] not in _OPEN:
-            given = headers.get(b"authorization", b"")
-            if not hmac.compare_digest(given, b"Bearer " + self._options.token.encode()):
-                challenge = {"www-authenticate": "Bearer"}
-                return JSONResponse({"error": "send the token as Authorization: Bearer …"}, 401, challenge)
-        return None
+        if scope["method"] == "POST" and not _is_same_origin(headers):
+            return JSONResponse({"error": "the request comes from a page of another site"}, 403)
+        path = scope["path"]
+        if not self._options.token or path in (*_OPEN, *OPEN_PATHS) or path.startswith(STATIC):
+            return None
+        if self._has_token(headers):
+            return None
+        if path in PAGE_PATHS and b"text/html" in headers.get(b"accept", b""):
+            query = scope["query_string"].decode("latin-1")
+            return RedirectResponse("/login?" + urlencode({"next": path + (f"?{query}" if query else "")}), 303)
+        challenge = {"www-authenticate": "Bearer"}
+        return JSONResponse({"error": "send the token as Authorization: Bearer …"}, 401, challenge)
+
+    def _has_token(self, headers: dict[bytes, bytes]) -> bool:
+        """Returns whether a request has the token, or the cookie of a login."""
+        token = self._options.token
+        if hmac.compare_digest(headers.get(b"authorization", b""), b"Bearer " + token.encode()):
+            return True
+        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
+        return hmac.compare_digest(cookies.get(COOKIE, "").encode(), session_of(token).encode())
 
 
 class Service:
@@ -97,7 +115,15 @@ class Service:
 
     def app(self) -> Guard:
         """Returns the ASGI application."""
-        return Guard(Starlette(routes=list(self._routes()), exception_handlers={404: _not_found}), self._options)
+        pages = Pages(self._follower, self._options.metrics.cluster, self._options.token)
+        return Guard(
+            Starlette(
+                routes=[*self._routes(), *pages.routes()],
+                exception_handlers={404: _not_found},
+                middleware=[Middleware(GZipMiddleware, minimum_size=1_000)],
+            ),
+            self._options,
+        )
 
     def _routes(self) -> Iterable[Route]:
         yield Route("/metrics", self.metrics)
@@ -172,6 +198,12 @@ class Service:
             return Response(json.dumps(reply.body | {"request": place}), reply.code, media_type="application/json")
 
         return endpoint
+
+
+def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
+    """Returns whether a form was sent by a page of this service. A browser names its page; other clients name none."""
+    origin = headers.get(b"origin")
+    return origin is None or origin.partition(b"://")[2] == headers.get(b"host", b"")
 
 
 def _name(request: Request, field: str) -> str:

@@ -1,0 +1,1 @@
+"""The web page of the monitor: groups, one group, one topic."""

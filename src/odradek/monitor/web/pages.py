@@ -1,0 +1,139 @@
+"""The pages of the monitor as endpoints: groups, one group, one topic, static files, and the login."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from odradek.core.extras import extra_in_errors
+
+with extra_in_errors(__name__):
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+    from starlette.requests import Request
+    from starlette.responses import HTMLResponse, RedirectResponse, Response
+    from starlette.routing import Route
+
+from odradek.monitor.follower import Follower
+from odradek.monitor.json_api import RequestRefused
+from odradek.monitor.web import formats
+from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view
+
+_PLACE = Path(__file__).parent
+COOKIE = "odradek_monitor"
+PAGE_PATHS = ("/", "/group", "/topic")
+OPEN_PATHS = ("/login",)
+STATIC = "/static/"
+REFRESH_S = 10
+_MOST_FORM_BYTES = 10_000
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of pages: nothing of another host, and no script or style inside a page."""
+
+
+def session_of(token: str) -> str:
+    """Returns the value of the cookie that a login sets: it proves the token without containing it."""
+    return hmac.new(token.encode(), b"odradek monitor session", hashlib.sha256).hexdigest()
+
+
+@cache
+def static_link(name: str) -> str:
+    """Returns the link to a static file. It changes with the content, so that browsers may keep the file."""
+    return f"{STATIC}{name}?v={hashlib.sha256((_PLACE / 'static' / name).read_bytes()).hexdigest()[:12]}"
+
+
+def _time(ms: int | None) -> Markup:
+    """Returns an element with a time, which the page's script can show in the local zone."""
+    stamp = formats.iso(ms)
+    text = escape(formats.moment(ms))
+    return Markup('<time datetime="{}">{}</time>').format(stamp, text) if stamp else text
+
+
+def _templates() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_PLACE / "templates"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    made.globals |= {
+        "static": static_link, "time": _time, "number": formats.number, "rate": formats.rate, "span": formats.span,
+        "named": formats.named, "shown_name": formats.shown_name, "refresh_s": REFRESH_S,
+    }  # fmt: skip
+    return made
+
+
+class Pages:
+    """The endpoints of the page. Each one holds the follower's lock while it reads the machine."""
+
+    def __init__(self, follower: Follower, cluster: str, token: str) -> None:
+        self._follower, self._cluster, self._token = follower, cluster, token
+        self._templates = _templates()
+
+    def routes(self) -> Iterable[Route]:
+        yield Route("/", self._page("groups.html", lambda query: groups_view(self._follower, query)))
+        yield Route("/group", self._page("group.html", self._group))
+        yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._follower, query.get("name", ""))))
+        yield Route(STATIC + "{name}", self.static)
+        yield Route("/login", self.login, methods=["GET", "POST"])
+
+    def _group(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+        return group_view(self._follower, query.get("name", ""), query.get("partition", ""))
+
+    def _page(self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None]) -> Any:
+        def endpoint(request: Request) -> Response:
+            code, shown = 200, template
+            with self._follower.access:
+                head = state_view(self._follower, self._cluster)
+                try:
+                    found = view(request.query_params)
+                except RequestRefused as error:
+                    code, found = 400, {"title": "A wrong value in the address", "text": str(error)}
+            if found is None:
+                code, found = (
+                    404,
+                    {"title": "Not found", "text": "The monitor knows nothing of this name."},
+                )
+            if code != 200:
+                shown = "message.html"
+            here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+            page = self._templates.get_template(shown).render(found, head=head, here=here)
+            return HTMLResponse(page, code, {"content-security-policy": POLICY.decode()})
+
+        return endpoint
+
+    def static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        path = _PLACE / "static" / name
+        if path.suffix not in _KINDS or path.name != name or not path.is_file():
+            return Response("no such file\n", 404, media_type="text/plain")
+        headers = {"cache-control": "public, max-age=31536000, immutable"}
+        return Response(path.read_bytes(), headers=headers, media_type=_KINDS[path.suffix])
+
+    async def login(self, request: Request) -> Response:
+        """Shows the form, or sets the cookie if the form has the token."""
+        if request.method == "GET":
+            return self._login_form(request.query_params.get("next", "/"), is_wrong=False)
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > _MOST_FORM_BYTES:
+                return Response("the form is too long\n", 413, media_type="text/plain")
+        form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+        target = form.get("next", ["/"])[0]
+        if not hmac.compare_digest(form.get("token", [""])[0].strip().encode(), self._token.encode()):
+            return self._login_form(target, is_wrong=True)
+        is_ours = target.startswith("/") and not target.startswith(("//", "/\\"))
+        reply = RedirectResponse(target if is_ours else "/", 303)
+        is_secure = request.headers.get("x-forwarded-proto") == "https"
+        reply.set_cookie(COOKIE, session_of(self._token), httponly=True, samesite="strict", secure=is_secure)
+        return reply
+
+    def _login_form(self, target: str, *, is_wrong: bool) -> Response:
+        page = self._templates.get_template("login.html").render(next=target, is_wrong=is_wrong)
+        return HTMLResponse(page, 403 if is_wrong else 200, {"content-security-policy": POLICY.decode()})

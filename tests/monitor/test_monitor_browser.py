@@ -1,0 +1,236 @@
+"""The pages of the monitor in a headless Chromium: plots, updates, accessibility, and no request to another host.
+
+They need playwright, axe-playwright-python (``pip install 'odradek[browser]'``) and Debian's package ``chromium``, or
+the browser that ``playwright install chromium`` brings.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.monitor_view import START_MS, ViewFollower, served
+
+pytest.importorskip("starlette", reason="the extra ui is not installed")
+pytest.importorskip("jinja2", reason="the extra ui is not installed")
+sync_api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
+axe_package = pytest.importorskip("axe_playwright_python", reason="the extra browser is not installed")
+
+pytestmark = pytest.mark.slow  # a browser takes seconds to start
+PAGES = ("/", "/?sort=-lag&status=ERR", "/group?name=reset", "/topic?name=orders", "/group?name=none")
+AXE = (Path(axe_package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+CONTRAST = 3.0
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_api.sync_playwright() as playwright:
+        try:
+            options = {"executable_path": path} if path else {}
+            # The sandbox of Chromium does not start as root, as in containers.
+            flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+            started = playwright.chromium.launch(args=flags, **options)
+        except sync_api.Error as error:
+            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def follower() -> ViewFollower:
+    return ViewFollower(more=150)
+
+
+@pytest.fixture(scope="module")
+def url(follower: ViewFollower) -> Iterator[str]:
+    with served(follower) as address:
+        yield address
+
+
+class Tab:
+    """A tab that keeps errors of scripts, and requests to other hosts."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
+        self.foreign: list[str] = []
+        self.url = url
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("console", self._note)
+        self.page.on("request", lambda one: self.foreign.append(one.url) if not _is_ours(one.url, url) else None)
+
+    def _note(self, line: Any) -> None:
+        if line.type == "error" and "404" not in line.text:
+            self.errors.append(line.text)
+
+    def open(self, path: str) -> Any:
+        self.page.goto(self.url + path)
+        return self.page
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.errors == []
+        assert self.foreign == []
+
+
+def _is_ours(address: str, url: str) -> bool:
+    return address.startswith((url + "/", "data:"))
+
+
+@pytest.fixture
+def tab(browser: Any, url: str) -> Iterator[Tab]:
+    opened = Tab(browser, url, viewport={"width": 1280, "height": 900}, timezone_id="Asia/Kolkata")
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_have_no_violation_and_fit_the_screen(browser: Any, url: str, scheme: str, width: int) -> None:
+    tab = Tab(browser, url, viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for path in PAGES:
+        page = tab.open(path)
+        # The policy of the page forbids foreign scripts, so axe comes in by the browser's own protocol.
+        tab.context.new_cdp_session(page).send("Runtime.evaluate", {"expression": AXE})
+        violations = page.evaluate("axe.run()")["violations"]
+        assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], path
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    tab.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_lines_and_axes_of_plots_have_contrast(browser: Any, url: str, scheme: str) -> None:
+    """axe does not see a canvas: the strongest pixel of each colour is compared with the ground."""
+    tab = Tab(browser, url, viewport={"width": 1280, "height": 900}, color_scheme=scheme)
+    page = tab.open("/group?name=reset")
+    page.wait_for_selector("#plot-offsets canvas")
+    found = page.evaluate(
+        """() => {
+          const style = getComputedStyle(document.documentElement);
+          const bytes = (name) => style.getPropertyValue(name).trim().match(/[0-9a-f]{2}/gi);
+          const rgb = (name) => bytes(name).map((one) => parseInt(one, 16));
+          const canvas = document.querySelector("#plot-offsets canvas");
+          const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+          const count = ([r, g, b]) => {
+            let found = 0;
+            for (let i = 0; i < data.length; i += 4) {
+              if (data[i] === r && data[i + 1] === g && data[i + 2] === b && data[i + 3] === 255) found += 1;
+            }
+            return found;
+          };
+          const names = ["--end", "--committed", "--bad", "--text", "--line"];
+          return {ground: rgb("--ground"), lines: names.map((name) => [name, rgb(name), count(rgb(name))])};
+        }"""
+    )
+    for name, colour, pixels in found["lines"]:
+        assert pixels > 5, name  # drawn: the two lines, the mark of the rewind, the numbers and ticks of the axes
+        assert _contrast(colour, found["ground"]) >= CONTRAST, name
+    tab.close()
+
+
+def _contrast(one: list[int], other: list[int]) -> float:
+    """Returns the contrast of two colours as WCAG defines it."""
+
+    def luminance(colour: list[int]) -> float:
+        parts = [value / 255 for value in colour]
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def refresh(tab: Tab) -> None:
+    """Does what the page does every ten seconds."""
+    tab.page.evaluate("htmx.trigger(document.getElementById('view'), 'every')")
+
+
+def test_an_open_page_follows_the_view_until_it_is_paused(browser: Any) -> None:
+    follower = ViewFollower()
+    with served(follower) as url:
+        tab = Tab(browser, url, viewport={"width": 1280, "height": 900})
+        page = tab.open("/group?name=slow")
+        page.click("summary >> text=Lag as a table")
+        rows = page.locator("figure details table").first.locator("tbody tr")
+        assert rows.count() == 8
+        follower.poll()
+        refresh(tab)
+        sync_api.expect(rows).to_have_count(9)  # and the table is still open
+        assert page.locator("details[open]").count() == 1
+        page.click("#pause")
+        follower.poll()
+        refresh(tab)
+        page.wait_for_timeout(300)
+        assert rows.count() == 9
+        page.click("#pause")
+        refresh(tab)
+        sync_api.expect(rows).to_have_count(10)
+        tab.close()
+
+
+def test_an_open_page_goes_on_after_a_restart_of_the_service(browser: Any) -> None:
+    follower = ViewFollower()
+    with served(follower) as url:
+        tab = Tab(browser, url)
+        tab.open("/")
+    refresh(tab)
+    tab.page.wait_for_timeout(300)
+    assert tab.page.locator("tbody tr").count() > 5  # the last view stays
+    assert all("ERR_CONNECTION" in one or "fetch" in one for one in tab.errors)
+    tab.errors.clear()
+    tab.close()
+
+
+def test_times_are_shown_in_utc_and_local_time(tab: Tab) -> None:
+    page = tab.open("/group?name=slow")
+    first = page.locator("#partition time").first
+    assert first.inner_text() == "2026-09-21 14:13:20 UTC"
+    assert START_MS == 1_790_000_000_000
+    page.click("#zone")
+    assert first.inner_text() == "2026-09-21 19:43:20"
+    page = tab.open("/")  # the choice stays
+    assert page.locator("#zone").get_attribute("aria-pressed") == "true"
+    assert "UTC" not in page.locator("tbody time").first.inner_text()
+
+
+def test_the_keyboard_alone_reaches_a_group(tab: Tab) -> None:
+    page = tab.open("/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("Enter")
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == "reset":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/group?name=reset")
+
+
+def test_pages_are_complete_without_javascript(browser: Any, url: str) -> None:
+    tab = Tab(browser, url, java_script_enabled=False)
+    page = tab.open("/")
+    page.fill("#search", "slow")
+    page.click("text=Show")
+    assert page.locator("tbody tr").count() == 1
+    page.click("tbody a")
+    page.click("summary >> text=Lag as a table")
+    assert page.locator("figure details table").first.is_visible()
+    assert page.locator(".controls").is_hidden()  # buttons that only the script serves
+    tab.close()
+
+
+def test_a_page_is_small(tab: Tab) -> None:
+    """The bytes on the wire of the largest page: 120 kB at most, with scripts and styles."""
+    session = tab.context.new_cdp_session(tab.page)
+    session.send("Network.enable")
+    sizes: list[float] = []
+    session.on("Network.loadingFinished", lambda one: sizes.append(one["encodedDataLength"]))
+    tab.open("/")
+    tab.page.wait_for_load_state("networkidle")
+    assert 10_000 < sum(sizes) <= 120_000
