@@ -28,6 +28,7 @@ class RunningMonitor:
 
     def __init__(self, bootstrap: str, *options: str) -> None:
         pytest.importorskip("starlette", reason="the extra ui is not installed")
+        pytest.importorskip("jinja2", reason="the extra ui is not installed")
         command = [sys.executable, "-m", "odradek", "monitor", "-b", bootstrap, "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
@@ -119,6 +120,7 @@ def test_a_short_token_is_refused(tmp_path: Path, capsys: Capture) -> None:
 
 def test_a_port_in_use_is_named(capsys: Capture) -> None:
     pytest.importorskip("starlette", reason="the extra ui is not installed")
+    pytest.importorskip("jinja2", reason="the extra ui is not installed")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert run(["monitor", "-b", NOWHERE, "--listen", address]) == 2

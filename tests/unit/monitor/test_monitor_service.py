@@ -11,6 +11,7 @@ import pytest
 from support.offset_entries import STEP_MS, batch_of, entry, machine_with
 
 pytest.importorskip("starlette", reason="the extra ui is not installed")
+pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
 from odradek.core.ids import TopicPartition
 from odradek.monitor.addresses import is_loopback
