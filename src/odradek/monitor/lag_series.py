@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 
-from odradek.history.column_values import Array
+from odradek.batches.kernel_arrays import Array
 from odradek.monitor.group_sums import GroupColumns
 
 MOST_POLLS = 120
