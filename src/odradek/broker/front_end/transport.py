@@ -13,9 +13,10 @@ import logging
 import os
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from odradek.storage.descriptors import SHARED, is_spare
 from odradek.storage.slice import Slice
@@ -93,23 +94,59 @@ class LostTransport:
         pass
 
 
-class PartSender(Protocol):
-    """Writes replies that contain file parts. It is ``busy`` until all chunks are written."""
+class PartSender(ABC):
+    """Writes replies that contain file parts. It is ``busy`` until all chunks are written.
+
+    Chunks that do not fit during ``send`` are written later. Then the sender calls ``on_progress()`` whenever the
+    client has accepted some bytes, and ``on_room()`` when all chunks are written. On an error the sender aborts the
+    transport. The owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in ``resume_writing``.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        transport: asyncio.Transport,
+        *,
+        on_room: Callable[[], None],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._transport = transport
+        self._on_room = on_room
+        self._on_progress = on_progress
+        self._waiting: deque[Chunk] = deque()
+        self._sent = 0  # bytes of the first waiting chunk
+        self._is_closed = False
 
     @property
-    def busy(self) -> bool: ...
+    def busy(self) -> bool:
+        return bool(self._waiting)
 
     @property
-    def unsent_bytes(self) -> int: ...
+    def unsent_bytes(self) -> int:
+        return sum(map(len, self._waiting)) - self._sent
 
+    @abstractmethod
     def send(self, chunks: list[Chunk]) -> None:
         """Writes the chunks after all earlier ones, now or later."""
 
+    @abstractmethod
     def transport_drained(self) -> None:
         """Continues after the transport has written its buffer."""
 
     def close(self) -> None:
         """Drops the waiting chunks."""
+        self._is_closed = True
+        self._waiting.clear()
+
+    def _fail(self, chunk: Chunk, error: OSError | None) -> None:
+        if isinstance(chunk, Slice) and error is not None and error.errno in _FILE_ERRORS:
+            chunk.report_failure(error)
+        self._abort()
+
+    def _abort(self) -> None:
+        self.close()
+        self._transport.abort()
 
 
 def can_send(transport: asyncio.BaseTransport) -> bool:
@@ -129,35 +166,12 @@ def make_sender(
     return FileSender(loop, transport, on_room=on_room, on_progress=on_progress)
 
 
-class CopySender:
+class CopySender(PartSender):
     """The sender of file parts where the bytes have to be encrypted: it reads ``COPY_BYTES`` at a time, whenever the
     transport has written the bytes before them. So a reply of any size needs little memory, and other clients are
-    served between. On an error the sender aborts the transport."""
+    served between."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        transport: asyncio.Transport,
-        *,
-        on_room: Callable[[], None],
-        on_progress: Callable[[], None],
-    ) -> None:
-        self._loop = loop
-        self._transport = transport
-        self._on_room = on_room
-        self._on_progress = on_progress
-        self._waiting: deque[Chunk] = deque()
-        self._sent = 0  # bytes of the first waiting chunk
-        self._will_continue = False
-        self._is_closed = False
-
-    @property
-    def busy(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return sum(map(len, self._waiting)) - self._sent
+    _will_continue = False
 
     def send(self, chunks: list[Chunk]) -> None:
         """Writes the chunks after all earlier ones, now or when the transport has room."""
@@ -172,11 +186,6 @@ class CopySender:
         """Continues after the transport has written its buffer."""
         self._transport.set_write_buffer_limits(high=COPY_BYTES)
         self._continue()
-
-    def close(self) -> None:
-        """Drops the waiting chunks."""
-        self._is_closed = True
-        self._waiting.clear()
 
     def _continue(self) -> None:
         self._will_continue = False
@@ -212,24 +221,15 @@ class CopySender:
             self._will_continue = True
             self._loop.call_soon(self._continue)
 
-    def _fail(self, chunk: Chunk, error: OSError | None) -> None:
-        if isinstance(chunk, Slice) and error is not None and error.errno in _FILE_ERRORS:
-            chunk.report_failure(error)
-        self.close()
-        self._transport.abort()
-
 
 def _view(chunk: Chunk, start: int, size: int) -> memoryview:
     return memoryview(cast(bytes, chunk))[start : start + size]
 
 
-class FileSender:
-    """The sender of file parts for one connection. It is ``busy`` until all chunks are written.
+class FileSender(PartSender):
+    """The sender of file parts to a plain socket.
 
-    Chunks that do not fit into the socket during ``send`` are written later. Then the sender calls ``on_progress()``
-    whenever the socket has accepted some bytes, and ``on_room()`` when all chunks are written. On an error the sender
-    aborts the transport. The owner calls ``close`` in ``connection_lost``, and ``transport_drained`` in
-    ``resume_writing``. The constructor raises OSError if there is no file descriptor for the duplicate socket.
+    The constructor raises OSError if there is no file descriptor for the duplicate socket.
     """
 
     def __init__(
@@ -240,21 +240,15 @@ class FileSender:
         on_room: Callable[[], None],
         on_progress: Callable[[], None],
     ) -> None:
-        self._loop = loop
-        self._transport = transport
-        self._on_room = on_room
-        self._on_progress = on_progress
+        super().__init__(loop, transport, on_room=on_room, on_progress=on_progress)
         # A duplicate, because asyncio allows no second writer on the transport's own descriptor.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
         if is_spare(self._socket.fileno()) and not SHARED.make_room():
             self._socket.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._socket.setblocking(False)
-        self._waiting: deque[Chunk] = deque()
-        self._sent = 0  # bytes of the first waiting chunk
         self._watching = False
         self._behind_transport = False
-        self._failed = False
 
     @staticmethod
     def possible(transport: asyncio.BaseTransport) -> bool:
@@ -265,17 +259,9 @@ class FileSender:
             and hasattr(transport.get_extra_info("socket"), "fileno")
         )
 
-    @property
-    def busy(self) -> bool:
-        return bool(self._waiting)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return sum(map(len, self._waiting)) - self._sent
-
     def send(self, chunks: list[Chunk]) -> None:
         """Writes the chunks after all earlier ones, now or when the socket accepts them."""
-        if self._failed:
+        if self._is_closed:
             return
         was_busy = self.busy
         self._waiting.extend([chunk for chunk in chunks if len(chunk)])
@@ -296,15 +282,17 @@ class FileSender:
 
     def close(self) -> None:
         """Drops the waiting chunks and closes the duplicate socket."""
-        self._failed = True
-        self._watch(False)
-        self._waiting.clear()
+        self._stop()
         self._socket.close()
+
+    def _stop(self) -> None:
+        self._watch(False)
+        super().close()
 
     def _on_writable(self) -> None:
         before = len(self._waiting), self._sent
         self._write()
-        if self._failed:
+        if self._is_closed:
             return
         if before != (len(self._waiting), self._sent):
             self._on_progress()
@@ -315,7 +303,7 @@ class FileSender:
         """Writes until the socket is full, at most about ``TICK_BYTES``. Watches the socket if chunks remain."""
         left = TICK_BYTES
         waiting = self._waiting
-        while waiting and left > 0 and not self._failed:
+        while waiting and left > 0 and not self._is_closed:
             chunk = waiting[0]
             try:
                 size = self._write_file(chunk) if isinstance(chunk, Slice) else self._write_bytes(cast(bytes, chunk))
@@ -329,7 +317,7 @@ class FileSender:
             if self._sent == len(chunk):
                 waiting.popleft()
                 self._sent = 0
-        self._watch(bool(waiting) and not self._failed)
+        self._watch(bool(waiting) and not self._is_closed)
 
     def _write_bytes(self, chunk: bytes | bytearray | memoryview) -> int:
         more = _MORE if len(self._waiting) > 1 else 0
@@ -343,15 +331,8 @@ class FileSender:
             self._abort()
         return size
 
-    def _fail(self, chunk: Chunk, error: OSError) -> None:
-        if isinstance(chunk, Slice) and error.errno in _FILE_ERRORS:
-            chunk.report_failure(error)
-        self._abort()
-
     def _abort(self) -> None:
-        self._failed = True
-        self._watch(False)
-        self._waiting.clear()
+        self._stop()
         self._transport.abort()
 
     def _watch(self, is_needed: bool) -> None:
