@@ -21,7 +21,7 @@ from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
-from odradek.coordinator import loader, runtime
+from odradek.coordinator.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.storage.log import Log
@@ -254,12 +254,8 @@ def test_claim_90_a_dead_task_is_counted_logged_and_can_be_restarted(
 
 
 @pytest.mark.behaviour(37)
-def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(tmp_path: Path) -> None:
     """The cleaner replaces segments between the steps of a load. Tombstones without an earlier commit are harmless."""
-    monkeypatch.setattr(loader, "LOAD_STEP_BYTES", 600)
-    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
 
     def commit(log: Log, group: str, offset: int | None) -> None:
         value = None if offset is None else OffsetCommitValue(offset, 0, "m", T0)
@@ -276,6 +272,7 @@ def test_behaviour_37_the_offsets_topic_is_read_while_it_is_compacted(
                 commit(partition.log, f"group-{number}", None)
             partition.log.roll(T0)
             steps = 0
+            broker.groups.load_steps = LoadSteps(seconds=0, size=600)
             broker.groups.unload(0, None)
             broker.groups.load(0, partition, 1)
             broker.log_cleaner.start()

@@ -16,7 +16,7 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.handlers import k65_describe_transactions
 from odradek.codecs.transaction_state import TransactionState
-from odradek.coordinator import runtime
+from odradek.coordinator.loader import LoadSteps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
@@ -37,6 +37,8 @@ LINES_PER_STEP = 15_000
 PARTITIONS = frozenset((f"topic-{number:05}", number % 3) for number in range(8_000))
 TIMEOUT_MS = 60_000
 OK = ErrorCode.none
+ONE_STEP = LoadSteps(seconds=0)
+"""Each callback runs one step of a load."""
 
 
 class Writer(MarkerWriter):
@@ -71,7 +73,7 @@ class Coordinator:
     def _begin(self) -> None:
         self.process = Process(self.world)
         self.runtime = TransactionRuntime(
-            TransactionConfig(), self.process.environment(), new_producer_id=lambda: 1000, version=lambda: 2,
+            TransactionConfig(), self.process.environment(ONE_STEP), new_producer_id=lambda: 1000, version=lambda: 2,
             markers=self.writer,
         )  # fmt: skip
         self.runtime.partition_count = 1
@@ -110,8 +112,7 @@ class Coordinator:
 
 
 @pytest.fixture
-def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
-    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)  # each callback runs one step of a load
+def coordinator() -> Coordinator:
     return Coordinator()
 
 

@@ -20,8 +20,8 @@ from odradek.broker.front_end import commit_fast_path
 from odradek.broker.front_end.commit_fast_path import CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.loop.scheduler import Scheduler as Shares
-from odradek.coordinator import runtime
 from odradek.coordinator.driver import CATCH_UP_MS
+from odradek.coordinator.loader import LoadSteps
 from odradek.coordinator.shard_log import batch_of
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -340,9 +340,9 @@ def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> N
     short, long = HarnessConnection(short=True), HarnessConnection(short=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
-        # otherwise the speed of the computer would determine which commits arrive during a load
-        patch.setattr(runtime, "LOAD_STEP_S", 0.0)
         for connection in (short, long):
+            # otherwise the speed of the computer would determine which commits arrive during a load
+            connection.harness.runtime.load_steps = LoadSteps(seconds=0)
             _play(connection, script)
     assert short.replies() == long.replies()
     for one, other in zip(short.harness.partitions, long.harness.partitions, strict=True):

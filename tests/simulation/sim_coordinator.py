@@ -19,9 +19,7 @@ from support.world_log import WorldLog
 
 import odradek.coordinator.driver as driver_module
 import odradek.coordinator.jobs as jobs_module
-import odradek.coordinator.loader as loader_module
 import odradek.coordinator.replies as replies_module
-import odradek.coordinator.runtime as runtime_module
 import odradek.coordinator.timers as timers_module
 import odradek.coordinator.writes as writes_module
 import odradek.core.pace as pace_module
@@ -29,6 +27,7 @@ from odradek.batches.rows import Row
 from odradek.broker.coordinators import group_runtime
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.codecs.offsets_topic import GroupRecord, OffsetCommitRecord, decode
+from odradek.coordinator.loader import LoadSteps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
@@ -276,8 +275,6 @@ class Coordinator:
         self._patched = ExitStack()
         for owner, name, value in (
             (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
-            (runtime_module, "LOAD_STEP_S", 0.0),  # so that the duration of a load has no effect
-            (loader_module, "LOAD_STEP_BYTES", 2_000),  # small steps, so that requests race with a load
             *SMALL_STEPS,
         ):
             self._patched.enter_context(patch.object(owner, name, value))
@@ -297,7 +294,8 @@ class Coordinator:
         self._process = Process(self.world)
         self.runtime = GroupRuntime(
             self.config,
-            self._process.environment(),
+            # small steps, so that requests race with a load; its duration has no effect
+            self._process.environment(LoadSteps(seconds=0, size=2_000)),
             topic_id=self.topics.id_of,
             image=self.topics,
         )

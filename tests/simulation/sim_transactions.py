@@ -28,8 +28,6 @@ from support.transaction_worker import INPUT, PARTITIONS, TOPIC
 from support.world import Process, SimulationFailure, World
 from support.world_log import WorldLog
 
-import odradek.coordinator.loader as loader_module
-import odradek.coordinator.runtime as runtime_module
 from odradek.batches.control import COMMIT, read_control
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
@@ -38,6 +36,7 @@ from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.transaction_verification import PartitionVerification
+from odradek.coordinator.loader import LoadSteps
 from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
@@ -202,7 +201,7 @@ class SimBroker:
 
     def start(self) -> None:
         self._process = Process(self.world)
-        environment = self._process.environment()
+        environment = self._process.environment(LoadSteps(seconds=0, size=2_000))
         self.groups = GroupRuntime(GroupConfig(), environment)
         self.groups.partition_count = COUNTS[OFFSETS_TOPIC]
         self.transactions = WatchedRuntime(
@@ -541,8 +540,7 @@ class TransactionScenario:
         log = logging.getLogger("odradek.broker")
         propagates = log.propagate
         with ExitStack() as stack:
-            patches = [*SMALL_STEPS, (runtime_module, "LOAD_STEP_S", 0.0), (loader_module, "LOAD_STEP_BYTES", 2_000)]
-            for owner, name, value in patches:
+            for owner, name, value in SMALL_STEPS:
                 stack.enter_context(patch.object(owner, name, value))
             log.addHandler(self.broker.errors)
             log.propagate = False

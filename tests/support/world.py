@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from odradek.coordinator.loader import LOAD_STEPS, LoadSteps
 from odradek.coordinator.runtime import Environment
 
 START_MS = 1_700_000_000_000
@@ -171,10 +172,17 @@ class Process:
         """``at_ms`` is a system time."""
         return self.world.at(at_ms - self.world.jumped_ms, callback, self)
 
-    def environment(self) -> Environment:
+    def environment(self, load_steps: LoadSteps = LOAD_STEPS) -> Environment:
         """The environment for a runtime of coordinators.
 
         Its ``share_clock`` stands still: one share has no end, so a load ends in the call that starts it, unless it has
-        to wait. With ``LOAD_STEP_S`` 0 each share is one step.
+        to wait. With ``LoadSteps(0)`` each share is one step.
         """
-        return Environment(self.call_soon, self.call_at, self.world.clock, self.world.steady, share_clock=lambda: 0.0)
+        return Environment(
+            self.call_soon,
+            self.call_at,
+            self.world.clock,
+            self.world.steady,
+            share_clock=lambda: 0.0,
+            load_steps=load_steps,
+        )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator
 from mmap import mmap
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from odradek.batches.compression import Plain, decompress_in_steps, decompress_small
 from odradek.batches.control import ABORT, COMMIT, read_control
@@ -28,7 +28,6 @@ from odradek.core.varints import OverlongVarint
 log = logging.getLogger("odradek.broker")
 
 LITTLE_RECORDS = 500
-LOAD_STEP_BYTES = 256 * 1024
 ROWS_AT_ONCE = 2000
 """The number of records between two yields: about one millisecond of work."""
 _ROWS_LIKE_ONE = 4
@@ -42,6 +41,16 @@ LongWork = Callable[[BatchSteps[object]], Generator[Deferred[object] | None, obj
 """Runs long work, like ``broker.workers.Workers.run``."""
 Replay = Callable[[int, bytes, bytes | None], None]
 """Replays one record: offset (-1: unknown), key, value. It counts a record that cannot be replayed and never raises."""
+
+
+class LoadSteps(NamedTuple):
+    """The longest share of a load in seconds, and the bytes that one step reads."""
+
+    seconds: float = 0.002
+    size: int = 256 * 1024
+
+
+LOAD_STEPS = LoadSteps()
 
 
 class RecordRuns(Protocol):
@@ -85,14 +94,14 @@ class ShardLoad(Generic[S]):
         self,
         log: ShardLog,
         start_offset: int,
-        loader: Loader[S],
+        steps: Generator[Deferred[object] | None, object, int],
         on_end: Callable[[int], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.awaited: Deferred[object] | None = None
         self._log = log
         self._start_offset = start_offset
-        self._steps: Generator[Deferred[object] | None, object, int] | None = loader.take_log(log, start_offset)
+        self._steps: Generator[Deferred[object] | None, object, int] | None = steps
         self._on_end = on_end
         self._on_failure = on_failure
 
@@ -138,10 +147,12 @@ class Loader(Generic[S]):
         self._name = name
         self._transactional: TransactionalShard | None = shard if isinstance(shard, TransactionalShard) else None
 
-    def take_log(self, log: ShardLog, offset: int) -> Generator[Deferred[object] | None, object, int]:
+    def take_log(
+        self, log: ShardLog, offset: int, step_bytes: int = LOAD_STEPS.size
+    ) -> Generator[Deferred[object] | None, object, int]:
         """Replays the log from ``offset`` to its end and returns the end. Raises the errors of the log."""
         while True:
-            data = log.read_bytes(offset, LOAD_STEP_BYTES)
+            data = log.read_bytes(offset, step_bytes)
             before = offset
             for position, header in scan(data):
                 if header.last_offset < offset:

@@ -46,7 +46,7 @@ from typing import Any, Generic, TypeVar
 
 from odradek.coordinator.driver import Driver
 from odradek.coordinator.jobs import CheckedRequest, WriteMarker
-from odradek.coordinator.loader import LongWork, NewRecordRuns, S, at_once
+from odradek.coordinator.loader import LOAD_STEPS, LoadSteps, LongWork, NewRecordRuns, S, at_once
 from odradek.coordinator.replies import Promise
 from odradek.coordinator.services import Loadable
 from odradek.coordinator.shard_log import ShardLog
@@ -63,7 +63,6 @@ log = logging.getLogger("odradek.broker")
 _partition_for = lru_cache(maxsize=16_384)(partition_for_key)
 
 JUMP_MS = 500  # a smaller difference between the clocks is not a jump
-LOAD_STEP_S = 0.002
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class Environment:
     use it. After a jump the shards move the times in their state. Without ``steady``, ``clock`` is used for both.
 
     ``start`` runs a generator in shares of the loop; without it, each tick runs one step. ``long_work`` runs the
-    decompression of large batches. ``share_clock`` returns seconds and limits each share of a load to ``LOAD_STEP_S``.
+    decompression of large batches. ``share_clock`` returns seconds and limits each share of a load (``load_steps``).
     A simulator passes a clock that stands still, so that its result does not depend on the speed of the machine.
     """
 
@@ -89,6 +88,7 @@ class Environment:
     start: Callable[[Generator[None, None, None]], object] | None = None
     long_work: LongWork = at_once
     share_clock: Callable[[], float] = perf_counter
+    load_steps: LoadSteps = LOAD_STEPS
 
 
 R = TypeVar("R")
@@ -113,6 +113,7 @@ class Runtime(Generic[S]):
         self.new_runs = new_runs
         self.long_work = environment.long_work
         self._share_clock = environment.share_clock
+        self.load_steps = environment.load_steps
         self.partition_count: int | None = None
         self.skipped_records = 0
         self.call_soon = environment.call_soon
@@ -265,7 +266,7 @@ class Runtime(Generic[S]):
     def drive(self, driver: Loadable) -> None:
         """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
         if not self._to_load or driver.has_little_to_load:
-            until = self._share_clock() + LOAD_STEP_S
+            until = self._share_clock() + self.load_steps.seconds
             while driver.load_step():
                 if driver.awaited is not None or self._share_clock() >= until:
                     break
@@ -277,7 +278,7 @@ class Runtime(Generic[S]):
             self.call_soon(self._continue_loading)
 
     def _continue_loading(self) -> None:
-        until = self._share_clock() + LOAD_STEP_S
+        until = self._share_clock() + self.load_steps.seconds
         while self._to_load:
             awaited = self._to_load[0].awaited
             if awaited is not None and not awaited.resolved:

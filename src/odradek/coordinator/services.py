@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Protocol
 
-from odradek.coordinator.loader import LongWork, NewRecordRuns, S
+from odradek.coordinator.loader import LoadSteps, LongWork, NewRecordRuns, S
 from odradek.coordinator.timers import Timers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
@@ -31,6 +31,7 @@ class Services(Protocol[S]):
     new_shard: Callable[[Callable[[], int]], S]
     new_runs: NewRecordRuns[S] | None
     long_work: LongWork
+    load_steps: LoadSteps
     timers: Timers
     steady: Callable[[], int]
     skew_ms: int

@@ -70,7 +70,8 @@ class ShardLoads(Generic[S]):
             self._give_up(error, CoordinatorState.FAILED)
             return
         loader = Loader(driver.shard, str(driver), runtime.new_runs, runtime.long_work)
-        self._load = ShardLoad(self._log, start, loader, self._finish, self.fail)
+        steps = loader.take_log(self._log, start, runtime.load_steps.size)
+        self._load = ShardLoad(self._log, start, steps, self._finish, self.fail)
         runtime.drive(self._load)
 
     def begin_after_full_disk(self, former: S) -> None:

@@ -14,13 +14,13 @@ from support.group_harness import GroupHarness
 from support.world import Process
 from support.world_log import WorldLog, reload
 
-import odradek.coordinator.loader as loader_module
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import make_assignors
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.codecs.consumer_protocol import encode_assignment
+from odradek.coordinator.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.groups.config import GroupConfig
@@ -29,10 +29,10 @@ OK = ErrorCode.none
 
 
 @pytest.mark.behaviour(36, part=True)
-def test_a_load_reads_to_the_log_end_although_replicas_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_reads_to_the_log_end_although_replicas_lag() -> None:
     """The load includes records that the replicas lack. The reply to a fetch waits until replicas have them."""
-    monkeypatch.setattr(loader_module, "LOAD_STEP_BYTES", 100)
     harness = GroupHarness(partition_count=1)
+    harness.runtime.load_steps = LoadSteps(size=100)
     harness.catalog.add("t")
     for offset in range(10):
         harness.commit("g", "t", {0: offset})

@@ -14,8 +14,7 @@ from support.world_log import WorldLog, reload
 from odradek.batches.header import scan
 from odradek.codecs import offsets_topic as records
 from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetCommitValue
-from odradek.coordinator import runtime
-from odradek.coordinator.loader import ShardLoad
+from odradek.coordinator.loader import LoadSteps, ShardLoad
 from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
@@ -429,9 +428,9 @@ def _shards(harness: GroupHarness) -> list[Any]:
 
 @pytest.mark.claim(91, part="b")
 def test_groups_are_not_served_while_their_log_is_loaded(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
+    harness: GroupHarness,
 ) -> None:
-    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
+    harness.runtime.load_steps = LoadSteps(seconds=0)
     for _ in range(20):
         harness.commit("g", "t", {0: 1}, metadata="m" * 4_000)
         waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
@@ -471,13 +470,13 @@ def test_each_share_of_a_load_ends_after_its_time(harness: GroupHarness, monkeyp
         steps = 0
         assert harness.world.step()
         shares.append(steps)
-    assert runtime.LOAD_STEP_S == 0.002
+    assert harness.runtime.load_steps.seconds == 0.002
     assert set(shares[:-1]) == {5}, "after the fifth step, 2 ms have passed"
     assert len(shares) >= 10
 
 
-def test_the_end_of_a_load_is_reported(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "LOAD_STEP_S", 0)
+def test_the_end_of_a_load_is_reported(harness: GroupHarness) -> None:
+    harness.runtime.load_steps = LoadSteps(seconds=0)
     for _ in range(20):
         waiting = [_commit(harness, "g", n, metadata="m" * 4_000) for n in range(40)]
         harness.world.settle()
