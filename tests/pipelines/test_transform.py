@@ -169,6 +169,29 @@ def test_each_record_becomes_a_row_once(
     assert len(committed_records(bootstrap, target)) == 15
 
 
+@pytest.mark.slow
+def test_a_copy_of_the_checkpoint_that_a_paused_driver_has_ended_is_refused(
+    spark: Any, bootstrap: str, source: str, target: str, group: str, tmp_path: Path
+) -> None:
+    """A driver is paused after its transaction. A copy of the checkpoint is put back, in which another run plans the
+    micro-batch with another end, and is refused. The driver goes on, and notes the micro-batch there as done. Before,
+    the next run wrote three rows again."""
+    given: dict[str, Any] = {"topics": source, "group": group, "to_topic": target, "checkpoint": tmp_path / "c"}
+    given |= {"sql": COPY, "options": {"maxOffsetsPerTrigger": "15"}}
+    assert transform(bootstrap, spark=spark, **given).rows == 25
+    newest = tmp_path / "c" / "offsets" / "1"
+    *lines, offset = newest.read_text().splitlines()
+    content = json.loads(offset)
+    assert content[source]["0"] == 20
+    content[source]["0"] = 17
+    (tmp_path / "c" / "offsets" / ".1.crc").unlink(missing_ok=True)
+    newest.write_text("\n".join([*lines, json.dumps(content)]))
+    publish(bootstrap, source, [b"more"], partition=1)
+    with pytest.raises(QueryFailed, match="the checkpoint is another copy than the one of its output: micro-batch 1"):
+        transform(bootstrap, spark=spark, **given)
+    assert len(committed_records(bootstrap, target)) == 25
+
+
 def doubled(frame: Any) -> Any:
     """Two rows for each record, by a Python function on the workers."""
     from pyspark.sql import functions as f

@@ -30,12 +30,19 @@ def _plan_of(commit: OffsetAndMetadata) -> str | None:
 
 
 def is_written(
-    batch: int, commit: OffsetAndMetadata | None, group: str, first_batch: int | None, plan: str | None = None
+    batch: int,
+    commit: OffsetAndMetadata | None,
+    group: str,
+    first_batch: int | None,
+    plan: str | None = None,
+    *,
+    before: str | None = None,
 ) -> bool:
     """Returns whether a micro-batch is in the topic already.
 
     ``first_batch``: the user states that this micro-batch is not in the topic, and that all earlier ones are.
-    ``plan``: the digest of the micro-batch's end in the checkpoint; None if it is unknown. Raises MicroBatchRefused.
+    ``plan``: the digest of the micro-batch's end in the checkpoint; None if it is unknown. ``before``: that of the
+    micro-batch before. Raises MicroBatchRefused.
     """
     last = None if commit is None else commit.offset
     if commit is not None and not commit.metadata.startswith(BATCH_MARK):
@@ -59,7 +66,16 @@ def is_written(
             f"micro-batch {last} is in the topic. Restore the checkpoint, or use a new one that starts after the "
             "records in the topic"
         )
-    if last is not None and batch == last + 1:
+    if commit is not None and batch == commit.offset + 1:
+        written = _plan_of(commit)
+        if written is not None and before is not None and written != before:
+            # A driver was paused after its transaction, and another copy of the checkpoint was put back, in which the
+            # driver then noted the micro-batch as done.
+            raise MicroBatchRefused(
+                f"the checkpoint is another copy than the one of its output: micro-batch {last} is in the topic with "
+                "another end than the checkpoint has for it, so rows would be lost or written twice. Restore the "
+                "checkpoint, or use a new one that starts after the records in the topic"
+            )
         return False
     if first_batch is not None and batch < first_batch - 1:
         # Spark repeats a query's last micro-batch only, so no checkpoint leads from here to first_batch.

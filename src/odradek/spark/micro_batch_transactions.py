@@ -229,7 +229,8 @@ class TransactionalWriter:
         if commit is None and self.first_batch in (None, 1) and batch == 0 and not run.is_number_deleted:
             times = BatchTimes(run.groups.begun_ms(batch), retention(run.admin)[0], time.time() * 1000)
             check_first(times, self.first_batch, run.group)
-        return is_written(batch, commit, run.group, self.first_batch, plan)
+        before = run.groups.plan_of(batch - 1) if batch else None
+        return is_written(batch, commit, run.group, self.first_batch, plan, before=before)
 
     def _write(self, run: _WriterRun, frame: DataFrame, batch: int, plan: str | None) -> None:
         partitions = run.producer.partitions_for(self.topic)

@@ -63,6 +63,15 @@ def test_a_batch_that_is_planned_again_with_another_end_is_refused() -> None:
     assert not is_written(4, commit, "group", None, "b")
 
 
+def test_a_batch_after_one_that_has_another_end_in_the_checkpoint_is_refused() -> None:
+    commit = commit_of(3, "query", "a")
+    assert not is_written(4, commit, "group", None, "c", before="a")
+    with pytest.raises(MicroBatchRefused, match="another copy than the one of its output: micro-batch 3 is"):
+        is_written(4, commit, "group", None, "c", before="b")
+    assert not is_written(4, commit, "group", None, "c", before=None), "the checkpoint's end is unknown"
+    assert not is_written(4, commit_of(3, "query"), "group", None, "c", before="b"), "the number of an earlier release"
+
+
 def test_an_offset_of_another_client_is_no_number() -> None:
     with pytest.raises(MicroBatchRefused, match="offset 3 of another client"):
         is_written(3, OffsetAndMetadata(3), "group", None)
