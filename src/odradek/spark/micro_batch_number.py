@@ -67,15 +67,7 @@ def is_written(
             "records in the topic"
         )
     if commit is not None and batch == commit.offset + 1:
-        written = _plan_of(commit)
-        if written is not None and before is not None and written != before:
-            # A driver was paused after its transaction, and another copy of the checkpoint was put back, in which the
-            # driver then noted the micro-batch as done.
-            raise MicroBatchRefused(
-                f"the checkpoint is another copy than the one of its output: micro-batch {last} is in the topic with "
-                "another end than the checkpoint has for it, so rows would be lost or written twice. Restore the "
-                "checkpoint, or use a new one that starts after the records in the topic"
-            )
+        _check_before(commit, before)
         return False
     if first_batch is not None and batch < first_batch - 1:
         # Spark repeats a query's last micro-batch only, so no checkpoint leads from here to first_batch.
@@ -99,6 +91,22 @@ def is_written(
         f"group {group} says that micro-batch {last} was written last, so micro-batch {batch} is not the next one: the "
         f"group was restored, or another function has written the micro-batches between. {_remedy(batch)}"
     )
+
+
+def _check_before(last: OffsetAndMetadata, before: str | None) -> None:
+    """Checks that the last written micro-batch has the end that the checkpoint has for it. ``before``: the digest of
+    that end; None if it is unknown. Raises MicroBatchRefused.
+
+    A driver may be paused after its transaction, while another copy of the checkpoint is put back. It then notes its
+    micro-batch as done in this copy.
+    """
+    written = _plan_of(last)
+    if written is not None and before is not None and written != before:
+        raise MicroBatchRefused(
+            f"the checkpoint is another copy than the one of its output: micro-batch {last.offset} is in the topic with "
+            "another end than the checkpoint has for it, so rows would be lost or written twice. Restore the "
+            "checkpoint, or use a new one that starts after the records in the topic"
+        )
 
 
 def check_kept(transactional_id: str, first_batch: int | None, group: str) -> None:
