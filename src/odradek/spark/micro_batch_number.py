@@ -51,14 +51,7 @@ def is_written(
             f"that client and delete the group. {_remedy(batch)}"
         )
     if commit is not None and last == batch:
-        written = _plan_of(commit)
-        if written is not None and plan is not None and written != plan:
-            # Spark plans a micro-batch once, and repeats it with the same plan. So somebody has changed the checkpoint.
-            raise MicroBatchRefused(
-                f"the checkpoint is older than its output: micro-batch {batch} is in the topic, and the checkpoint has "
-                "planned it again with another end, whose further rows would be lost. Restore the checkpoint, or use "
-                "a new one that starts after the records in the topic"
-            )
+        _check_same(commit, plan)
         return True
     if last is not None and last > batch:
         raise MicroBatchRefused(
@@ -93,6 +86,19 @@ def is_written(
     )
 
 
+def _check_same(last: OffsetAndMetadata, plan: str | None) -> None:
+    """Checks a micro-batch that is in the topic. ``plan``: the digest of its end in the checkpoint; None if it is
+    unknown. Raises MicroBatchRefused."""
+    written = _plan_of(last)
+    if written is not None and plan is not None and written != plan:
+        # Spark plans a micro-batch once, and repeats it with the same plan. So somebody has changed the checkpoint.
+        raise MicroBatchRefused(
+            f"the checkpoint is older than its output: micro-batch {last.offset} is in the topic, and the checkpoint "
+            "has planned it again with another end, whose further rows would be lost. Restore the checkpoint, or use a "
+            "new one that starts after the records in the topic"
+        )
+
+
 def _check_before(last: OffsetAndMetadata, before: str | None) -> None:
     """Checks that the last written micro-batch has the end that the checkpoint has for it. ``before``: the digest of
     that end; None if it is unknown. Raises MicroBatchRefused.
@@ -103,8 +109,8 @@ def _check_before(last: OffsetAndMetadata, before: str | None) -> None:
     written = _plan_of(last)
     if written is not None and before is not None and written != before:
         raise MicroBatchRefused(
-            f"the checkpoint is another copy than the one of its output: micro-batch {last.offset} is in the topic with "
-            "another end than the checkpoint has for it, so rows would be lost or written twice. Restore the "
+            f"the checkpoint is another copy than the one of its output: micro-batch {last.offset} is in the topic "
+            "with another end than the checkpoint has for it, so rows would be lost or written twice. Restore the "
             "checkpoint, or use a new one that starts after the records in the topic"
         )
 
