@@ -28,9 +28,10 @@ MOST_MB = 60
 MOST_PACKAGES = 20
 NOT_OURS = {"pip", "setuptools", "wheel"}
 
-PROGRAM = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[0]
+README = (ROOT / "README.md").read_text()
+PROGRAM = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
 """The first program of the README, which needs only the base install."""
-PRINTS = "100 orders; 100 committed"
+PRINTS = re.findall(r"^It prints `([^`]+)`", README, re.MULTILINE)[0]
 NOT_FOR_USERS = {"PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE", "JAVA_HOME", "SPARK_HOME"}
 """Variables of this process that an empty environment does not have."""
 ADDRESS = "-b 127.0.0.1:1"

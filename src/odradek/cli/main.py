@@ -26,6 +26,8 @@ _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
 """A whole number with a point or a line below."""
 _ODD = re.compile(rf"(?:{_ODD_NUMBER.pattern})?")
 """Such a number, or an empty value; few command lines have one."""
+_MISTYPED = re.compile(r"=\Z|[\u2010-\u2015\u2212]|-[a-z][a-z-]")
+"""What may be an option with a wrong dash, or an ``=`` between spaces."""
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -314,7 +316,7 @@ def _end_of_command(given: list[str]) -> _End:
         prepare()
     try:
         command = typer.main.get_command(app)
-        if any(_ODD.fullmatch(word.rpartition("=")[2]) for word in given) and (refused := _odd_value(command, given)):
+        if any(map(_is_odd, given)) and (refused := _odd_word(command, given)):
             return _End(refused, at_once=False)
         code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
@@ -329,13 +331,17 @@ def _end_of_command(given: list[str]) -> _End:
     return _End(code, at_once=code == EXIT_INTERRUPTED or isinstance(code, ExitAtOnce))
 
 
-def _odd_value(command: object, given: Sequence[str]) -> int:
-    """Prints a line for a whole number or an empty path that the parser would misread, and returns the exit code; 0
-    without one."""
-    from odradek.cli import terminal
-    from odradek.cli.usage_errors import empty_path, odd_number
+def _is_odd(word: str) -> bool:
+    return _ODD.fullmatch(word.rpartition("=")[2]) is not None or _MISTYPED.match(word) is not None
 
-    line = odd_number(command, given, _ODD_NUMBER) or empty_path(command, given)
+
+def _odd_word(command: object, given: Sequence[str]) -> int:
+    """Prints a line for a whole number, an empty path or an option that the parser would misread, and returns the exit
+    code; 0 without one."""
+    from odradek.cli import terminal
+    from odradek.cli.usage_errors import empty_path, mistyped_option, odd_number
+
+    line = odd_number(command, given, _ODD_NUMBER) or empty_path(command, given) or mistyped_option(command, given)
     if line:
         terminal.error_line(line)
     return terminal.EXIT_BAD_INPUT if line else 0

@@ -21,6 +21,8 @@ _EXPECTED = (
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
+DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
+"""The dash of options, and those that text programs and web pages write in its place."""
 _WRITING = ("--execute", "--yes")
 """Options that let a command write without a question. A person who knows one command tries it at another."""
 
@@ -81,17 +83,46 @@ def empty_path(command: object, given: Sequence[str]) -> str:
     return ""
 
 
-def _options_of_type(kind: type, command: Any, given: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields the options of the command line whose values have this type: name, value as ``_option``, and the path of
-    the command."""
+def mistyped_option(command: Any, given: Sequence[str]) -> str:
+    """Returns the error line of an option with one dash, with a dash of a text program, or with ``=`` as a word of its
+    own; empty without one.
+
+    The parser reads ``-bootstrap-server`` as ``-b ootstrap-server``, and ``–group`` as an argument."""
+    command, path = _command_of(command, given)
+    takes_value = {name: not one.is_flag for one in command.params if one.param_type_name == "option"
+                   for name in one.opts}  # fmt: skip
+    before = ""
+    for word in given:
+        if word == "--":
+            break
+        if word == "=" and takes_value.get(before):
+            return f"a = with spaces stands after {before}: write {before} VALUE (see {path} --help)"
+        name, is_value = word.partition("=")[0], takes_value.get(before, False)
+        meant = f"--{name.lstrip(DASHES)}"
+        if not is_value and name != meant and name[:1] in DASHES and meant in takes_value:
+            dash = "has one dash" if name[0] == "-" else f"has another dash, U+{ord(name[0]):04X}"
+            return f"{name} {dash}: write {meant} (see {path} --help)"
+        before = word
+    return ""
+
+
+def _command_of(command: Any, given: Sequence[str]) -> tuple[Any, str]:
+    """Returns the command that the words name, and its path with spaces."""
     path = ["odradek"]
     for word in given:
         if not hasattr(command, "get_command") or (found := command.get_command(Context(command), word)) is None:
             break
         command, path = found, [*path, word]
+    return command, " ".join(path)
+
+
+def _options_of_type(kind: type, command: Any, given: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yields the options of the command line whose values have this type: name, value as ``_option``, and the path of
+    the command."""
+    command, path = _command_of(command, given)
     for param in command.params:
         if getattr(getattr(param, "type_descriptor", None), "annotation", None) is kind:
-            yield *_option(param.opts, given), " ".join(path)
+            yield *_option(param.opts, given), path
 
 
 def _option(names: Sequence[str], given: Sequence[str]) -> tuple[str, str]:

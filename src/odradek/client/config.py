@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -66,6 +67,10 @@ def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"unknown setting {name}" + (f"; did you mean {shown}?" if shown else ""))
 
 
+_IPV6 = re.compile(r"[0-9a-fA-F:.]+(%\S+)?")
+_NO_HOST = re.compile(r"[\s;,/@?#]")
+
+
 def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
     """Reads ``host:port``, ``[v6]:port`` or ``PROTOCOL://host:port``.
 
@@ -83,6 +88,8 @@ def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT, for example 127.0.0.1:9092")
+    if (":" in host and _IPV6.fullmatch(host) is None) or _NO_HOST.search(host):
+        raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT, and commas between several")
     return Address(host, int(port))
 
 

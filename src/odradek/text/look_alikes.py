@@ -12,15 +12,19 @@ _LATIN, _OTHERS = "LATIN", ("CYRILLIC", "GREEK", "FULLWIDTH")
 _TAB = "\t"
 # Fonts show nothing for these letters, which Python counts as printable.
 _FILLERS = "\u115f\u1160\u3164\uffa0"
+# Text programs and web pages write these in place of ' and ".
+_QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u2032\u2033"
 
 
 def oddity(name: str) -> str | None:
     """Returns why a person takes a name for another one: ``an invisible character U+200B (ZERO WIDTH SPACE)``, spaces
-    at its ends, or a letter of another script. None for a name that is as it looks."""
+    or quotation marks at its ends, or a letter of another script. None for a name that is as it looks."""
     if name != name.strip() and name.isprintable():
         return "spaces at its ends"
     if odd := odd_character(name) or (f" {named(_TAB)}" if _TAB in name else ""):
         return f"an invisible character{odd}"
+    if len(name) > 1 and name[0] in _QUOTES and name[-1] in _QUOTES:
+        return f"quotation marks of a text program, {named(name[0])}, which the shell does not remove"
     letter = look_alike(name)
     return None if letter is None else f"the letter {named(letter)} among Latin letters"
 
