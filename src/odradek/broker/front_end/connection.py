@@ -27,7 +27,7 @@ from odradek.wire.chunks import FILE_FROM_BYTES, Chunk, joined
 from odradek.wire.frames import FrameError, FrameReader
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import Abandonable, Client
+    from odradek.broker.handlers.api import Abandonable, AbandonableTask, Client
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.limits.reply_memory import ReplyMemory
     from odradek.broker.limits.request_memory import RequestMemory
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         self._share_ends_s = 0.0
         self._share_bytes = 0
         self._waiting_bytes = 0
-        self._task: Abandonable | None = None
+        self._task: AbandonableTask | None = None
         self._has_long_reply = False
         self._closing = False
         self._is_gone = False  # the client has left, and its last requests are served
@@ -261,35 +261,38 @@ class Connection(asyncio.Protocol):
         self.serve_waiting()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Serves the requests that the client sent before it left, as Kafka does, without replies."""
-        if (self._backlog or self._task is not None) and not self._closing:
+        """Serves the requests that have not begun, as Kafka does, without replies. Then, or without any, ends."""
+        if self._files is not None:
+            self._files.close()
+        if self._backlog and not self._closing:
             self._closing = self._is_gone = self._writable = True
-            if self._files is not None:
-                self._files.close()
-                self._files = None
-            self._transport = cast(asyncio.Transport, LostTransport(self._end))
-            if self._backlog and not self._queued and self._has_room():
-                self._queue()
+            if self._task is not None:
+                self._task.abandon()
+                self._task = self._task if self._task.runs_on else None
+            self._transport = cast(asyncio.Transport, LostTransport(lambda: self.connection_lost(None)))
+            self._drop_replies()
+            self.serve_waiting()
             return
-        self._end()
-
-    def _end(self) -> None:
         self._is_lost = self._closing = True
         for timer in (self._idle_timer, self._mute_timer):
             if timer is not None:
                 timer.cancel()
-        if self._files is not None:
-            self._files.close()
         if self._holds_memory:
             self._host.request_memory.release(self)
         if self._has_long_reply:
             self._host.reply_memory.release(self)
         self._backlog.clear()
-        self._slots.clear()
-        parked, self.parked = self.parked, set()
-        for request in parked:
-            request.abandon()
+        self._task = None
+        self._drop_replies()
         self._host.remove(self)
+
+    def _drop_replies(self) -> None:
+        """Drops the replies to a client that has left, and abandons what only waits for them."""
+        self._slots.clear()
+        self._in_flight = self._in_flight_bytes = self._ready_bytes = 0
+        for request in [one for one in self.parked if one is not self._task]:
+            self.parked.discard(request)
+            request.abandon()
 
     # --- serving ------------------------------------------------------------------------------------------------
 
@@ -367,7 +370,7 @@ class Connection(asyncio.Protocol):
             and self.parked_partitions < MAX_PARKED_PARTITIONS
         )
 
-    def pause_for(self, task: Abandonable) -> None:
+    def pause_for(self, task: AbandonableTask) -> None:
         """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
         self._task = task
         self.parked.add(task)
@@ -455,6 +458,8 @@ class Connection(asyncio.Protocol):
         slots = self._slots
         if not slots and not self._closing:
             return
+        if self._is_gone:
+            self._drop_replies()
         out: list[Chunk] = []
         while slots and slots[0].chunks is not None:
             slot = slots.popleft()
@@ -473,16 +478,12 @@ class Connection(asyncio.Protocol):
                 self._send_files(out)
             else:
                 self._transport.writelines(cast(list[bytes], out))
-        if self._closing and not self._is_lost and not self._backlog and self._has_ended():
+        if self._closing and not (
+            slots or self._backlog or self._is_lost or self._sending or (self._is_gone and self._task)
+        ):
             self._transport.close()
 
-    def _has_ended(self) -> bool:
-        """Whether a closing connection without further requests has sent the last reply."""
-        return self._task is None if self._is_gone else not self._slots and not self._sending
-
     def _send_files(self, out: list[Chunk]) -> None:
-        if self._is_gone:
-            return
         if self._files is None:
             try:
                 self._files = make_sender(self._loop, self._transport, self.serve_waiting, self._note_activity)

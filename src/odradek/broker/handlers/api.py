@@ -111,6 +111,12 @@ if TYPE_CHECKING:
 
         def abandon(self) -> None: ...
 
+    class AbandonableTask(Abandonable, Protocol):
+        """A request that needs several shares. ``runs_on``: whether it has neither ended nor been abandoned."""
+
+        @property
+        def runs_on(self) -> bool: ...
+
     class Client(Protocol):
         """The connection of a request."""
 
@@ -139,7 +145,7 @@ if TYPE_CHECKING:
         def count_reply(self, size: int) -> None:
             """Counts the bytes of a finished reply. Raises Hangup if there is no memory for it."""
 
-        def pause_for(self, task: Abandonable) -> None:
+        def pause_for(self, task: AbandonableTask) -> None:
             """Serves no later request until ``release``, because ``task`` needs several shares for its request."""
 
         def release(self, task: Abandonable) -> None: ...

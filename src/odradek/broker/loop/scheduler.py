@@ -158,6 +158,11 @@ class Task(Generic[T]):
             self._on_share(self._scheduler.clock() - started_s)
         return has_more
 
+    @property
+    def runs_on(self) -> bool:
+        """Whether it has neither ended nor been abandoned."""
+        return self._steps is not None
+
     def abandon(self) -> None:
         """Closes the generator, unless it must finish. The promise of a closed generator is never resolved."""
         steps = self._steps
