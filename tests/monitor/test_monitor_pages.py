@@ -90,6 +90,13 @@ def test_groups_are_sorted_filtered_and_paged_by_links_alone(url: str) -> None:
     assert "No group matches" in get(url + "/?search=nothing-like-this").text
 
 
+def test_the_list_of_groups_waits_for_no_refresh(follower: ViewFollower, url: str) -> None:
+    """A refresh of a million partitions holds the lock for half a second."""
+    with follower.access:
+        for path in ("/?sort=-lag", "/api/v1/groups?sort=-lag", "/api/v1/status"):
+            assert get(url + path).code == 200
+
+
 def test_a_sorted_column_turns_its_order(url: str) -> None:
     page = get(url + "/?sort=-lag").text
     assert 'aria-sort="descending"' in page

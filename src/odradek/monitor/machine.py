@@ -213,7 +213,9 @@ class MonitorMachine:
     def forget_group(self, group: str) -> bool:
         """Removes a group from this view until its next entry. Returns whether it was there."""
         code = self._groups.code(group)
-        was_listed = self.group_states.pop(group, None) is not None
+        was_listed = group in self.group_states
+        # A new dict, because requests read the former one without the lock.
+        self.group_states = {name: state for name, state in self.group_states.items() if name != group}
         if code is None:
             return was_listed
         slots = self._slots_of(code)

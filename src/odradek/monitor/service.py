@@ -6,6 +6,7 @@ import hmac
 import json
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -107,7 +108,7 @@ class Guard:
 
 
 class Service:
-    """The endpoints. Every one holds the follower's lock while it reads the machine."""
+    """The endpoints. Those that read more of the machine than its newest poll hold the follower's lock."""
 
     def __init__(self, follower: Follower, options: ServiceOptions) -> None:
         self._follower, self._options = follower, options
@@ -129,8 +130,11 @@ class Service:
         yield Route("/metrics", self.metrics)
         yield Route("/healthz", lambda request: PlainTextResponse("ok\n"))
         yield Route("/readyz", self.ready)
-        yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._follower)))
-        yield Route("/api/v1/groups", self._ours(lambda request: groups_page(self._follower, request.query_params)))
+        yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._follower), reads_machine=False))
+        yield Route(
+            "/api/v1/groups",
+            self._ours(lambda request: groups_page(self._follower, request.query_params), reads_machine=False),
+        )
         yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._follower, _name(one, "group"))))
         yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._follower)}))
         yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._follower, _name(one, "topic"))))
@@ -177,10 +181,12 @@ class Service:
         is_ready = self._follower.is_ready
         return PlainTextResponse("READY" if is_ready else "STARTING", 200 if is_ready else 503)
 
-    def _ours(self, call: Callable[[Request], object]) -> Callable[[Request], Response]:
+    def _ours(self, call: Callable[[Request], object], *, reads_machine: bool = True) -> Callable[[Request], Response]:
+        """Returns an endpoint. ``reads_machine``: it must not run while the follower changes the machine."""
+
         def endpoint(request: Request) -> Response:
             try:
-                with self._follower.access:
+                with self._follower.access if reads_machine else nullcontext():
                     found = call(request)
             except RequestRefused as error:
                 return JSONResponse({"error": str(error), "field": error.field}, 400)

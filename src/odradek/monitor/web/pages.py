@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,14 +70,17 @@ def _templates() -> Environment:
 
 
 class Pages:
-    """The endpoints of the page. Each one holds the follower's lock while it reads the machine."""
+    """The endpoints of the page. The list of groups shows the newest poll and waits for no refresh; the others hold the
+    follower's lock while they read the machine."""
 
     def __init__(self, follower: Follower, cluster: str, token: str) -> None:
         self._follower, self._cluster, self._token = follower, cluster, token
         self._templates = _templates()
 
     def routes(self) -> Iterable[Route]:
-        yield Route("/", self._page("groups.html", lambda query: groups_view(self._follower, query)))
+        yield Route(
+            "/", self._page("groups.html", lambda query: groups_view(self._follower, query), reads_machine=False)
+        )
         yield Route("/group", self._page("group.html", self._group))
         yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._follower, query.get("name", ""))))
         yield Route(STATIC + "{name}", self.static)
@@ -85,10 +89,14 @@ class Pages:
     def _group(self, query: Mapping[str, str]) -> dict[str, Any] | None:
         return group_view(self._follower, query.get("name", ""), query.get("partition", ""))
 
-    def _page(self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None]) -> Any:
+    def _page(
+        self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None], *, reads_machine: bool = True
+    ) -> Any:
+        """Returns an endpoint. ``reads_machine``: it must not run while the follower changes the machine."""
+
         def endpoint(request: Request) -> Response:
             code, shown = 200, template
-            with self._follower.access:
+            with self._follower.access if reads_machine else nullcontext():
                 head = state_view(self._follower, self._cluster)
                 try:
                     found = view(request.query_params)
