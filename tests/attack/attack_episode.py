@@ -131,8 +131,11 @@ class AttackEpisode:
         bounds = begun.target.bounds
         if begun.kind == "replay" and not bounds.replays.get(begun.replay, True):
             bounds.replays[begun.replay] = True
-            for number in begun.ids:
-                bounds.demand(self.book.by_id[number])
+            for record in self.book.in_ranges(begun.replay):
+                if record.id in begun.ids:
+                    bounds.demand(record)
+                else:  # the topic was created again before the replay looked at it
+                    bounds.allow(record)
         found = self.look(begun.target)
         missing = [one for one in begun.ids if found[one] < min(1, bounds.least.get(one, 1))]
         if missing and begun.kind != "adopt":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -73,6 +74,13 @@ class RecordBook:
         self._numbers = itertools.count(1)
         self.topics: dict[str, AttackedTopic] = {}
         self.by_id: dict[int, SentRecord] = {}
+
+    def in_ranges(self, ranges: str) -> list[SentRecord]:
+        """The records in the one range of a replay that the topic still has and shows."""
+        ((topic, parts),) = json.loads(ranges).items()
+        ((partition, (first, last)),) = parts.items()
+        found = self.topics[topic].readable()
+        return [one for one in found if one.place[1] == int(partition) and first <= one.place[2] < last]
 
     def create(self, partitions: int) -> AttackedTopic:
         topic = AttackedTopic(unique("attacked"), partitions)

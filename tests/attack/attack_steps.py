@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 import shutil
 import time
@@ -158,7 +157,7 @@ def begin_replay(episode: AttackEpisode, rng: random.Random) -> None:
         return
     if known and rng.random() < 0.4:
         ranges = rng.choice(known)
-        records = [episode.book.by_id[one] for one in _replayed_ids(episode, ranges)]
+        records = episode.book.in_ranges(ranges)
         if not records:
             return
     else:
@@ -174,13 +173,6 @@ def begin_replay(episode: AttackEpisode, rng: random.Random) -> None:
     episode.begin(driver, begun, table.replay(episode.bootstrap, ranges, rng))
     if rng.random() < 0.6:
         episode.end(driver, 600)
-
-
-def _replayed_ids(episode: AttackEpisode, ranges: str) -> list[int]:
-    ((topic, parts),) = json.loads(ranges).items()
-    ((partition, (first, last)),) = parts.items()
-    found = episode.book.topics[topic].readable()
-    return [one.id for one in found if one.place[1] == int(partition) and first <= one.place[2] < last]
 
 
 def begin_transform(episode: AttackEpisode, rng: random.Random) -> None:

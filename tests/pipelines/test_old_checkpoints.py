@@ -219,6 +219,20 @@ def test_a_checkpoint_without_a_part_names_what_helps(tmp_path: Path) -> None:
         planned_batch(LocalLocation(tmp_path), 0)
 
 
+def test_a_checkpoint_that_has_lost_all_offsets_is_refused(
+    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+) -> None:
+    """Before, each run failed in Spark: "assertion failed"."""
+    output = tmp_path / "t"
+    assert ingest(bootstrap, group=group, topics=topic, output=output, spark=spark).rows == 20
+    (output / "_odradek" / "checkpoint" / "offsets" / "0").unlink()
+    with pytest.raises(StorageError, match=r"has micro-batch 0 as done, and there are no offsets: .* adopt` shows how"):
+        ingest(bootstrap, group=group, topics=topic, output=output, spark=spark)
+    assert adopt(bootstrap, group=group, output=output, execute=True).is_done
+    publish(bootstrap, topic, numbers(5))
+    assert ingest(bootstrap, group=group, topics=topic, output=output, spark=spark).rows == 5
+
+
 @pytest.mark.slow
 def test_a_checkpoint_with_a_later_commit_than_its_offsets_is_refused_and_adopted(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path

@@ -111,6 +111,16 @@ def newest_done(checkpoint: Location) -> int | None:
     return max(_numbers(checkpoint, "commits"), default=None)
 
 
+def remove_unfinished_plan(checkpoint: Location) -> None:
+    """Removes the hidden files of a run that was killed while it planned the first micro-batch: Spark begins a query
+    only if its folder of offsets is empty. Raises StorageError."""
+    log = checkpoint.child("offsets")
+    names = log.children()
+    if all(name.startswith(".") for name in names):
+        for name in names:
+            log.delete(name)
+
+
 def commits_without_offsets(checkpoint: Location, done: int | None, newest: int | None) -> str:
     """Returns what is wrong if a later micro-batch is done than the newest one with offsets; otherwise an empty text.
     Spark would repeat the newest one, plan the next one, which is noted as done, and fail after it, in every run.

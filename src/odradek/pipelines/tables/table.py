@@ -22,6 +22,7 @@ from odradek.pipelines.checkpoint import (
     newest_number,
     plan_of,
     planned_batch,
+    remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import (
     REMEDY,
@@ -192,10 +193,10 @@ class Table:
         # In this order, and before the table: another run may go on meanwhile.
         done = newest_done(self.checkpoint)
         newest = newest_number(self.checkpoint)
-        if newest is None:
-            return
         if wrong := commits_without_offsets(self.checkpoint, done, newest):
             raise TableRefused(f"{wrong}. {REMEDY}")
+        if newest is None:
+            return
         is_done = done == newest
         plan = self.plan(planned_batch(self.checkpoint, newest), newest)
         try:
@@ -228,6 +229,7 @@ class Table:
         """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""
         assert self._id is not None
         bind(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
+        remove_unfinished_plan(self.checkpoint)
 
     def group(self, options: ReadOptions) -> TableGroup:
         """Returns the group of a run with these options of the source."""

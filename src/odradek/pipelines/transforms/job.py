@@ -27,6 +27,7 @@ from odradek.pipelines.checkpoint import (
     newest_done,
     newest_number,
     planned_batch,
+    remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
@@ -223,6 +224,7 @@ def _run_query(
         started = time.monotonic()
         rows = job.step.rows(source.stream(spark))
         check_rows(rows, write.options)
+        remove_unfinished_plan(checkpoint)
         run_query(rows, add, checkpoint.spark_uri, trigger=trigger, stop=stop)
         group = commit_group(source, checkpoint)
     return Transformed(sum(seen), len(seen), time.monotonic() - started, group)
