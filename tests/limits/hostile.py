@@ -103,19 +103,19 @@ class Generator:
 
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
         """Returns a request of some API and version, with ``extreme`` (None: a random one) if its schema allows it."""
-        key = self.dice.choice([api.key for api in handler_files() if api_key in (None, api.key)])
+        key = self.dice.choice([api.key for api in handler_files("client") if api_key in (None, api.key)])
         return self._request(key, self.dice.choice(versions_of(key)), extreme)
 
     def of_each_version(self, newest: int = 100) -> Iterator[Request]:
         """A plain request of each API and version, or of the ``newest`` versions of each API."""
-        for api in handler_files():
+        for api in handler_files("client"):
             for version in versions_of(api.key)[-newest:]:
                 yield self._request(api.key, version, "plain")
 
     def of_each_api(self, extreme: str) -> Iterator[Request]:
         """For each place of each API's schema where this extreme is possible, yields a request of the newest
         version. Without such a place, yields one request of the API."""
-        for api in handler_files():
+        for api in handler_files("client"):
             key, version = api.key, versions_of(api.key)[-1]
             entity = schemas.message_type(key, version, Kind.REQUEST)
             for where in places_of(entity, extreme) or [""]:
@@ -145,7 +145,7 @@ class Generator:
 
 @cache
 def versions_of(api_key: int) -> list[int]:
-    ((oldest, newest),) = [api.versions for api in handler_files() if api.key == api_key]
+    ((oldest, newest),) = [api.versions for api in handler_files("client") if api.key == api_key]
     known_oldest, known_newest = schemas.known_versions(api_key)
     return list(range(max(oldest, known_oldest), min(newest, known_newest) + 1))
 

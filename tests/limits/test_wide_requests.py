@@ -45,7 +45,7 @@ def places(api_key: int) -> list[str]:
     return places_of(schemas.message_type(api_key, versions_of(api_key)[-1], Kind.REQUEST), "widest")
 
 
-WIDE = [(key, where) for key in (api.key for api in handler_files()) for where in places(key)]
+WIDE = [(key, where) for key in (api.key for api in handler_files("client")) for where in places(key)]
 
 
 @pytest.mark.parametrize(("api_key", "where"), [case for case in WIDE if case[0] not in _ELSEWHERE])

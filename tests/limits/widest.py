@@ -81,7 +81,7 @@ def wide_arrays(
 ) -> Iterator[Wide]:
     """Yields each array of each API. ``versions``: the newest, the newest and the oldest (``ends``), or all."""
     wanted = set(keys)
-    for api in handler_files():
+    for api in handler_files("client"):
         if wanted and api.key not in wanted:
             continue
         known = versions_of(api.key)

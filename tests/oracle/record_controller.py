@@ -1,34 +1,105 @@
-"""Records what the controller of Apache Kafka decides about elections, placement and sessions.
+"""Records what the controller of Apache Kafka decides and replies: ``python -m tests.oracle.record_controller``.
 
-``python -m tests.oracle.record_controller`` runs ``controller_java/ControllerDecisions.java`` with Kafka's jars and
-writes ``traces/controller_decisions.jsonl``. The comparison with Odradek needs no Java.
+* ``controller_java/ControllerDecisions.java`` runs with Kafka's jars, for elections, placement and sessions of chance.
+* The scenarios of ``controller_scenarios`` run against a controller of Apache Kafka without brokers, for which the
+  scenarios speak.
+
+The comparison with Odradek needs no Java.
 """
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 _HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(_HERE.parent), str(_HERE.parent.parent)]
+sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
+from controller_conversation import SESSION_MS, Conversation  # noqa: E402
+from controller_scenarios import SCENARIOS  # noqa: E402
+from support.brokers import Wire  # noqa: E402
 from support.jvm import java_classes, kafka_command  # noqa: E402
 
-from bench.apache import class_path  # noqa: E402
+from bench.apache import ApacheBroker, class_path, new_cluster_id  # noqa: E402
+from odradek.batches.rows import iter_records  # noqa: E402
+from odradek.catalog.records import MetadataRecord  # noqa: E402
+from odradek.cluster.records import decode  # noqa: E402
 
-TRACE = _HERE / "traces" / "controller_decisions.jsonl"
+DECISIONS = _HERE / "traces" / "controller_decisions.jsonl"
+CONVERSATIONS = _HERE / "traces" / "controller.json"
+BASES = range(1000, 1000 + 100 * len(SCENARIOS), 100)
+"""The broker ids of each scenario are above its number: all scenarios share a controller."""
+OF_A_FORMAT = (23, 24)
+"""The records BeginTransaction and EndTransaction are around the first records of a new metadata log."""
 
 
-def main() -> int:
+def record_decisions() -> None:
     jars = class_path()
     command = kafka_command(jars, java_classes(jars, "controller_java"))
     program = "org.apache.kafka.controller.ControllerDecisions"
     done = subprocess.run([*command, program], check=True, capture_output=True, text=True, timeout=120)
-    TRACE.write_text(done.stdout)
-    print(f"{TRACE.relative_to(_HERE.parent.parent)}: {done.stdout.count(chr(10))} decisions")
-    return 0
+    DECISIONS.write_text(done.stdout)
+    print(f"{DECISIONS.relative_to(_HERE.parent.parent)}: {done.stdout.count(chr(10))} decisions")
+
+
+def record_conversations() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        node = ApacheBroker(Path(directory), {}, heap="256m")
+        port = node._reservations[1].port
+        with (Path(directory) / "server.properties").open("a") as settings:
+            settings.write(
+                f"process.roles=controller\nlisteners=CONTROLLER://127.0.0.1:{port}\n"
+                f"advertised.listeners=CONTROLLER://127.0.0.1:{port}\nbroker.session.timeout.ms={SESSION_MS}\n"
+            )
+        cluster_id = new_cluster_id()
+        node.format(cluster_id)
+        node.port = port
+        node.start()
+        try:
+            traces = _run_all(f"127.0.0.1:{port}", cluster_id, Path(directory) / "data" / "__cluster_metadata-0")
+        finally:
+            node.kill()
+    CONVERSATIONS.write_text(_packed(traces))
+    print(f"{CONVERSATIONS.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
+
+
+def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[str, Any]]]:
+    def read_records() -> list[MetadataRecord]:
+        data = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
+        rows = [row for row in iter_records(data) if not row.is_control]
+        values = [row.value or b"" for row in rows]
+        return [decode(value, lambda packed: UUID(bytes=packed)) for value in values if value[1] not in OF_A_FORMAT]
+
+    traces = {}
+    for scenario, base in zip(SCENARIOS, BASES, strict=True):
+        with Wire(bootstrap) as wire:
+            conversation = Conversation(wire, cluster_id, read_records, lambda ms: time.sleep(ms / 1000), base)
+            conversation.wait_until_active()
+            try:
+                scenario(conversation)
+            except BaseException:
+                print(scenario.__name__, json.dumps(conversation.steps, indent=1), file=sys.stderr)
+                raise
+            conversation.close()
+        traces[scenario.__name__] = conversation.steps
+    return traces
+
+
+def _packed(traces: dict[str, list[dict[str, Any]]]) -> str:
+    """Returns JSON with one step per line, so that a changed reply is one changed line."""
+    parts = []
+    for name, steps in traces.items():
+        lines = ",\n".join(json.dumps(step) for step in steps)
+        parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    for wanted in sys.argv[1:] or ("decisions", "conversations"):
+        {"decisions": record_decisions, "conversations": record_conversations}[wanted]()

@@ -107,7 +107,15 @@ class SimulatedNode:
     ``is_slow``: the shares of the scheduler end at random steps, and jobs of threads end late.
     """
 
-    def __init__(self, world: World, files: MemoryFiles, settings: dict[str, str], *, is_slow: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        files: MemoryFiles,
+        settings: dict[str, str],
+        *,
+        is_slow: bool = False,
+        kind: type[BrokerNode] = BrokerNode,
+    ) -> None:
         self.world = world
         self.files = files
         self.process = Process(world)
@@ -125,7 +133,7 @@ class SimulatedNode:
             self._share_clock,
         )
         config = BrokerConfig(settings)
-        self.broker = BrokerNode(config, HOME, config.listeners_at(ADDRESS), outside)
+        self.broker = kind(config, HOME, config.listeners_at(ADDRESS), outside)
 
     def _lateness_ms(self) -> int:
         return int(self._chance.expovariate(1 / 40)) if self._is_slow else 0

@@ -43,7 +43,7 @@ from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers import authorizer_of, in_order, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
-from odradek.catalog.shard import BROKER, Topic
+from odradek.catalog.shard import BROKER, CatalogShard, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.descriptors import SHARED
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
+    from odradek.broker.metadata.registered_brokers import RegisteredBrokers
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
@@ -91,6 +92,8 @@ class BrokerNode:
     """
 
     is_lone = True
+    cluster: RegisteredBrokers | None = None
+    """The registered brokers, at the controller of a cluster."""
 
     def __init__(
         self,
@@ -288,9 +291,16 @@ class BrokerNode:
 
     # --- start --------------------------------------------------------------------------------------------------
 
+    def _apis(self) -> dict[int, Api]:
+        return served_apis()
+
+    def _new_shard(self) -> CatalogShard | None:
+        """Returns an empty catalogue; None for that of a lone broker."""
+        return None
+
     def _open_catalog(self) -> None:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
-        stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config))
+        stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config), self._new_shard())
         catalog, self.metadata_log = stored.image, stored.log
         self.catalog, self.quorum = catalog, quorum_of(stored, self.node_id, self.in_thread)
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
@@ -367,7 +377,7 @@ class BrokerNode:
         self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
         self._open_catalog()
         self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
-        self.router = Router(self, served_apis())
+        self.router = Router(self, self._apis())
         self.quotas.on_replaced = self._on_quotas_replaced
         self._follow_catalog()
 

@@ -16,6 +16,7 @@ from odradek.catalog.records import (
     DelegationTokenRecord,
     FeatureLevelRecord,
     MetadataRecord,
+    NodeRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
@@ -49,6 +50,7 @@ class Delta:
         "features",
         "grown",
         "is_initial",
+        "nodes",
         "partitions",
         "producer_ids",
         "quotas",
@@ -71,6 +73,8 @@ class Delta:
         self.acls: dict[TopicId, None] = {}
         self.tokens: dict[str, None] = {}
         self.features: dict[str, None] = {}
+        self.nodes: list[NodeRecord] = []
+        """Records about the nodes of a cluster."""
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
         self._image = image
@@ -127,6 +131,10 @@ class Delta:
                 self.features[name] = None
             case ProducerIdsRecord():
                 self.producer_ids.append(record)
+            case NodeRecord():
+                self.nodes.append(record)
+                for change in record.partition_changes(self._image.topics):
+                    self.replay(offset, change)
             case PartitionChangeRecord():
                 if self._replay_change(record):
                     return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from odradek.core.acl import Acl
@@ -64,6 +64,7 @@ _NAMES = {
     24: "EndTransaction",
     25: "AbortTransaction",
     27: "RegisterController",
+    28: "ClearElr",
     TOPIC: "Topic",
     PARTITION: "Partition",
     CONFIG: "Config",
@@ -204,14 +205,41 @@ class RemoveAccessControlEntryRecord(NamedTuple):
     id: TopicId
 
 
+class PartitionState(Protocol):
+    """The part of a partition that ``NodeRecord`` reads."""
+
+    @property
+    def partition_id(self) -> int: ...
+
+    @property
+    def elr(self) -> tuple[int, ...]: ...
+
+    @property
+    def last_known_elr(self) -> tuple[int, ...]: ...
+
+
+class PartitionsOfTopic(Protocol):
+    """The part of a topic that ``NodeRecord`` reads."""
+
+    @property
+    def id(self) -> TopicId: ...
+
+    @property
+    def partitions(self) -> Sequence[PartitionState]: ...
+
+
 class NodeRecord(ABC):
-    """A record about a node of a cluster. ``cluster/records`` has these types, which a lone broker does not read."""
+    """A record that only a cluster has. ``cluster/records`` has these types, which a lone broker does not read."""
 
     __slots__ = ()
 
     @abstractmethod
     def packed(self) -> bytes:
         """Returns the value of the record."""
+
+    def partition_changes(self, topics: Mapping[str, PartitionsOfTopic]) -> Iterable[PartitionChangeRecord]:
+        """Returns the changes of partitions that this record means. ``topics``: by name."""
+        return ()
 
 
 CatalogRecord = (

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
-from odradek.catalog.records import IdFactory, MetadataRecord, NodeRecord, PartitionRecord, TopicId
-from odradek.catalog.shard import BROKER, CatalogRequest, CatalogShard, OwnRecords, RecordSteps
+from odradek.catalog.records import ConfigRecord, IdFactory, MetadataRecord, NodeRecord, PartitionRecord, TopicId
+from odradek.catalog.shard import BROKER, TOPIC, CatalogRequest, CatalogShard, OwnRecords, RecordSteps
 from odradek.cluster import records
 from odradek.cluster.placement import Dice, UsableBroker, place
 from odradek.cluster.registrations import Registrations
@@ -70,6 +70,15 @@ class ClusterCatalog(CatalogShard):
     def has_eligible_leaders(self) -> bool:
         return self.features.get(ELIGIBLE_LEADERS, 0) > 0
 
+    def _alter_configs(
+        self, resource_type: int, resource_name: str, changes: Mapping[str, str | None]
+    ) -> list[MetadataRecord]:
+        generated = super()._alter_configs(resource_type, resource_name, changes)
+        names = {record.name for record in generated if isinstance(record, ConfigRecord)}
+        if MIN_IN_SYNC_REPLICAS in names and self.has_eligible_leaders:
+            generated.append(records.ClearElrRecord(resource_name if resource_type == TOPIC else ""))
+        return generated
+
     # --- new partitions -----------------------------------------------------------------------------------------
 
     def usable_brokers(self) -> Iterable[UsableBroker]:
@@ -110,6 +119,8 @@ class ClusterCatalog(CatalogShard):
 
     def apply(self, offset: int, record: MetadataRecord) -> None:
         if isinstance(record, NodeRecord):
+            for change in record.partition_changes(self.topics):
+                super().apply(offset, change)
             self.nodes.apply(offset, record)
         else:
             super().apply(offset, record)

@@ -70,6 +70,12 @@ class ClusterControl:
         """Begins the sessions of the registered brokers: this controller has heard none of them yet."""
         self.sessions.activate(self.catalog.nodes.brokers.values(), now_ms)
 
+    def renew_lost_sessions(self, now_ms: int) -> None:
+        """Begins a session for each unfenced broker without one, after a fence that could not be written."""
+        for broker in self.catalog.nodes.brokers.values():
+            if not broker.is_fenced and not self.sessions.is_valid(broker.broker_id, broker.epoch, now_ms):
+                self.sessions.hear(broker.broker_id, broker.epoch, now_ms)
+
     # --- registrations ------------------------------------------------------------------------------------------
 
     def register_broker(self, request: NewBroker, next_offset: int, now_ms: int) -> RecordSteps:

@@ -1,4 +1,4 @@
-"""Records of the metadata log about the nodes of a cluster, in the frames and schemas of Kafka's KRaft controller.
+"""Records of the metadata log that only a cluster has, about its nodes and replicas. Frames and schemas are Kafka's.
 
 ``decode`` reads these records and those of ``catalog/records``. The versions that are written are those of
 metadata.version 30. All earlier versions can be read.
@@ -7,7 +7,7 @@ metadata.version 30. All earlier versions can be read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +18,8 @@ from odradek.catalog.records import (
     IdFactory,
     MetadataRecord,
     NodeRecord,
+    PartitionChangeRecord,
+    PartitionsOfTopic,
     TopicId,
     UnsupportedRecord,
     packed_ids,
@@ -32,6 +34,7 @@ UNFENCE_BROKER = 8
 BROKER_REGISTRATION_CHANGE = 17
 NO_OP = 20
 REGISTER_CONTROLLER = 27
+CLEAR_ELR = 28
 
 NEWEST_NODE_VERSIONS = {
     REGISTER_BROKER: 4,
@@ -41,6 +44,7 @@ NEWEST_NODE_VERSIONS = {
     BROKER_REGISTRATION_CHANGE: 3,
     NO_OP: 0,
     REGISTER_CONTROLLER: 0,
+    CLEAR_ELR: 0,
 }
 _EMPTY_TAGS = b"\0"
 _FENCED, _UNFENCED = 1, -1
@@ -162,6 +166,26 @@ class RegisterControllerRecord(NodeRecord):
         head = struct.pack(">i", self.controller_id) + self.incarnation_id.bytes
         body = head + struct.pack(">?", self.is_migration_ready) + _endpoints(self.endpoints)
         return _framed(REGISTER_CONTROLLER, 0, body + _features(self.features) + _EMPTY_TAGS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClearElrRecord(NodeRecord):
+    """The eligible leader replicas of a topic, or of all topics (""), are forgotten: with another value of
+    ``min.insync.replicas`` they may lack what is acknowledged."""
+
+    topic: str = ""
+
+    def packed(self) -> bytes:
+        return _framed(CLEAR_ELR, 0, packed_string(self.topic) + _EMPTY_TAGS)
+
+    def partition_changes(self, topics: Mapping[str, PartitionsOfTopic]) -> Iterable[PartitionChangeRecord]:
+        """Raises ValueError for an unknown topic."""
+        if self.topic and self.topic not in topics:
+            raise ValueError(f"the eligible replicas of the topic {self.topic!r} are forgotten, but it does not exist")
+        for topic in [topics[self.topic]] if self.topic else list(topics.values()):
+            for partition in topic.partitions:
+                if partition.elr or partition.last_known_elr:
+                    yield PartitionChangeRecord(partition.partition_id, topic.id, elr=(), last_known_elr=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +320,7 @@ _READERS: dict[int, Callable[[FieldCursor, int], NodeRecord]] = {
     BROKER_REGISTRATION_CHANGE: _read_change,
     NO_OP: lambda cursor, version: NoOpRecord(),
     REGISTER_CONTROLLER: _read_controller,
+    CLEAR_ELR: lambda cursor, version: ClearElrRecord(cursor.string()),
 }
 _NAMES = {
     REGISTER_BROKER: "RegisterBroker",
@@ -305,4 +330,5 @@ _NAMES = {
     BROKER_REGISTRATION_CHANGE: "BrokerRegistrationChange",
     NO_OP: "NoOp",
     REGISTER_CONTROLLER: "RegisterController",
+    CLEAR_ELR: "ClearElr",
 }

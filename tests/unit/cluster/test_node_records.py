@@ -13,6 +13,7 @@ from odradek.catalog.records import encode as encode_record
 from odradek.cluster.records import (
     NEWEST_NODE_VERSIONS,
     BrokerRegistrationChangeRecord,
+    ClearElrRecord,
     Endpoint,
     FeatureRange,
     FenceBrokerRecord,
@@ -84,6 +85,10 @@ KAFKAS: dict[str, tuple[MetadataRecord, str]] = {
     "unfence": (
         UnfenceBrokerRecord(3, 77),
         "01080000000003000000000000004d00",
+    ),
+    "eligible replicas": (
+        ClearElrRecord("ab"),
+        "011c0003616200",
     ),
     "no-op": (
         NoOpRecord(),
@@ -191,6 +196,7 @@ any_record = st.one_of(
     ),
     st.builds(RegisterControllerRecord, i32, ids, endpoints, features, flags),
     st.builds(NoOpRecord),
+    st.builds(ClearElrRecord, names),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from time import perf_counter
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, cast
 
-from odradek.broker.handlers import HandlerFile, handler_files
+from odradek.broker.handlers import CLIENT, HandlerFile, handler_files
 from odradek.broker.handlers.api import Context, Handle, Later, Reply
 from odradek.broker.handlers.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.limits.reply_memory import MAX_REPLY_BYTES, Hangup
@@ -87,9 +87,9 @@ class Api:
         return api
 
 
-def served_apis(listener: str = "client") -> dict[int, Api]:
+def served_apis(listener: str = CLIENT) -> dict[int, Api]:
     """Returns the APIs of the handler files that name this kind of listener, by key."""
-    return {file.key: Api.of(file) for file in handler_files() if listener in file.listeners}
+    return {file.key: Api.of(file) for file in handler_files(listener)}
 
 
 class Router:
@@ -108,7 +108,7 @@ class Router:
 
     def loaders(self) -> Iterator[Callable[[], None]]:
         """Yields functions that import the handlers of frequently used APIs. A handler is imported only once."""
-        return (self.apis[file.key].load for file in handler_files() if file.is_frequent)
+        return (self.apis[file.key].load for file in handler_files(CLIENT) if file.is_frequent)
 
     # --- middlewares --------------------------------------------------------------------------------------------
 

@@ -37,6 +37,8 @@ from functools import cache
 from importlib import import_module
 from typing import NamedTuple
 
+CLIENT = "client"
+"""The listeners that serve an API unless its file names others."""
 _FILE = re.compile(r"(k\d\d_\w+)\.pyc?")
 _LINES = re.compile(rb"\n([A-Z_]+) = (.+)")
 _NUMBER = re.compile(rb"\d+")
@@ -58,8 +60,10 @@ class HandlerFile(NamedTuple):
 
 
 @cache
-def handler_files() -> tuple[HandlerFile, ...]:
-    """Returns all APIs, in the order of their keys."""
+def handler_files(listener: str = "") -> tuple[HandlerFile, ...]:
+    """Returns the APIs that this kind of listener serves, or all, in the order of their keys."""
+    if listener:
+        return tuple(api for api in handler_files() if listener in api.listeners)
     names = {match[1] for entry in os.listdir(__path__[0]) if (match := _FILE.fullmatch(entry))}
     return tuple(map(_read, sorted(names)))
 
@@ -91,5 +95,5 @@ def _is_set(lines: dict[bytes, bytes], name: bytes) -> bool:
 
 
 def served_versions() -> dict[int, tuple[int, int]]:
-    """Returns API key → oldest and newest version."""
-    return {api.key: api.versions for api in handler_files()}
+    """Returns API key → oldest and newest version, for clients."""
+    return {api.key: api.versions for api in handler_files(CLIENT)}

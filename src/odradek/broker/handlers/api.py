@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
+    from odradek.broker.metadata.registered_brokers import RegisteredBrokers
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory
@@ -176,6 +177,8 @@ if TYPE_CHECKING:
         """Answers what a client may do. None: every client may do everything."""
         tokens: DelegationTokens | None
         """The delegation tokens. None: the broker has none."""
+        cluster: RegisteredBrokers | None
+        """The registered brokers, at the controller of a cluster. None at every other node."""
         controller: Controller
         coordinators: Coordinators
         fetch_sessions: FetchSessions

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context, ServedApi
 
 VERSIONS = (0, 4)
+LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 REPLIES_TO_ANY_VERSION = True
 API_KEY = 18

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from odradek.wire.elements import Elements
 
 VERSIONS = (2, 7)
+LISTENERS = ("client", "controller")
 STEP_TOPICS = 500
 """The number of topics whose partitions are counted in one step, and of assignments that are read in one step."""
 

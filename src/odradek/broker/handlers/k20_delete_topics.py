@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 VERSIONS = (1, 6)
+LISTENERS = ("client", "controller")
 AT_ONCE = 500
 """The number of topics that are looked up in one step."""
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.wire.elements import Elements
 
 VERSIONS = (0, 3)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: CreatePartitionsRequest) -> Steps[list[Chunk]]:

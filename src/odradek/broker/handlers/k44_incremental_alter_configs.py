@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)
+LISTENERS = ("client", "controller")
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 

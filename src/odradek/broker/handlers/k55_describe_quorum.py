@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)
+LISTENERS = ("client", "controller")
 LISTENER = "PLAINTEXT"
 """The listener of the quorum's nodes. Apache Kafka has a separate listener for them."""
 

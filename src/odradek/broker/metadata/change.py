@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from odradek.batches.encode import pack_record
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata_log.snapshot import KeylessRecord
@@ -33,6 +35,9 @@ class Change:
         self._max_records = max_records
         self._shard = shard
         self.packed: list[bytes] = []
+        self.on_end: Callable[[int], None] | None = None
+        """Called with the offset of the newest record when the change is committed and published, or without records.
+        """
         self._bytes = 0
 
     def add(self, request: CatalogRequest) -> Steps[None]:

@@ -249,6 +249,8 @@ class Controller:
                     offset = yield from value_of(broker.quorum.append(change.packed, len(change.records)))
                     assert not isinstance(offset, KafkaError)  # ``value_of`` raises it
                     yield from broker.loader.commit(offset, change.records)
+                if change.on_end is not None:
+                    change.on_end(broker.metadata_log.end_offset - 1)
             finally:
                 if len(change.records) > FEW_RECORDS:
                     broker.leftovers.add(change.records, change.packed)

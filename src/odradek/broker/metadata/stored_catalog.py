@@ -39,9 +39,12 @@ class StoredCatalog:
         files: Files,
         config: MetadataConfig | None = None,
         cluster_id: str = "",
+        shard: CatalogShard | None = None,
     ) -> StoredCatalog:
-        """Reads the catalogue. Raises the errors of ``MetadataLog.open``."""
-        image = Catalog(CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id))
+        """Reads the catalogue into ``shard``; None: that of a lone broker.
+
+        Raises the errors of ``MetadataLog.open``."""
+        image = Catalog(shard or CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id))
         log = MetadataLog.open(
             data_dir,
             image.replay,

@@ -31,7 +31,7 @@ from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
 from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import Topic
+from odradek.catalog.shard import CatalogShard, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
@@ -157,8 +157,8 @@ class LogDirectory:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def open_catalog(self, config: MetadataConfig | None = None) -> StoredCatalog:
-        """Reads the catalogue. Raises StorageError."""
+    def open_catalog(self, config: MetadataConfig | None = None, shard: CatalogShard | None = None) -> StoredCatalog:
+        """Reads the catalogue into ``shard``; None: that of a lone broker. Raises StorageError."""
         try:
             catalog = StoredCatalog.open(
                 self.path,
@@ -169,6 +169,7 @@ class LogDirectory:
                 files=self._files,
                 config=config,
                 cluster_id=self.cluster_id,
+                shard=shard,
             )
         except DamagedMetadata:
             raise

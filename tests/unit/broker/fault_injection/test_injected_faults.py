@@ -25,7 +25,7 @@ from odradek.wire import schemas
 from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply
 from odradek.wire.schemas import Kind
 
-APIS = {api.key: api for api in map(Api.of, handler_files())}
+APIS = {api.key: api for api in map(Api.of, handler_files("client"))}
 CODE = ErrorCode.not_coordinator
 T_ID = UUID(int=7)
 

@@ -179,7 +179,7 @@ def test_quotas_report_changed_limits() -> None:
 def test_an_api_declares_its_special_properties() -> None:
     from odradek.broker.handlers import handler_files
 
-    said = {api.key: api for api in handler_files()}
+    said = {api.key: api for api in handler_files("client")}
     assert [key for key, api in said.items() if api.replies_to_any_version] == [18]
     assert [key for key, api in said.items() if api.keeps_requests] == [9]
     assert Api.of(said[18]).replies_to_any_version

@@ -1,0 +1,65 @@
+"""The node of a controller: the metadata log, the catalogue and the registered brokers, without partitions."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from odradek.broker.front_end.router import Api, served_apis
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.registered_brokers import RegisteredBrokers
+from odradek.broker.node import BrokerNode
+from odradek.broker.publishers import BrokerSettings
+from odradek.catalog.shard import CatalogShard
+from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.core.errors import StorageError
+
+SESSION_TIMEOUT = "broker.session.timeout.ms"
+
+
+class ControllerNode(BrokerNode):
+    """The only controller of a cluster. Its listeners serve the requests of brokers and of administrators.
+
+    Its directory has the file ``quorum-state``: other nodes follow its log, so each start begins a leader epoch.
+    """
+
+    is_lone = False
+
+    def _apis(self) -> dict[int, Api]:
+        return served_apis("controller")
+
+    def _new_shard(self) -> CatalogShard:
+        settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
+        return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
+
+    def _follow_catalog(self) -> None:
+        """Publishes the catalogue, and begins the sessions of brokers. Raises StorageError, ConfigError."""
+        if self.stored_catalog.voter is None:
+            raise StorageError(
+                f"{self.directory.path} is the directory of a lone broker, and this node is a controller: choose "
+                "another directory"
+            )
+        shard = self.catalog.shard
+        assert isinstance(shard, ClusterCatalog)
+        self.cluster = RegisteredBrokers(self, shard, int(self.config.text(SESSION_TIMEOUT) or 0))
+        own = BrokerSettings(self.config, self.node_id, self.host_limits)
+        access = [part for part in (self.authorizer, self.tokens) if part is not None]
+        self.loader = MetadataLoader(self.catalog, [own, self.quotas, *access, self.catalog, self.cluster])
+        self.directory.begin_recovery(self.catalog)
+        self.loader.load()
+        self.cluster.begin()
+
+    def _load_rest(self, files: object = None) -> None:
+        """A controller needs no module of producers and consumers."""
+
+    async def end(self) -> None:
+        self._end_sessions()
+        await super().end()
+
+    async def abandon(self) -> None:
+        self._end_sessions()
+        await super().abandon()
+
+    def _end_sessions(self) -> None:
+        if self.cluster is not None:
+            self.cluster.end()

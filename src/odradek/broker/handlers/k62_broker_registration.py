@@ -1,0 +1,47 @@
+"""BrokerRegistration 0–4: registers a broker at the controller. The reply has its broker epoch.
+
+* 1: whether the broker comes from ZooKeeper, which is refused.
+* 2: log directories.
+* 3: the broker epoch of the last clean stop. Without it, the last stop counts as unclean.
+* 4: features whose lowest level is 0.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.loop.scheduler import value_of
+from odradek.cluster.records import Endpoint, FeatureRange
+from odradek.cluster.registrations import NewBroker
+from odradek.core.acl import Operation
+
+if TYPE_CHECKING:
+    from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
+
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+
+VERSIONS = (0, 4)
+LISTENERS = ("controller",)
+ZERO = UUID(int=0)
+
+
+def handle(broker: BrokerServices, context: Context, message: BrokerRegistrationRequest) -> Steps[dict[str, object]]:
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    assert broker.cluster is not None  # only a controller has this listener
+    version = context.version
+    request = NewBroker(
+        message.broker_id,
+        message.cluster_id,
+        message.incarnation_id or ZERO,
+        tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in message.listeners),
+        tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
+        message.rack,
+        tuple(one or ZERO for one in message.log_dirs) if version >= 2 else (),
+        message.previous_broker_epoch if version >= 3 else None,
+        version >= 1 and message.is_migrating_zk_broker,
+    )
+    epoch = yield from value_of(broker.cluster.register(request, context))
+    return {"broker_epoch": epoch}

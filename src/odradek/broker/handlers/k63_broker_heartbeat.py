@@ -1,0 +1,49 @@
+"""BrokerHeartbeat 0–2: keeps the session of a broker at the controller, and says whether it is fenced or may stop.
+
+* 1: log directories that are offline.
+* 2: cordoned log directories, which get no new replicas.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.loop.scheduler import value_of
+from odradek.cluster.control import Directories
+from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.core.acl import Operation
+
+if TYPE_CHECKING:
+    from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
+
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+
+VERSIONS = (0, 2)
+LISTENERS = ("controller",)
+ZERO = UUID(int=0)
+
+
+def handle(broker: BrokerServices, context: Context, message: BrokerHeartbeatRequest) -> Steps[dict[str, object]]:
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    assert broker.cluster is not None  # only a controller has this listener
+    request = BrokerHeartbeat(
+        message.broker_id,
+        message.broker_epoch,
+        message.current_metadata_offset,
+        message.want_fence,
+        message.want_shut_down,
+    )
+    offline = message.offline_log_dirs if context.version >= 1 else ()
+    cordoned = message.cordoned_log_dirs if context.version >= 2 else None
+    directories = Directories(
+        tuple(one or ZERO for one in offline), None if cordoned is None else tuple(one or ZERO for one in cordoned)
+    )
+    reply = yield from value_of(broker.cluster.heartbeat(request, directories, context))
+    return {
+        "is_caught_up": reply.is_caught_up,
+        "is_fenced": reply.is_fenced,
+        "should_shut_down": reply.should_shut_down,
+    }

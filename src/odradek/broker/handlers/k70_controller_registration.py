@@ -1,0 +1,37 @@
+"""ControllerRegistration 0: registers a controller, with its listeners and the features that it supports."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.loop.scheduler import value_of
+from odradek.cluster.records import Endpoint, FeatureRange
+from odradek.cluster.registrations import NewController
+from odradek.core.acl import Operation
+
+if TYPE_CHECKING:
+    from kio.schema.controller_registration.v0.request import ControllerRegistrationRequest
+
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+
+VERSIONS = (0, 0)
+LISTENERS = ("controller",)
+
+
+def handle(
+    broker: BrokerServices, context: Context, message: ControllerRegistrationRequest
+) -> Steps[dict[str, object]]:
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    assert broker.cluster is not None  # only a controller has this listener
+    request = NewController(
+        message.controller_id,
+        message.incarnation_id or UUID(int=0),
+        tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in message.listeners),
+        tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
+        message.zk_migration_ready,
+    )
+    yield from value_of(broker.cluster.register_controller(request, context))
+    return {"error_message": None}

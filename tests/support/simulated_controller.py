@@ -1,0 +1,97 @@
+"""A controller's node in a simulated world, and blocking connections to it for scenarios: virtual time, no sockets."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from odradek.broker.controller_node import ControllerNode
+from odradek.storage.memory_files import MemoryFiles
+from odradek.wire import frames
+from support.simulated_node import HOME, SimulatedNode, Wire
+from support.voters import make_voter
+from support.world import World
+
+CONTROLLER = 100
+ANSWER_MS = 1000
+"""A request that is not answered within this virtual time has no answer."""
+
+
+class SimulatedController:
+    """One controller with an empty directory. ``restart`` kills it, or stops it cleanly, and starts it again."""
+
+    def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1) -> None:
+        self.world = World(seed)
+        self.files = MemoryFiles()
+        make_voter(HOME, CONTROLLER, files=self.files)
+        for directory in HOME.parents:
+            self.files.sync_dir(directory)
+        self._settings = {"node.id": str(CONTROLLER)} | dict(settings or {})
+        self.begin()
+
+    def begin(self) -> None:
+        self.node = SimulatedNode(self.world, self.files, self._settings, kind=ControllerNode)
+        self.node.begin()
+        self.world.settle()
+
+    @property
+    def broker(self) -> ControllerNode:
+        assert isinstance(self.node.broker, ControllerNode)
+        return self.node.broker
+
+    def connect(self, client_id: str = "c") -> BlockingWire:
+        return BlockingWire(self, client_id)
+
+    def restart(self, *, cleanly: bool = False) -> None:
+        if cleanly:
+            task = self.node.stop()
+            while not task.done():
+                self.world.advance(10)
+            task.result()
+            for wire in tuple(self.node.wires):
+                wire.cut()
+        else:
+            self.node.kill()
+        self.begin()
+
+
+class BlockingWire:
+    """The client's end of a connection, like ``support.brokers.Wire``: a call lets the world run until the reply."""
+
+    def __init__(self, controller: SimulatedController, client_id: str) -> None:
+        self._controller = controller
+        self._client_id = client_id
+        self._ids = itertools.count(1)
+        self._frames: list[bytes] = []
+        self._wire: Wire = controller.node.connect(self._frames.append)
+        self.socket = self  # for those who close it
+
+    def close(self) -> None:
+        self._wire.hang_up()
+
+    def send(self, api_key: int, version: int, message: Mapping[str, Any]) -> int:
+        correlation_id = next(self._ids)
+        self._wire.send(frames.encode_request(api_key, version, correlation_id, self._client_id, message))
+        return correlation_id
+
+    def receive_frame(self) -> bytes:
+        """Raises ConnectionError if the node has closed the connection."""
+        if not self.has_reply(ANSWER_MS / 1000):
+            raise ConnectionError("the node does not answer")
+        return self._frames.pop(0)
+
+    def has_reply(self, within_s: float) -> bool:
+        world = self._controller.world
+        end_ms = world.now_ms + within_s * 1000
+        while not self._frames and self._wire.is_open and world.now_ms < end_ms:
+            world.settle()
+            if not self._frames:
+                world.advance(1)
+        return bool(self._frames)
+
+    def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
+        correlation_id = self.send(api_key, version, message)
+        answered, reply = frames.decode_reply(api_key, version, self.receive_frame())
+        assert answered == correlation_id
+        return reply
