@@ -33,9 +33,9 @@ from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.quorum import LoneQuorum, quorum_of
-from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata.stored_catalog import StoredCatalog, metadata_config
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata_log.log import MetadataLog
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
@@ -595,14 +595,3 @@ def _report_sync(error: BaseException | None) -> None:
         return  # the log is offline and has logged the reason
     if error is not None:
         log.error("the sync or removal of log files failed", exc_info=error)
-
-
-def metadata_config(config: BrokerConfig) -> MetadataConfig:
-    return MetadataConfig(
-        bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
-        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
-        segment_bytes=config.metadata_log_segment_bytes,
-        segment_ms=config.metadata_log_segment_ms,
-        retention_bytes=config.metadata_max_retention_bytes,
-        retention_ms=config.metadata_max_retention_ms,
-    )

@@ -17,6 +17,7 @@ from odradek.storage.files import Files
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.voter import Voter
+    from odradek.broker.settings.config import BrokerConfig
 
 
 class StoredCatalog:
@@ -88,3 +89,15 @@ class StoredCatalog:
 
     def close(self) -> None:
         self.log.close()
+
+
+def metadata_config(config: BrokerConfig) -> MetadataConfig:
+    """Returns the settings of the metadata log."""
+    return MetadataConfig(
+        bytes_between_snapshots=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_ms=config.metadata_log_max_snapshot_interval_ms,
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
+        retention_bytes=config.metadata_max_retention_bytes,
+        retention_ms=config.metadata_max_retention_ms,
+    )
