@@ -205,7 +205,7 @@ class RemoveAccessControlEntryRecord(NamedTuple):
     id: TopicId
 
 
-class PartitionState(Protocol):
+class EligiblePartition(Protocol):
     """The part of a partition that ``NodeRecord`` reads."""
 
     @property
@@ -225,7 +225,7 @@ class PartitionsOfTopic(Protocol):
     def id(self) -> TopicId: ...
 
     @property
-    def partitions(self) -> Sequence[PartitionState]: ...
+    def partitions(self) -> Sequence[EligiblePartition]: ...
 
 
 class NodeRecord(ABC):

@@ -40,27 +40,35 @@ class StoredCatalog:
         files: Files,
         config: MetadataConfig | None = None,
         cluster_id: str = "",
-        shard: CatalogShard | None = None,
     ) -> StoredCatalog:
-        """Reads the catalogue into ``shard``; None: that of a lone broker.
+        """Reads the catalogue of a lone broker. Raises the errors of ``MetadataLog.open``."""
+        shard = CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id)
+        owner = MetadataMark(0, str(node_id), cluster_id, encode_id(directory_id))
+        return cls.read_into(shard, data_dir, owner, clean=clean, now_ms=now_ms, files=files, config=config)
+
+    @classmethod
+    def read_into(
+        cls,
+        shard: CatalogShard,
+        data_dir: Path,
+        owner: MetadataMark,
+        *,
+        clean: bool,
+        now_ms: Callable[[], int],
+        files: Files,
+        config: MetadataConfig | None = None,
+    ) -> StoredCatalog:
+        """Reads a catalogue into an empty shard. ``owner``: the mark of this directory at any offset.
 
         Raises the errors of ``MetadataLog.open``."""
-        image = Catalog(shard or CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id))
-        log = MetadataLog.open(
-            data_dir,
-            image.replay,
-            MetadataMark(0, str(node_id), cluster_id, encode_id(directory_id)),
-            clean=clean,
-            now_ms=now_ms,
-            files=files,
-            config=config,
-        )
+        image = Catalog(shard)
+        log = MetadataLog.open(data_dir, image.replay, owner, clean=clean, now_ms=now_ms, files=files, config=config)
         image.begin_at(log.end_offset, log.read_removed)
         voter = None
         if log.quorum_state is not None:
             from odradek.broker.metadata.voter import Voter  # here, because a lone broker does not need it
 
-            voter = Voter(log, log.quorum_state, node_id, data_dir / DIRECTORY, files)
+            voter = Voter(log, log.quorum_state, int(owner.node_id), data_dir / DIRECTORY, files)
         return cls(log, image, voter)
 
     def lead(self) -> None:

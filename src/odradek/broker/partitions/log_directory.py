@@ -20,6 +20,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
+from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.metadata_log.stray_logs import (
     DELETE_SUFFIX,
@@ -160,16 +161,14 @@ class LogDirectory:
     def open_catalog(self, config: MetadataConfig | None = None, shard: CatalogShard | None = None) -> StoredCatalog:
         """Reads the catalogue into ``shard``; None: that of a lone broker. Raises StorageError."""
         try:
-            catalog = StoredCatalog.open(
+            catalog = StoredCatalog.read_into(
+                shard or CatalogShard(lambda data: UUID(bytes=data), (self.node_id,), self._directory_id),
                 self.path,
+                MetadataMark(0, str(self.node_id), self.cluster_id, encode_id(self._directory_id)),
                 clean=self.clean,
-                node_id=self.node_id,
-                directory_id=self._directory_id,
                 now_ms=self._now_ms,
                 files=self._files,
                 config=config,
-                cluster_id=self.cluster_id,
-                shard=shard,
             )
         except DamagedMetadata:
             raise
