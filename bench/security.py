@@ -50,6 +50,8 @@ _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _STUCK = 200
 _PAUSE_S = 0.002
+_IMPORTS_S = 6.0
+"""The time in which a started broker imports the rest of its modules."""
 
 
 class Figure(NamedTuple):
@@ -447,7 +449,7 @@ def running() -> Iterator[Server]:
         with server.process:
             topic = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
             Connection(server.address("PLAIN")).call(frames.encode_request(METADATA, 4, 0, "bench", topic))
-            time.sleep(1)
+            time.sleep(_IMPORTS_S)
             fill(server.address("PLAIN"), _TOPIC, 20, 1, 1000, 100)
             yield server
 
