@@ -1,8 +1,9 @@
 """``python -m bench.security``: what security costs the broker.
 
 The broker runs in a process of its own, its clients in others. "On one core" is the reciprocal of the CPU seconds of
-all threads of the broker's process (``/proc``), so a busy machine changes little. The rate by the wall clock is beside
-it: on a machine with two cores, clients and broker take one each.
+all threads of the broker's process (``/proc``). The rate by the wall clock is beside it: on a machine with two cores,
+clients and broker take one each. Processes that share caches and cores raise the CPU seconds, too, so the connections
+without TLS and login are measured for comparison.
 
 ``--only CASE`` (repeatable), ``--scale FRACTION`` for a trial run.
 """
