@@ -19,6 +19,8 @@ _FOREIGN = {
     ".avro", ".orc", ".arrow", ".feather", ".xlsx", ".xls", ".ods", ".zip", ".tar", ".tsv", ".zst", ".lz4", ".snappy",
     ".gz", ".bz2", ".xz", ".7z", ".pb", ".proto", ".xml", ".yaml", ".yml", ".sqlite", ".db", ".pkl",
 }  # fmt: skip
+_UNPACKED = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc", ".lz4": "lz4 -dc"}
+_SHEETS = {".xlsx", ".xls", ".ods"}
 _SIGNATURES = {
     b"PAR1": "Parquet", b"Obj\x01": "Avro", b"\x1f\x8b": "gzip", b"PK\x03\x04": "a ZIP archive", b"ORC": "ORC",
     b"ARROW1": "Arrow", b"\x28\xb5\x2f\xfd": "Zstandard", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz",
@@ -54,6 +56,16 @@ def format_of(path: Path | None, given: str | None, option: str, default: str) -
     if extension == ".tsv" and option != "--output":
         raise CommandError(
             f"{option} {path}: .tsv is no format of records here: add --format csv, which finds the tabs in the header"
+        )
+    if option != "--output" and (unpack := _UNPACKED.get(extension)):
+        inner = _BY_EXTENSION.get(path.with_suffix("").suffix.lower(), METAVAR)
+        raise CommandError(
+            f"{option} {path}: it is compressed: send what `{unpack} {path.name}` writes, without {option} and with "
+            f"--format {inner}"
+        )
+    if option != "--output" and extension in _SHEETS:
+        raise CommandError(
+            f"{option} {path}: {extension} is a spreadsheet: save it as CSV in UTF-8, and send that file"
         )
     if extension in _FOREIGN or (option == "--output" and extension):
         raise CommandError(f"{option} {path}: {extension} is no format of records here: add --format {METAVAR}")

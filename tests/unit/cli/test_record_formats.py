@@ -48,9 +48,16 @@ def test_a_name_without_extension_has_the_default_and_foreign_extensions_are_ref
     assert format_of(None, None, "--file", "lines").name == "lines"
     assert format_of(Path("records"), None, "--output", "parquet").name == "parquet"
     assert format_of(Path("messages.2026-01-31"), None, "--file", "lines").name == "lines"
-    for name, option in (("a.avro", "--file"), ("a.xlsx", "--file"), ("a.csv.gz", "--file"), ("a.dat", "--output")):
+    for name, option in (("a.avro", "--file"), ("a.xlsx", "--output"), ("a.csv.gz", "--output"), ("a.dat", "--output")):
         with pytest.raises(CommandError, match=rf"{option} {name}: \.\w+ is no format .*: add --format lines\|json"):
             format_of(Path(name), None, option, "lines")
+    for name, remedy in (
+        ("a.csv.gz", "it is compressed: send what `gzip -dc a.csv.gz` writes, without --file and with --format csv"),
+        ("a.zst", "it is compressed: send what `zstd -dc a.zst` writes, without --file and with --format lines|"),
+        ("a.xlsx", ".xlsx is a spreadsheet: save it as CSV in UTF-8, and send that file"),
+    ):  # fmt: skip
+        with pytest.raises(CommandError, match=f"^--file {re.escape(f'{name}: {remedy}')}"):
+            format_of(Path(name), None, "--file", "lines")
     with pytest.raises(CommandError, match="--format 'xml': one of lines, json, csv, parquet"):
         format_of(None, "xml", "--file", "lines")
     assert foreign_content(b"PAR1\x15\x04") == "Parquet"
