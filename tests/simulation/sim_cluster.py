@@ -1,0 +1,599 @@
+"""A controller and its brokers in a seeded world: registrations, sessions, elections, and the log that brokers follow.
+
+The controller is the real catalogue on the real metadata log of a voter, in files in memory. Brokers are simulated:
+they register, send heartbeats, read committed records and apply them to a catalogue of their own. Messages are lost,
+late, repeated and out of order. Brokers pause and crash, the controller crashes and loses power and what was not
+synced; clocks of brokers drift. The heartbeats of one process stay in order: it has one
+connection. After each committed batch, each start and each read:
+
+* an acknowledged change is in the log, with its bytes, at its offset;
+* each catalogue is the one that a replay of the log makes up to its offset, also after a snapshot;
+* a broker epoch has one incarnation, and no incarnation registers within the session of the former;
+* a fenced broker leads nothing and is in no ISR, and no broker of which a heartbeat has just been heard is fenced;
+* a broker leaves the fence only with its registration, and stops only when all active brokers know the new leaders;
+* an incarnation after an unclean stop is no eligible replica.
+
+At the end the faults stop. Then all brokers but one leave the fence, the dead one is fenced, each partition with a
+living eligible replica has a leader, and all catalogues are equal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from sim_voter import SyncThread
+from support.controlled_cluster import CLUSTER, FEATURES, new_catalog, state_of
+from support.voters import make_voter
+from support.world import SimulationFailure, World
+
+from odradek.batches.header import scan
+from odradek.batches.rows import batch_rows
+from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata.change import Change
+from odradek.broker.metadata.quorum import OneVoterQuorum, quorum_of
+from odradek.broker.metadata.stored_catalog import StoredCatalog
+from odradek.broker.metadata_log import snapshot as snapshots
+from odradek.broker.metadata_log.log import MetadataConfig
+from odradek.broker.metadata_log.mark import MetadataMark, encode_id
+from odradek.catalog.shard import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
+from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
+from odradek.cluster.records import Endpoint
+from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.memory_files import MemoryFiles
+
+HOME = Path("/simulated/controller")
+CONTROLLER = 100
+SESSION_MS, BEAT_MS, FETCH_MS = 9_000, 2_000, 500
+FAULTS_MS, PEACE_MS = 60_000, 60_000
+LIMITS = MetadataConfig(bytes_between_snapshots=4_000, segment_bytes=3_000, retention_bytes=6_000)
+READ_BYTES = 1 << 20
+"""More than the whole log."""
+
+
+@dataclass(slots=True)
+class Event:
+    """A write event of the controller. ``on_end`` gets the offset of the newest record, or the refusal."""
+
+    name: str
+    steps: Callable[[], RecordSteps]
+    on_end: Callable[[int | KafkaError], None]
+
+
+@dataclass(slots=True)
+class SimulatedBroker:
+    """A broker. ``image`` and ``offset``: what it has applied; they survive a restart. ``speed``: of its clock."""
+
+    broker_id: int
+    speed: float
+    image: ClusterCatalog = field(default_factory=new_catalog)
+    offset: int = 0
+    incarnation: int = 0
+    epoch: int = -1
+    clean_epoch: int = -1
+    is_up: bool = False
+    is_paused: bool = False
+    wants_stop: bool = False
+    life: int = 0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    received: dict[int, int] = field(default_factory=dict)
+
+
+class ClusterScenario:
+    """One schedule. ``run`` raises SimulationFailure; ``trace`` has the events, ``counts`` their numbers."""
+
+    def __init__(self, seed: int) -> None:
+        self.counts: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self._seed = seed
+        self._world = World(seed, events_at_most=60_000)
+        self._dice = self._world.rng
+        self._files = MemoryFiles()
+        make_voter(HOME, CONTROLLER, files=self._files)
+        for directory in HOME.parents:
+            self._files.sync_dir(directory)
+        self._catalog: StoredCatalog | None = None
+        self._starts = 0
+        self._has_faults = True
+        self._reference = new_catalog()
+        self._values: list[bytes] = []
+        """The committed records, as the first reader has seen them. None is a record without content."""
+        self._states: dict[int, list[bytes]] = {0: state_of(self._reference)}
+        self._acknowledged = 0
+        self._incarnations: dict[tuple[int, int], int] = {}
+        self._heard: dict[tuple[int, int], int] = {}
+        self._unclean: dict[int, int] = {}
+        self._snapshot: Steps[None] | None = None
+        self._topics = 0
+        self._dead: SimulatedBroker | None = None
+        self.brokers = {
+            number: SimulatedBroker(number, self._dice.uniform(0.9, 1.1))
+            for number in range(1, self._dice.choice((2, 3, 3, 4)) + 1)
+        }
+
+    # --- the run ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        world = self._world
+        self._start_controller()
+        for broker in self.brokers.values():
+            self._start_broker(broker)
+        world.after(self._dice.randrange(2_000, 5_000), self._admin)
+        world.after(self._dice.randrange(3_000, 9_000), self._fault)
+        world.advance(FAULTS_MS)
+        self._has_faults = False
+        self._end_faults()
+        dead = self._dead = self._dice.choice(list(self.brokers.values()))
+        self._kill_broker(dead)
+        world.advance(PEACE_MS)
+        self._check_peace(dead)
+
+    def _note(self, text: str, what: str = "") -> None:
+        self.counts[text] += 1
+        self.trace.append(f"{(self._world.now_ms - 1_700_000_000_000) / 1000:.3f} {text} {what}")
+
+    def _fail(self, text: str) -> None:
+        raise SimulationFailure(f"seed {self._seed}: {text}\n" + "\n".join(self.trace[-40:]))
+
+    def _send(self, deliver: Callable[[], None]) -> None:
+        """A message over the network."""
+        times = 1
+        if self._has_faults:
+            times = self._dice.choices((0, 1, 2), (8, 84, 8))[0]
+        for _ in range(times):
+            delay = self._dice.randrange(1, 40)
+            if self._has_faults and self._dice.random() < 0.05:
+                delay = self._dice.randrange(100, 12_000)
+            self._world.after(delay, deliver)
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def _start_controller(self) -> None:
+        if self._catalog is not None:
+            return
+        self._starts += 1
+        shard = new_catalog(self._dice.randrange(1 << 30))
+        owner = MetadataMark(0, str(CONTROLLER), CLUSTER, encode_id(UUID(int=9)))
+        catalog = StoredCatalog.read_into(
+            shard, HOME, owner, clean=False, now_ms=self._world.clock, files=self._files, config=LIMITS
+        )
+        catalog.lead()
+        self._catalog, self._shard = catalog, shard
+        self._thread = SyncThread()
+        quorum = quorum_of(catalog, CONTROLLER, self._run_sync)
+        assert isinstance(quorum, OneVoterQuorum)
+        self._quorum, self._queue, self._snapshot = quorum, deque[Event](), None
+        self._is_running = False
+        self._control = ClusterControl(shard, CLUSTER, SESSION_MS)
+        self._control.activate(self._world.steady())
+        self._heard = {
+            (one.broker_id, one.epoch): self._world.steady()
+            for one in shard.nodes.brokers.values()
+            if not one.is_fenced
+        }
+        self._note("start of the controller", f"epoch {quorum.epoch}")
+        self._read_committed()
+        self._check_image(shard, catalog.log.end_offset, "the started controller")
+        if len(self._values) < self._acknowledged:
+            self._fail(f"acknowledged records are lost: {self._acknowledged} of them, {len(self._values)} are there")
+        self._check_sessions(self._starts)
+
+    def _run_sync(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
+        promise = self._thread.run(job)
+        thread = self._thread
+        self._world.after(self._dice.randrange(1, 30), lambda: self._end_sync(thread))
+        return promise
+
+    def _end_sync(self, thread: SyncThread) -> None:
+        if self._catalog is not None and thread is self._thread and thread.job is not None:
+            thread.finish()
+
+    def _stop_controller(self, *, power: bool) -> None:
+        if self._catalog is None:
+            return
+        self._note("power cut" if power else "kill of the controller")
+        self._catalog = None
+        if power:
+            self._files.power_cut(self._dice.random if self._dice.random() < 0.5 else lambda: 0.0)
+        else:
+            self._files.crash()
+        self._world.after(self._dice.randrange(10, 15_000), self._start_controller)
+
+    def _submit(self, event: Event) -> None:
+        if self._catalog is not None:
+            self._queue.append(event)
+            if not self._is_running:
+                self._world.after(0, self._next_event)
+                self._is_running = True
+
+    def _next_event(self) -> None:
+        if self._catalog is None:
+            return
+        if not self._queue:
+            self._is_running = False
+            return
+        event = self._queue.popleft()
+        change = Change(self._shard, max_records=None)
+        starts = self._starts
+        try:
+            finish(change.add(SteppedRecords(event.steps)))
+        except KafkaError as error:
+            event.on_end(error)
+            self._world.after(0, self._next_event)
+            return
+        if not change.records:
+            event.on_end(self._catalog.log.end_offset - 1)
+            self._world.after(0, self._next_event)
+            return
+
+        def committed(offset: int | KafkaError) -> None:
+            if self._catalog is None or starts != self._starts:
+                return
+            assert not isinstance(offset, KafkaError)
+            delta = finish(self._catalog.image.commit(offset, change.records))
+            finish(self._catalog.image.on_metadata_update(delta, self._catalog.image))  # type: ignore[arg-type]
+            for record in delta.nodes:
+                self._control.on_applied(record)
+            self._read_committed()
+            end = offset + len(change.records)
+            self._note(event.name, f"to {end}")
+            self._check_image(self._shard, end, "the controller")
+            self._acknowledged = max(self._acknowledged, end)
+            event.on_end(end - 1)
+            self._world.after(0, self._next_event)
+
+        self._quorum.append(change.packed, len(change.records)).then(committed)
+
+    def _check_sessions(self, starts: int) -> None:
+        """Looks for sessions that are over, as the timer of ``RegisteredBrokers``."""
+        if self._catalog is None or starts != self._starts:
+            return
+
+        def ended(offset: int | KafkaError) -> None:
+            pass
+
+        if self._control.sessions.next_end_ms() <= self._world.steady():
+            self._submit(Event("fence", self._fence, ended))
+        self._world.after(SESSION_MS // 8, lambda: self._check_sessions(starts))
+
+    def _fence(self) -> RecordSteps:
+        now = self._world.steady()
+        generated = yield from self._control.fence_one(now)
+        for record in generated:
+            heard = self._heard.get((getattr(record, "broker_id", 0), getattr(record, "broker_epoch", 0)), -SESSION_MS)
+            if now - heard <= SESSION_MS:
+                self._fail(f"broker {record.broker_id} is fenced {now - heard} ms after a heartbeat")  # type: ignore
+        return generated
+
+    # --- what is committed --------------------------------------------------------------------------------------
+
+    def _batches(self, start: int) -> list[tuple[int, list[bytes | None]]]:
+        assert self._catalog is not None
+        log = self._catalog.log._log
+        found, offset = [], max(start, log.log_start_offset)
+        while offset < log.log_end_offset:
+            data = log.read(offset, READ_BYTES).bytes()
+            for position, header in scan(data):
+                values = [None if header.is_control else row.value for row in batch_rows(data, position, header)]
+                if header.base_offset >= start:
+                    found.append((header.base_offset, values))
+                offset = header.last_offset + 1
+        return found
+
+    def _read_committed(self) -> None:
+        """Follows the log as the reference: each committed record, once. Those before must not have changed."""
+        watermark = self._quorum.committed_offset
+        for base, values in self._batches(0):
+            for offset, value in enumerate(values, base):
+                if offset < len(self._values):
+                    if self._values[offset] != value:
+                        self._fail(f"the committed record at offset {offset} is another one")
+                elif offset < watermark:
+                    self._values.append(value)  # type: ignore[arg-type]
+                    if value is not None:
+                        self._reference.replay(offset, value)
+            if base + len(values) == len(self._values):
+                self._states[len(self._values)] = state_of(self._reference)
+        self._check_reference()
+
+    def _check_image(self, image: ClusterCatalog, offset: int, who: str) -> None:
+        expected = self._states.get(offset)
+        if expected is None:
+            self._fail(f"{who} is at offset {offset}, where no batch ends")
+        if state_of(image) != expected:
+            self._fail(f"the catalogue of {who} at offset {offset} is not that of the log")
+
+    def _check_reference(self) -> None:
+        """Checks what must hold after each batch."""
+        nodes = self._reference.nodes
+        for topic in self._reference.topics.values():
+            for partition in topic.partitions:
+                if partition.leader >= 0 and not nodes.is_active(partition.leader):
+                    self._fail(f"broker {partition.leader} leads {topic.name} and is not active")
+                if lost := [one for one in partition.isr if not nodes.is_active(one)]:
+                    self._fail(f"broker {lost[0]} is in the ISR of {topic.name} and is not active")
+        for broker in nodes.brokers.values():
+            known = self._incarnations.setdefault((broker.broker_id, broker.epoch), broker.incarnation_id.int)  # type: ignore
+            if known != broker.incarnation_id.int:  # type: ignore[attr-defined]
+                self._fail(f"the epoch {broker.epoch} of broker {broker.broker_id} has two incarnations")
+
+    # --- brokers ------------------------------------------------------------------------------------------------
+
+    def _start_broker(self, broker: SimulatedBroker) -> None:
+        if broker.is_up or broker is self._dead:
+            return
+        broker.is_up, broker.is_paused, broker.wants_stop, broker.epoch = True, False, False, -1
+        broker.incarnation += 1
+        broker.life += 1
+        self._note("start of a broker", f"{broker.broker_id}.{broker.incarnation}")
+        self._each(broker, BEAT_MS, self._beat)
+        self._each(broker, FETCH_MS, self._fetch)
+
+    def _each(self, broker: SimulatedBroker, period_ms: int, work: Callable[[SimulatedBroker], None]) -> None:
+        """Repeats the work of a broker by its own clock, until its process ends."""
+        life = broker.life
+
+        def once() -> None:
+            if broker.life == life and broker.is_up:
+                if not broker.is_paused:
+                    work(broker)
+                self._world.after(int(period_ms * broker.speed), once)
+
+        self._world.after(self._dice.randrange(period_ms), once)
+
+    def _kill_broker(self, broker: SimulatedBroker) -> None:
+        if broker.is_up:
+            self._note("kill of a broker", str(broker.broker_id))
+            broker.is_up, broker.clean_epoch = False, -1
+
+    def _beat(self, broker: SimulatedBroker) -> None:
+        if broker.epoch < 0:
+            self._register(broker)
+            return
+        asked = BrokerHeartbeat(broker.broker_id, broker.epoch, broker.offset - 1, False, broker.wants_stop)
+        life, number = broker.life, next(broker.numbers)
+        self._send(lambda: self._receive_in_order(broker, asked, life, number))
+
+    def _register(self, broker: SimulatedBroker) -> None:
+        number, life = broker.broker_id, broker.life
+        incarnation = UUID(int=number * 1000 + broker.incarnation)
+        asked = NewBroker(
+            number, CLUSTER, incarnation, (Endpoint("PLAINTEXT", "h", 9092, 0),), FEATURES, None,
+            (UUID(int=number << 64),), broker.clean_epoch,
+        )  # fmt: skip
+
+        def deliver() -> None:
+            if self._catalog is None:
+                return
+            control = self._control
+
+            def steps() -> RecordSteps:
+                existing = self._shard.nodes.brokers.get(number)
+                heard = -SESSION_MS if existing is None else self._heard.get((number, existing.epoch), -SESSION_MS)
+                now = self._world.steady()
+                end = self._quorum._log.end_offset
+                generated = yield from control.register_broker(asked, end, now)
+                is_new = existing is None or existing.incarnation_id != incarnation
+                if existing is not None and is_new and now - heard <= SESSION_MS:
+                    self._fail(f"broker {number} registers again within the session of its former incarnation")
+                if is_new and (existing is None or existing.epoch != asked.previous_epoch):
+                    self._unclean[number] = end
+                return generated
+
+            def ended(result: int | KafkaError) -> None:
+                if isinstance(result, KafkaError):
+                    self._note("refused registration", result.code.name)
+                    return
+                epoch = self._shard.nodes.brokers[number].epoch
+                if self._unclean.get(number) == epoch:
+                    self._check_unclean(number)
+                self._send(lambda: accept(epoch))
+
+            self._submit(Event("registration", steps, ended))
+
+        def accept(epoch: int) -> None:
+            if broker.is_up and broker.life == life and broker.epoch < 0:
+                broker.epoch = epoch
+
+        self._send(deliver)
+
+    def _check_unclean(self, number: int) -> None:
+        """Checks that an incarnation after an unclean stop is not eligible."""
+        self._unclean.pop(number)
+        self.counts["unclean"] += 1
+        for topic in self._shard.topics.values():
+            for partition in topic.partitions:
+                if number in partition.elr or number in partition.isr:
+                    self._fail(f"broker {number} is eligible for {topic.name} after an unclean stop")
+
+    def _receive_in_order(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int, number: int) -> None:
+        """A process has one connection: a heartbeat may come twice, but not after a later one of the same process."""
+        if number >= broker.received.get(life, 0):
+            broker.received[life] = number
+            self._receive_heartbeat(broker, asked, life)
+
+    def _receive_heartbeat(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int) -> None:
+        if self._catalog is None:
+            return
+        key, now = (asked.broker_id, asked.broker_epoch), self._world.steady()
+        control, shard = self._control, self._shard
+        known = shard.nodes.brokers.get(asked.broker_id)
+        if known is not None and known.epoch == asked.broker_epoch:
+            self._heard[key] = now
+        control.hear(*key, now)
+        reply = HeartbeatReply(False, BrokerState.FENCED, BrokerState.FENCED)
+
+        def ended(result: int | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                if result.code is ErrorCode.stale_broker_epoch:
+                    self._send(lambda: self._restart_stale(broker, asked, life))
+                return
+            self._check_heartbeat(broker, asked, reply)
+            control.end_heartbeat(asked, reply, result)
+            if reply.should_shut_down:
+                self._send(stop)
+
+        def stop() -> None:
+            if broker.is_up and broker.life == life and broker.wants_stop:
+                self._note("clean stop of a broker", str(broker.broker_id))
+                broker.is_up, broker.clean_epoch = False, asked.broker_epoch
+                if not self._has_faults:
+                    self._world.after(1_000, lambda: self._start_broker(broker))
+
+        self._submit(Event("heartbeat", lambda: control.begin_heartbeat(asked, Directories(), reply), ended))
+
+    def _restart_stale(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int) -> None:
+        """A broker whose epoch is stale ends, as in Kafka."""
+        if broker.is_up and broker.life == life and broker.epoch == asked.broker_epoch:
+            self._kill_broker(broker)
+            self._world.after(1_000, lambda: self._start_broker(broker))
+
+    def _check_heartbeat(self, broker: SimulatedBroker, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
+        registered_at = self._shard.nodes.registered_at[asked.broker_id]
+        if reply.before is BrokerState.FENCED and reply.after is BrokerState.UNFENCED:
+            self.counts["unfenced"] += 1
+            if asked.metadata_offset < registered_at:
+                self._fail(f"broker {asked.broker_id} leaves the fence without its registration")
+        if reply.before is BrokerState.CONTROLLED_SHUTDOWN and reply.should_shut_down:
+            self.counts["controlled shutdown"] += 1
+            end = self._control.sessions.shutdown_offset(asked.broker_id)
+            for other in self._shard.nodes.brokers.values():
+                if other.is_active and self.brokers[other.broker_id].offset - 1 < end:
+                    self._fail(f"broker {asked.broker_id} stops before broker {other.broker_id} knows the new leaders")
+
+    def _fetch(self, broker: SimulatedBroker) -> None:
+        """Reads committed records, and applies those that come next."""
+        start, life = broker.offset, broker.life
+
+        def deliver() -> None:
+            if self._catalog is not None:
+                watermark = self._quorum.committed_offset
+                batches = [batch for batch in self._batches(start) if batch[0] + len(batch[1]) <= watermark]
+                self._send(lambda: apply(batches[: self._dice.randrange(1, 8)]))
+
+        def apply(batches: list[tuple[int, list[bytes | None]]]) -> None:
+            if not broker.is_up or broker.life != life or broker.is_paused:
+                return
+            for base, values in batches:
+                if base != broker.offset:
+                    continue  # a repeated or late reply
+                for offset, value in enumerate(values, base):
+                    if value is not None:
+                        broker.image.replay(offset, value)
+                broker.offset = base + len(values)
+                self._check_image(broker.image, broker.offset, f"broker {broker.broker_id}")
+
+        if self._catalog is not None and start < self._catalog.log._log.log_start_offset:
+            self._load_snapshot(broker)
+            return
+        self._send(deliver)
+
+    def _load_snapshot(self, broker: SimulatedBroker) -> None:
+        """A broker that is behind the log's start takes the newest snapshot."""
+        assert self._catalog is not None
+        newest = self._catalog.log.snapshots[-1]
+        read = snapshots.read(newest.path, self._files)
+        if read is None:
+            self._fail("the newest snapshot is damaged")
+        broker.image = new_catalog()
+        for value in read[1]:
+            broker.image.replay(-1, value)
+        broker.offset = newest.end_offset
+        self._note("snapshot read by a broker", str(newest.end_offset))
+        self._check_image(broker.image, broker.offset, f"broker {broker.broker_id}, from a snapshot,")
+
+    # --- administrators and faults ------------------------------------------------------------------------------
+
+    def _admin(self) -> None:
+        if self._has_faults:
+            self._world.after(self._dice.randrange(200, 4_000), self._admin)
+        if self._catalog is None:
+            return
+        request = self._request()
+
+        def steps() -> RecordSteps:
+            return self._shard.generate(request)
+
+        self._submit(Event(type(request).__name__, steps, lambda result: None))
+        self._advance_snapshot()
+
+    def _request(self) -> CatalogRequest:
+        dice, topics = self._dice, list(self._shard.topics.values())
+        kind = dice.random()
+        if topics and kind < 0.1:
+            return DeleteTopic(dice.choice(topics).id)
+        if topics and kind < 0.35:
+            return AlterConfigs(TOPIC, dice.choice(topics).name, {"min.insync.replicas": str(dice.randrange(1, 4))})
+        self._topics += 1
+        factor = dice.randrange(1, len(self.brokers) + 1)
+        return CreateTopic(f"t{self._topics}", UUID(int=self._topics), dice.randrange(1, 4), factor)
+
+    def _advance_snapshot(self) -> None:
+        assert self._catalog is not None
+        if self._snapshot is None:
+            if self._thread.job is None and self._dice.random() < 0.4:
+                self._snapshot = self._catalog.log.begin_snapshot(self._shard, _at_once)
+            return
+        for step in self._snapshot:
+            if step is not None or self._dice.random() < 0.5:
+                return
+        self._snapshot = None
+        self._note("snapshot")
+
+    def _fault(self) -> None:
+        if not self._has_faults:
+            return
+        self._world.after(self._dice.randrange(500, 9_000), self._fault)
+        broker = self._dice.choice(list(self.brokers.values()))
+        kind = self._dice.randrange(10)
+        if kind < 2:
+            self._stop_controller(power=kind == 1)
+        elif kind < 5:
+            self._kill_broker(broker)
+            self._world.after(self._dice.randrange(10, 14_000), lambda: self._start_broker(broker))
+        elif kind < 7:
+            broker.is_paused = True
+            self._note("pause", str(broker.broker_id))
+            self._world.after(self._dice.randrange(100, 14_000), lambda: setattr(broker, "is_paused", False))
+        else:
+            broker.wants_stop = True
+            self._note("stop wanted", str(broker.broker_id))
+            self._world.after(self._dice.randrange(3_000, 20_000), lambda: self._start_broker(broker))
+
+    # --- the end ------------------------------------------------------------------------------------------------
+
+    def _end_faults(self) -> None:
+        self._start_controller()
+        for broker in self.brokers.values():
+            broker.is_paused = False
+            self._start_broker(broker)
+
+    def _check_peace(self, dead: SimulatedBroker) -> None:
+        nodes = self._shard.nodes
+        for broker in self.brokers.values():
+            if broker is not dead and not nodes.is_active(broker.broker_id):
+                self._fail(f"broker {broker.broker_id} is not active at the end: {nodes.brokers.get(broker.broker_id)}")
+            if broker is not dead and broker.offset != len(self._values):
+                self._fail(
+                    f"broker {broker.broker_id} is at {broker.offset} at the end, the log at {len(self._values)}"
+                )
+        if nodes.is_active(dead.broker_id):
+            self._fail(f"the dead broker {dead.broker_id} is not fenced")
+        for topic in self._shard.topics.values():
+            for partition in topic.partitions:
+                may_lead = set(partition.isr or partition.elr or partition.last_known_elr) - {dead.broker_id}
+                if partition.leader < 0 and may_lead:
+                    self._fail(f"{topic.name}-{partition.partition_id} has no leader: {partition}")
+
+
+def _at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
+    job()
+    return Deferred.of(None)

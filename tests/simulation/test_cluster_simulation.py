@@ -1,0 +1,62 @@
+"""A controller and its brokers in a simulated world (invariants: sim_cluster). Planted bugs are found.
+
+20 seeds always, 10,000 in the long suite.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from sim_cluster import ClusterScenario
+from sim_cluster_bugs import BUGS
+from support.world import SimulationFailure
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """The log lines of thousands of starts are of no use here."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def simulated(first: int, count: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for seed in range(first, first + count):
+        scenario = ClusterScenario(seed)
+        scenario.run()
+        counts += scenario.counts
+    return counts
+
+
+def test_brokers_agree_with_their_controller_in_20_seeds() -> None:
+    counts = simulated(0, 20)
+    assert counts["power cut"] > 10
+    assert counts["fence"] > 40
+    assert counts["unfenced"] > 80
+    assert counts["unclean"] > 60
+    assert counts["controlled shutdown"] > 10
+    assert counts["snapshot"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 10_000, 500))
+def test_brokers_agree_with_their_controller_in_10_000_seeds(first: int) -> None:
+    simulated(first, 500)
+
+
+def test_a_seed_can_be_repeated() -> None:
+    one, same = ClusterScenario(7), ClusterScenario(7)
+    one.run()
+    same.run()
+    assert one.trace == same.trace
+    assert len(one.trace) > 50
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    with BUGS[bug](), pytest.raises(SimulationFailure):
+        simulated(0, 40)  # the last of them is found by seed 6
