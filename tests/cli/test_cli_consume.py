@@ -309,6 +309,12 @@ def test_a_full_disk_gives_a_one_line_error(
         assert committed(bootstrap, group, filled) == {}, "records that were not written are not committed"
 
 
+def test_a_time_after_the_last_record_gives_a_warning(bootstrap: str, filled: str, capsys: Capture) -> None:
+    assert run(["consume", filled, "--from", "2040-01-01T00:00:00", "-b", bootstrap]) == 0
+    warning = f"Warning: {filled} has no record at or after 2040-01-01T00:00:00: nothing is read.\n"
+    assert capsys.readouterr() == ("", warning)
+
+
 def test_a_start_offset_beyond_the_log_end_gives_a_warning(
     bootstrap: str, filled: str, publish: Publish, capsys: Capture
 ) -> None:

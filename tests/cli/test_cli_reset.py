@@ -274,6 +274,32 @@ def test_a_file_with_groups_resets_all_of_them(
     assert f"odradek: --undo-file {undo} exists" in capsys.readouterr().err
 
 
+def test_an_executed_export_says_on_stderr_how_to_undo_it(
+    bootstrap: str, admin: Admin, group_with_offsets: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    undo = tmp_path / "undo.csv"
+    line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "-b", bootstrap]
+    assert run([*line, "--to-offset", "3", "--export", "--execute", "--undo-file", str(undo)]) == 0
+    printed = capsys.readouterr()
+    assert sorted(printed.out.split()) == [f"{filled},0,3", f"{filled},1,3"]
+    assert f"Reset {group_with_offsets}.\nUndo: odradek groups reset " in printed.err
+    assert str(undo) in printed.err
+    assert offsets(admin, group_with_offsets) == {0: 3, 1: 3}
+
+
+def test_a_file_without_the_named_group_says_which_groups_it_has(
+    bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
+) -> None:
+    file = tmp_path / "plan.csv"
+    file.write_text(f"one,{filled},0,4\ntwo,{filled},1,3\n")
+    line = ["groups", "reset", "--from-file", str(file), "--group", "one", "--group", "three", "--dry-run"]
+    assert run([*line, "-b", bootstrap]) == 2
+    assert capsys.readouterr().err == (
+        f"odradek: --from-file {file}: it has no row for group three; its groups: one, two: name one of them, or leave "
+        "--group out\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -98,6 +98,7 @@ def unique_missing(topic: str) -> str:
     [
         (["create", "t", "--config", "retention.ms"], "--config 'retention.ms': expected NAME=VALUE"),
         (["alter", "t"], "nothing to change"),
+        (["create", "t", "--config", "retention.ms=1", "--config", "retention.ms=2"], "gives retention.ms two values"),
         (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both contain a"),
         (["delete-records", "--topic", "t", "--before", "x"], "--before 'x': expected an offset or end"),
         (["describe", ""], "a topic's name cannot be empty"),

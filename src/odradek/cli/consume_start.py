@@ -76,6 +76,8 @@ def ranges_of(
     exact = start.offset
     if exact is not None:
         _warn_of_ends(start, {tp: log_ends[tp] for tp in chosen if exact > log_ends[tp]}, follow)
+    elif start.moment >= 0 and not follow and all(starts[tp].offset == NO_OFFSET for tp in chosen):
+        warning_lines(f"Warning: {topic} has no record at or after {start.text}: nothing is read.")
 
     def first(tp: TopicPartition) -> int:
         found = starts[tp].offset

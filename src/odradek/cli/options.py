@@ -170,5 +170,7 @@ def named_values(given: Sequence[str] | None, option: str, example: str = "") ->
         name, equals, value = argument.partition("=")
         if not name or not equals:
             raise CommandError(f"{option} {argument!r}: expected NAME=VALUE{example}")
+        if found.get(name, value) != value:
+            raise CommandError(f"{option} gives {name} two values: leave one of them out")
         found[name] = value
     return found

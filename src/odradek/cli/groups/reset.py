@@ -283,7 +283,11 @@ def _plans(
     groups, failed = consumer_groups(admin, named, line.all_groups)
     for group in groups:
         if scenario.kind == "from-file" and group not in scenario.offsets and not line.all_groups:
-            raise CommandError(f"--from-file: it has no row for group {group}")
+            has = ", ".join(sorted(scenario.offsets)[:5]) or "none"
+            raise CommandError(
+                f"--from-file {line.from_file}: it has no row for group {group}; its groups: {has}: "
+                "name one of them, or leave --group out"
+            )
     made = []
     with progress("Looking up offsets", len(groups), "groups") as advance:
         for group in groups:
@@ -382,7 +386,7 @@ def _warn_of_clamps(plan: GroupResetPlan) -> None:
 
 
 def _warn_of_query(plan: GroupResetPlan, line: ResetLine) -> None:
-    if plan.is_of_query and not line.mark and not line.export:
+    if plan.is_of_query and not line.mark and (line.execute or not line.export):
         warning_lines(
             f"Warning: a Spark query has made the commits of group {plan.group}. Unless it has onGroupReset=follow, it "
             "overwrites this reset. Add --mark: the query then follows the reset."
@@ -426,7 +430,7 @@ def _write_undo(ready: list[GroupResetPlan], given: Path | None) -> Path:
 def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLine) -> list[GroupResetPlan]:
     """Commits the offsets, and returns the plans of the groups that are reset: each group fails alone.
 
-    Prints how to undo that, unless stdout or stderr are for a program.
+    Prints how to undo that, with --export to stderr, unless stdout is for a program.
     """
     from odradek.core.errors import KafkaError
 
@@ -446,21 +450,24 @@ def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLi
                 raise
             done.append(plan)
             advance(1)
-    if done and not (line.export or line.as_json):
-        note(f"Reset {_group_names([plan.group for plan in done])}.")
-        _print_undo(ready, done, undo, line)
+    if done and not line.as_json:
+        say = warning_lines if line.export else note
+        say(f"Reset {_group_names([plan.group for plan in done])}.", *_undo_lines(ready, done, undo, line))
     return done
 
 
-def _print_undo(ready: list[GroupResetPlan], done: list[GroupResetPlan], undo: Path, line: ResetLine) -> None:
+def _undo_lines(ready: list[GroupResetPlan], done: list[GroupResetPlan], undo: Path, line: ResetLine) -> list[str]:
+    """Returns the lines that say how to undo the reset."""
     here: dict[str, str | Path | None] = {"b": line.bootstrap, "command_config": line.command_config}
+    lines = []
     if any(row.before is not None for plan in ready for row in plan.rows) and undo.is_file():
         single = ["--group", ready[0].group] if len(ready) == 1 else []
-        note("Undo: " + pasted("odradek", "groups", "reset", *single, "--from-file", undo, "--execute", **here))
+        lines.append("Undo: " + pasted("odradek", "groups", "reset", *single, "--from-file", undo, "--execute", **here))
     for plan in done:
         if new := _new_partitions(plan):
             command = pasted("odradek", "groups", "delete-offsets", "--group", plan.group, *new, **here)
-            note(f"These had no offset before; to undo: {command}")
+            lines.append(f"These had no offset before; to undo: {command}")
+    return lines
 
 
 def _new_partitions(plan: GroupResetPlan) -> list[str]:
