@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -349,8 +351,9 @@ def test_an_invalid_line_is_named_and_the_records_before_it_are_sent(
             "line 4: a record has no fields payload, ts: expected an object with key, value, headers, partition, "
             "timestamp; of kcat's fields, payload is value and ts is timestamp",
         ),
-        ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', "line 4: timestamp '1969-12-31T23:59:59Z': before 1970"),
-        ('{"value": 1, "timestamp": "soon"}', "line 4: timestamp 'soon': expected milliseconds or ISO 8601"),
+        ('{"value": 1, "timestamp": "1969-12-31T23:59:59Z"}', 'line 4: timestamp "1969-12-31T23:59:59Z": before 1970'),
+        ('{"value": 1, "timestamp": "soon"}', 'line 4: timestamp "soon": expected milliseconds or ISO 8601'),
+        ('{"value": 1, "partition": 7}', f"line 4: topic {topic} has no partition 7 (it has 1)"),
     ), 1):  # fmt: skip
         file.write_text(f'{{"value": "a"}}\n\n{{"value": "b"}}\n{last}\n{{"value": "c"}}\n')
         assert run(line) == 2
@@ -420,6 +423,71 @@ def test_typed_lines_are_sent_before_ctrl_c_ends_the_command(
     assert run(["produce", topic, "-b", bootstrap]) == 130
     assert capsys.readouterr().out == f"2 records sent to {topic}, each acknowledged.\n"
     assert count_of(admin, topic) == 2
+
+
+def piped(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Makes a pipe standard input, and returns the descriptor of its other end."""
+    ours, theirs = os.pipe()
+    monkeypatch.setattr("sys.stdin", os.fdopen(ours))
+    return theirs
+
+
+def test_input_that_has_ended_is_not_waited_for(
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the mend, a slow start and an input without a record brought the line about the wait."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    look_up = produce._look_up
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.3)
+        look_up(*given)
+
+    monkeypatch.setattr(produce, "_look_up", slow)
+    monkeypatch.setattr("odradek.cli.progress_lines.FIRST_S", 0.02)
+    monkeypatch.setattr("odradek.cli.progress_lines.GROWTH", 2)
+    end = piped(monkeypatch)
+    os.write(end, b"value,key\n1,2,3\n")
+    os.close(end)
+    assert run(["produce", topic, "--format", "csv", "-b", bootstrap]) == 2
+    assert (
+        capsys.readouterr().err
+        == "odradek: standard input: CSV parse error: line 2: Expected 2 columns, got 3: 1,2,3\n"
+    )
+
+
+def test_a_wait_for_standard_input_is_said_once(
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topics([NewTopic(topic, 1, 1)])
+    said = threading.Event()
+
+    def shown(text: str) -> str:
+        said.set()
+        return text
+
+    def typed() -> None:
+        assert said.wait(60)
+        time.sleep(0.3)  # several moments of lines
+        os.write(end, b"value\n")
+        time.sleep(0.3)
+        os.write(end, b"one\n")
+        os.close(end)
+
+    monkeypatch.setattr("odradek.cli.progress_lines.printable", shown)
+    monkeypatch.setattr("odradek.cli.progress_lines.FIRST_S", 0.02)
+    monkeypatch.setattr("odradek.cli.progress_lines.GROWTH", 2)
+    end = piped(monkeypatch)
+    thread = threading.Thread(target=typed)
+    thread.start()
+    assert run(["produce", topic, "--format", "csv", "-b", bootstrap]) == 0
+    thread.join()
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == (
+        f"Waiting for standard input: each row below the header is a record of {topic}; its end (Ctrl-D) ends the "
+        "command."
+    )
+    assert [line for line in lines[1:] if not line.startswith("Sending")] == []
 
 
 def test_ctrl_c_while_a_typed_line_is_sent_does_not_lose_it(

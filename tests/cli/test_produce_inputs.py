@@ -16,6 +16,7 @@ from odradek.cli import produce
 from odradek.cli.csv_rows import delimiter_of, given_delimiter
 from odradek.cli.formats import Format
 from odradek.cli.terminal import CommandError
+from odradek.cli.topic_partitions import TopicPartitions
 
 PLAIN = produce.TableForm()
 
@@ -103,11 +104,24 @@ def test_an_option_names_the_delimiter() -> None:
                                           "expected, as `jq -c '.[]'` writes it"),
         ("json", b'[{"value":1},{"value":2}]\n', "line 1: an array: one object a line is expected, as `jq -c '.[]'`"),
         ("json", b'{"value":0,"timestamp":"2026-01-02T03:04:05.6789Z"}',
-         "line 1: timestamp '2026-01-02T03:04:05.6789Z': finer than a millisecond, which a record cannot hold: round"),
+         'line 1: timestamp "2026-01-02T03:04:05.6789Z": finer than a millisecond, which a record cannot hold: round'),
         ("json", b'{"value":0,"timestamp":"2026-01-02T03:04:05.123000001+01:00"}',
-         "line 1: timestamp '2026-01-02T03:04:05.123000001+01:00': finer"),
+         'line 1: timestamp "2026-01-02T03:04:05.123000001+01:00": finer'),
         ("csv", b"value,timestamp\na,2026-01-02T03:04:05.000001Z\n", "line 2: timestamp '2026-01-02T03:04:05.000001Z': "
                                                                      "finer"),
+        ("csv", b"id,,x\n1,2,3\n", "column 2 of the header has no name: name it, or remove the column"),
+        ("csv", b",id,x\n0,1,2\n", "column 1 of the header has no name: name it"),
+        ("csv", b'id;" "\n', "column 2 of the header has no name: name it"),
+        ("csv", b"value,key,\na,b,\n", "column 3 of the header has no name: name it"),
+        ("json", b'{"value":0,"timestamp":true}', "line 1: timestamp true: expected milliseconds or ISO 8601"),
+        ("json", b'{"value":0,"timestamp":1.10}', "line 1: timestamp 1.10: expected milliseconds"),
+        ("json", b'{"value":0,"timestamp":{"a":null}}', 'line 1: timestamp {"a":null}: expected milliseconds'),
+        ("json", '{"value":0,"timestamp":"\u00e9"}'.encode(), 'line 1: timestamp "\u00e9": expected milliseconds'),
+        ("json", b'{"value":0,"timestamp":-1}', "line 1: timestamp -1: before 1970"),
+        ("json", b'{"value":0,"partition":true}', "line 1: partition true is not a whole number"),
+        ("json", b'{"value":0,"partition":0.0}', "line 1: partition 0.0 is not a whole number"),
+        ("json", b'{"value":0,"partition":"0"}', 'line 1: partition "0" is not a whole number'),
+        ("json", b'{"value":0,"partition":[1e2]}', "line 1: partition [1e2] is not a whole number"),
     ],
 )  # fmt: skip
 def test_what_would_be_lost_is_refused_with_its_line(form: str, data: bytes, message: str) -> None:
@@ -123,6 +137,27 @@ def test_what_json_sends_as_it_stands_may_have_a_name_twice() -> None:
     assert sent(b'{"value":null,"timestamp":"2026-01-02T03:04:05.678000000Z"}', "json") == [
         {"value": None, "timestamp": 1_767_323_045_678}
     ]
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_a_partition_that_the_topic_lacks_is_refused_with_its_line(count: int) -> None:
+    counts = iter([1, 2, 2, 2])  # a partition is added
+    how = produce.TableForm(partitions=TopicPartitions("t", lambda: next(counts)))
+    good = b'{"value":"a","partition":0}\n\n{"value":"b","partition":1}\n' * count
+    source = io.BytesIO(good + b'{"value":"c","partition":2}\n')
+    batches = produce._stream(source, Format("json", False), how)
+    assert sum(len(rows) if isinstance(rows, list) else rows.num_rows for rows, _ in [next(batches)]) == 2 * count
+    with pytest.raises(ValueError, match=rf"^line {3 * count + 1}: topic t has no partition 2 \(it has 2\)$"):
+        next(batches)
+
+
+def test_a_partition_in_csv_that_the_topic_lacks_is_refused_with_its_line() -> None:
+    how = produce.TableForm(partitions=TopicPartitions("t", lambda: 2))
+    assert len(sent(b"value,partition\na,0\nb,\nc,1\n", "csv", how)) == 3
+    for wrong in (b"2", b"-1"):
+        with pytest.raises(ValueError, match=rf"^line 4: topic t has no partition {wrong.decode()} \(it has 2\)$"):
+            sent(b"value,partition\na,0\nb,\nc," + wrong + b"\nd,5\n", "csv", how)
+    assert len(sent(b"id,partition\na,9\n", "csv", how)) == 1, "a column of an ordinary table"
 
 
 def test_a_partition_that_no_topic_has_is_refused() -> None:

@@ -5,6 +5,7 @@ A program that uses a comma in numbers separates cells with semicolons or tabs. 
 
 from __future__ import annotations
 
+import io
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
@@ -110,14 +111,16 @@ def line_ends(text: bytes | bytearray) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def whole_rows(source: BinaryIO, delimiter: str | None = None) -> Iterator[tuple[Dialect, int, bytes]]:
+def whole_rows(
+    source: BinaryIO | io.BufferedIOBase, delimiter: str | None = None
+) -> Iterator[tuple[Dialect, int, bytes]]:
     """Yields the input in parts of whole rows, each with the number of its first line.
 
     A line feed in quotes does not end a row. ``delimiter`` None: that of the header. Raises ValueError.
     """
     line, rest = 1, bytearray()
     scanner = _RowScanner(dialect(delimiter)) if delimiter else None
-    while piece := source.read1(PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
+    while piece := source.read1(PIECE_BYTES):  # type: ignore[union-attr]  # files of bytes have it
         rest += piece
         if scanner is None:
             if (first := _first_line(rest)) is None and len(rest) <= LONGEST_ROW:

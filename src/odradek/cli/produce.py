@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -24,9 +25,11 @@ from odradek.cli import csv_rows, formats
 from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.record_lines import from_json
+from odradek.cli.standard_input import AwaitedInput
 from odradek.cli.table_rows import is_ordinary, json_records
 from odradek.cli.terminal import CommandError, note, print_json, progress, warning_lines
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
+from odradek.cli.topic_partitions import TopicPartitions
 from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted, plural, was
 from odradek.core.errors import OdradekError
@@ -60,10 +63,12 @@ LAST_S = 2.5
 
 
 class TableForm(NamedTuple):
-    """How a table is read: the column with the keys, and the delimiter of CSV (None: that of the header)."""
+    """How the input is read: the column of a table with the keys, the delimiter of CSV (None: that of the header), and
+    the partitions that records may have (None: any)."""
 
     key: str | None = None
     delimiter: str | None = None
+    partitions: TopicPartitions | None = None
 
 
 Row = dict[str, Any]
@@ -82,17 +87,18 @@ def run_produce(line: ProduceLine) -> int:
 
     topic, file = line.topic, _given_file(line.file)
     form = _form(line, file)
-    table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter))
+    partitions = TopicPartitions(topic, lambda: len(made.partitions_for(topic)))
+    table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter), partitions)
     count = 0
     is_interrupted = has_begun = False
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
-        total, unit, batches = _input(file, form, table)
+        total, unit, batches = _input(file, form, table, lambda: None if count else _waiting_line(topic, form))
         with without_values(line.command_config):
             made = Producer(client_config(line.bootstrap, 5_000, line.command_config), **_settings(line), **refused)
         with (
             made as producer,
-            progress("Sending", total, unit, lambda: _line(topic, file, form, count)) as advance,
+            progress("Sending", total, unit, lambda: _line(topic, file, count)) as advance,
         ):
             _look_up(producer, line)
             has_begun = True
@@ -132,13 +138,15 @@ def _form(line: ProduceLine, file: Path | None) -> Format:
     return form
 
 
-def _line(topic: str, file: Path | None, form: Format, count: int) -> str | None:
+def _line(topic: str, file: Path | None, count: int) -> str | None:
     """Returns the line about a long run; None if records are typed, which shows by itself that the command works."""
-    if file is None and not count:
-        one = _ONE.get(form.name, "each line")
-        return f"Waiting for standard input: {one} is a record of {topic}; its end (Ctrl-D) ends the command."
-    is_typed = file is None and sys.stdin.isatty()
-    return None if is_typed else f"Sending to {topic}: {counted(count, 'record')} so far"
+    is_silent = file is None and (not count or sys.stdin.isatty())  # without a record, the wait for one has its line
+    return None if is_silent else f"Sending to {topic}: {counted(count, 'record')} so far"
+
+
+def _waiting_line(topic: str, form: Format) -> str:
+    one = _ONE.get(form.name, "each line")
+    return f"Waiting for standard input: {one} is a record of {topic}; its end (Ctrl-D) ends the command."
 
 
 def _close_soon(producer: Producer, topic: str, count: int) -> None:
@@ -200,10 +208,15 @@ def _look_up(producer: Producer, line: ProduceLine) -> None:
         ) from error
 
 
-def _input(file: Path | None, form: Format, how: TableForm) -> tuple[int, str, Sized]:
-    """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes."""
+def _input(
+    file: Path | None, form: Format, how: TableForm, waiting: Callable[[], str | None]
+) -> tuple[int, str, Sized]:
+    """Returns the size of the input (0: unknown), the unit of the size, and the rows with their sizes.
+
+    ``waiting`` returns the line about a long read of standard input.
+    """
     if file is None:
-        return 0, "bytes", _stream(sys.stdin.buffer, form, how)
+        return 0, "bytes", _stream(AwaitedInput(sys.stdin.buffer, waiting), form, how)
     if form.name == "parquet":
         with needs_columns("--format parquet"):
             import pyarrow.parquet as pq
@@ -213,7 +226,7 @@ def _input(file: Path | None, form: Format, how: TableForm) -> tuple[int, str, S
     return file.stat().st_size, "bytes", _stream(file.open("rb"), form, how)
 
 
-def _stream(source: BinaryIO, form: Format, how: TableForm) -> Sized:
+def _stream(source: BinaryIO | AwaitedInput, form: Format, how: TableForm) -> Sized:
     if source.seekable():
         at = source.tell()
         head = source.read(8)
@@ -225,10 +238,10 @@ def _stream(source: BinaryIO, form: Format, how: TableForm) -> Sized:
         if what is not None:
             source.close()
             raise ValueError(f"it is {what}, not {form.name}: add --format {formats.METAVAR}")
-    return _csv(source, how) if form.name == "csv" else _lines(source, form.name)
+    return _csv(source, how) if form.name == "csv" else _lines(source, form.name, how.partitions)
 
 
-def _csv(source: BinaryIO, how: TableForm) -> Sized:
+def _csv(source: BinaryIO | AwaitedInput, how: TableForm) -> Sized:
     """Yields rows as soon as they are complete. Raises ValueError with the line in which the invalid row begins."""
     names: list[str] = []
     number = 1
@@ -245,6 +258,8 @@ def _csv(source: BinaryIO, how: TableForm) -> Sized:
                     yield _records(_no_rows(names), how.key, number), 0
             if rows.strip(b"\r\n"):
                 cells = _cells(names, rows, line, dialect, is_ordinary=is_ordinary(names, how.key))
+                if "partition" in names and how.partitions is not None and not is_ordinary(names, how.key):
+                    _check_partitions(cells, rows, line, dialect, how.partitions)
                 yield _records(cells, how.key, number), size
                 number += cells.num_rows
     if not names:
@@ -267,6 +282,9 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
     with needs_columns("--format csv"):
         import pyarrow as pa
 
+    for number, name in enumerate(names, 1):
+        if not name.strip():
+            raise ValueError(f"column {number} of the header has no name: name it, or remove the column")
     for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"the header has column {name!r} more than once")
@@ -314,8 +332,24 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
+def _check_partitions(
+    cells: pa.RecordBatch, rows: bytes, line: int, dialect: Dialect, partitions: TopicPartitions
+) -> None:
+    """Raises ValueError with the line of the first row whose partition the topic lacks."""
+    numbers = cells.column("partition").to_pylist()
+    refused: dict[int | None, ValueError] = {}
+    for one in set(numbers) - {None}:
+        try:
+            partitions.check(one)
+        except ValueError as error:
+            refused[one] = error
+    for number, one in enumerate(numbers if refused else ()):
+        if one in refused:
+            raise ValueError(f"line {dialect.line_of(rows, number, line)}: {refused[one]}")
+
+
 def _time_cell(text: str) -> int | None:
-    return _time(int(text) if text.removeprefix("-").isdecimal() else text, text)
+    return _time(int(text), text) if text.removeprefix("-").isdecimal() else _time(text, repr(text))
 
 
 def _headers_cell(text: str) -> list[Row] | None:
@@ -385,12 +419,12 @@ def _refuse_finer(times: pa.Array, number: int) -> None:
             raise ValueError(f"row {row}: {message}, which a record cannot hold: round it")
 
 
-def _lines(source: BinaryIO, form: str) -> Sized:
+def _lines(source: BinaryIO | AwaitedInput, form: str, partitions: TopicPartitions | None) -> Sized:
     """Yields lines as soon as they are complete, so that typed or piped lines are sent at once."""
-    read = _json_row if form == "json" else _line_row
+    read = partial(_json_row, partitions=partitions) if form == "json" else _line_row
     rest, count = b"", 0
     with source:
-        while piece := source.read1(csv_rows.PIECE_BYTES):  # type: ignore[attr-defined]  # files of bytes have it
+        while piece := source.read1(csv_rows.PIECE_BYTES):  # type: ignore[union-attr]  # files of bytes have it
             *lines, rest = (rest + piece).split(b"\n")
             yield from _parse_lines(lines, read, count)
             count += len(lines)
@@ -432,7 +466,7 @@ def _line_row(line: bytes) -> Row:
     return {"value": line}
 
 
-def _json_row(line: bytes) -> Row | None:
+def _json_row(line: bytes, partitions: TopicPartitions | None = None) -> Row | None:
     if not line.strip():
         return None
     try:
@@ -450,9 +484,12 @@ def _json_row(line: bytes) -> Row | None:
         raise ValueError(_unknown_fields(unknown))
     if "value" not in row:  # a record without a value deletes its key from a compacted topic
         raise ValueError('the object has no value: add one; "value": null sends a tombstone')
-    as_it_stands = any(not isinstance(row.get(name), str | None) for name in ("key", "value", "headers"))
+    as_it_stands = any(type(value) not in _PLAIN.get(name, _PLAIN_TEXT) for name, value in row.items())
     literals = members(text) if as_it_stands else {}
-    return {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
+    found = {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
+    if partitions is not None and isinstance(number := found.get("partition"), int):
+        partitions.check(number)
+    return found
 
 
 def _unknown_fields(names: list[str]) -> str:
@@ -484,25 +521,32 @@ def _json(text: str, *, is_line: bool = False) -> Any:
         raise ValueError(f"not JSON ({reason})") from None
 
 
-def _time(value: object, _literal: str) -> int | None:
+def _shown(value: object, literal: str) -> str:
+    """Returns a value for a message, as it stands in the input: Python would print true as True, and 1.10 as 1.1."""
+    return shortened(printable(literal or json.dumps(value, ensure_ascii=False)))
+
+
+def _time(value: object, literal: str) -> int | None:
     """Returns milliseconds, from a number or from ISO 8601 (default zone: UTC). None: the time of sending."""
-    found = _milliseconds(value)
+    found = _milliseconds(value, literal)
     if found is not None and not 0 <= found <= LAST_MS:
-        raise ValueError(f"timestamp {value!r}: {'before 1970' if found < 0 else 'does not fit into 64 bits'}")
+        why = "before 1970" if found < 0 else "does not fit into 64 bits"
+        raise ValueError(f"timestamp {_shown(value, literal)}: {why}")
     return found
 
 
-def _milliseconds(value: object) -> int | None:
+def _milliseconds(value: object, literal: str) -> int | None:
     if isinstance(value, str):
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601") from None
+            raise ValueError(f"timestamp {_shown(value, literal)}: expected milliseconds or ISO 8601") from None
         if _FINER.search(value):
-            raise ValueError(f"timestamp {value!r}: finer than a millisecond, which a record cannot hold: round it")
+            shown = _shown(value, literal)
+            raise ValueError(f"timestamp {shown}: finer than a millisecond, which a record cannot hold: round it")
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"timestamp {value!r}: expected milliseconds or ISO 8601")
+        raise ValueError(f"timestamp {_shown(value, literal)}: expected milliseconds or ISO 8601")
     return value
 
 
@@ -520,7 +564,6 @@ def _headers(value: Any, literal: str) -> list[Row] | None:
             pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in found]
             objects = value
     except (TypeError, KeyError, ValueError):
-        # The text as it was: Python would print 1.10 as 1.1.
         shown = shortened(printable(literal)) if literal else repr(value)
         raise ValueError(f"headers {shown}: expected an object, or a list of objects with key and value") from None
     for one in objects:
@@ -529,10 +572,13 @@ def _headers(value: Any, literal: str) -> list[Row] | None:
     return [{"key": str(name).encode().decode(), "value": from_json(one, text)} for name, one, text in pairs]
 
 
-def _partition(value: object, _literal: str) -> int | None:
+def _partition(value: object, literal: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise ValueError(f"partition {value!r} is not a number")
+        raise ValueError(f"partition {_shown(value, literal)} is not a whole number")
     return value
 
 
 _PARTS = {"key": from_json, "value": from_json, "headers": _headers, "partition": _partition, "timestamp": _time}
+_PLAIN_TEXT = frozenset({str, type(None)})
+_PLAIN = dict.fromkeys(("partition", "timestamp", "offset"), _PLAIN_TEXT | {int})
+"""The types of values whose text in the input is not needed, for fields that are numbers."""
