@@ -79,3 +79,20 @@ def test_a_connection_that_the_broker_ends_serves_no_more(tmp_path: Path) -> Non
             assert log_end(broker) == end < COUNT
 
     asyncio.run(run())
+
+
+def test_a_change_of_the_catalogue_finishes_while_other_requests_are_served(tmp_path: Path) -> None:
+    """Its event waits at the controller when the connection drops the replies of the requests before it."""
+    deletion = frames.encode_request(20, 3, 7, "c", {"topic_names": ["t"], "timeout": 10_000})
+
+    async def run() -> None:
+        async with serving(tmp_path) as broker:
+            peer = Peer(broker)
+            peer.connection.data_received(unacknowledged("t", COUNT) + deletion + long_poll(0) * 3)
+            peer.close()
+            async with asyncio.timeout(30):
+                await until(lambda: peer.connection not in broker.connections)
+            assert broker.catalog.topic("t") is None
+            assert not peer.connection.parked
+
+    asyncio.run(run())

@@ -112,7 +112,7 @@ class TrialBroker:
             command, cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         assert running.stdout is not None
-        assert running.stdout.readline() == f"ready {self.inside}\n"
+        assert running.stdout.readline() == f"ready {self.inside} {self.outside}\n"
         return running
 
     def settings(self, user: str, password: str, mechanism: str) -> dict[str, str]:

@@ -206,7 +206,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def tables() -> dict[str, str]:
     """Name of a table → the table."""
     theirs = announced()
-    ours = {api.key: (api.advertised_oldest, api.versions[1]) for api in handler_files()}
+    ours = {api.key: (api.advertised_oldest, api.versions[1]) for api in handler_files("client")}
     return {
         "announced": _table(
             ("key", "API", "Apache Kafka 4.3", "here"),

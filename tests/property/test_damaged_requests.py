@@ -107,7 +107,7 @@ class Plausible(Instances):
 def served() -> dict[int, tuple[int, int]]:
     """The versions that the broker's handlers serve, by API."""
     apis = served_apis()
-    assert len(apis) == len(handlers.handler_files())
+    assert len(apis) == len(handlers.handler_files("client"))
     return {key: (api.oldest, api.newest) for key, api in apis.items()}
 
 

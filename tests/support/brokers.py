@@ -191,7 +191,9 @@ class Wire:
 
     def has_reply(self, within_s: float) -> bool:
         """Returns whether a reply is available, or arrives within this time."""
-        return bool(self._ready or select.select([self.socket], [], [], within_s)[0])
+        poller = select.poll()
+        poller.register(self.socket, select.POLLIN)
+        return bool(self._ready or poller.poll(within_s * 1000))
 
     def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
         return self.receive(api_key, version, self.send(api_key, version, message))

@@ -178,7 +178,9 @@ class Fork:
     def wait(self, timeout: float | None = None) -> int:
         """Returns the exit code, or minus the number of the signal that ended the process."""
         if self.returncode is None:
-            if not select.select([self._server], [], [], timeout)[0]:
+            poller = select.poll()  # ``select.select`` fails for descriptors from 1024 on
+            poller.register(self._server, select.POLLIN)
+            if not poller.poll(None if timeout is None else timeout * 1000):
                 raise subprocess.TimeoutExpired("a fork", timeout or 0)
             self.returncode = int(self._server.recv(16))
             self._server.close()

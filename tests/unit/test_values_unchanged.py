@@ -34,8 +34,9 @@ def test_json_values_are_sent_as_they_stand(text: str) -> None:
     assert produce._json_row(line) == {
         "key": text.encode(), "value": text.encode(), "headers": [{"key": "h", "value": text.encode()}],
     }  # fmt: skip
-    line = f'{{"headers": [ {{"key": "h", "value": {text} }} , {{"key": "h", "value": {text}}}]}}'.encode()
-    assert produce._json_row(line) == {"headers": [{"key": "h", "value": text.encode()}] * 2}
+    header = f'{{"key": "h", "value": {text} }}'
+    line = f'{{"value": null, "headers": [{header} , {header}]}}'.encode()
+    assert produce._json_row(line) == {"value": None, "headers": [{"key": "h", "value": text.encode()}] * 2}
 
 
 def test_an_error_about_headers_shows_their_text() -> None:

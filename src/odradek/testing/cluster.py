@@ -179,10 +179,12 @@ class BrokerProcess(PortOwner):
     def _first_line(process: subprocess.Popen[bytes]) -> str:
         assert process.stdout is not None
         deadline = time.monotonic() + START_TIMEOUT_S
+        poller = select.poll()  # ``select.select`` fails for descriptors from 1024 on
+        poller.register(process.stdout, select.POLLIN)
         line = b""
         while not line.endswith(b"\n"):
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+            if left <= 0 or not poller.poll(left * 1000):
                 break
             byte = process.stdout.read(1)
             if not byte:

@@ -290,8 +290,10 @@ class Connection(asyncio.Protocol):
         """Drops the replies to a client that has left, and abandons what only waits for them."""
         self._slots.clear()
         self._in_flight = self._in_flight_bytes = self._ready_bytes = 0
-        for request in [one for one in self.parked if one is not self._task]:
-            self.parked.discard(request)
+        if self._task is not None:
+            return  # it may wait for a part of ``parked``, such as the controller's event of its request
+        parked, self.parked = self.parked, set()
+        for request in parked:
             request.abandon()
 
     # --- serving ------------------------------------------------------------------------------------------------
