@@ -290,11 +290,8 @@ class Connection(asyncio.Protocol):
         """Drops the replies to a client that has left, and abandons what only waits for them."""
         self._slots.clear()
         self._in_flight = self._in_flight_bytes = self._ready_bytes = 0
-        if self._task is not None:
-            return  # it may wait for a part of ``parked``, such as the controller's event of its request
-        parked, self.parked = self.parked, set()
-        for request in parked:
-            request.abandon()
+        while self.parked and self._task is None:  # a task may wait for one of them, such as the controller's event
+            self.parked.pop().abandon()
 
     # --- serving ------------------------------------------------------------------------------------------------
 
