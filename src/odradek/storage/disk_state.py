@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from pathlib import Path
 from typing import Protocol
 
@@ -42,7 +43,7 @@ class DiskState:
         self.failed_bytes = 0
         self.failures: WriteFailures | None = None
         self._path = path
-        self._writer = writer
+        self._writer: Writer = weakref.proxy(writer)  # without a cycle, a log that is not used ends at once
         self._read_failed = False
 
     def check_online(self) -> None:

@@ -64,10 +64,10 @@ class Log:
     """
 
     __slots__ = (
-        "_changes", "_cut_batch", "_end_offset", "_files", "_flushed_ms", "_high_watermark", "_synced_base",
-        "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "config", "defer_flush", "defer_removal",
-        "disk", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "path", "producer_snapshots",
-        "producers", "recovery_point", "segment_list", "was_cut",
+        "__weakref__", "_changes", "_cut_batch", "_end_offset", "_files", "_flushed_ms", "_high_watermark",
+        "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "config", "defer_flush",
+        "defer_removal", "disk", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "path",
+        "producer_snapshots", "producers", "recovery_point", "segment_list", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:

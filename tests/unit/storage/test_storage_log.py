@@ -5,7 +5,9 @@ Also leader epochs, disk failures and wrong headers.
 
 from __future__ import annotations
 
+import gc
 import struct
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -126,6 +128,19 @@ def test_reads_cross_segments(path: Path) -> None:
         put(log, batch(1, number))
     assert len(log.segments) > 5
     assert [row.offset for row in rows_from(log, 0, max_bytes=300)] == list(range(100))
+
+
+def test_a_log_that_is_not_used_ends_without_a_garbage_collection(path: Path) -> None:
+    log = open_log(path)
+    put(log, batch(5))
+    log.read(0, 100)
+    ends = weakref.ref(log)
+    gc.disable()
+    try:
+        del log
+        assert ends() is None
+    finally:
+        gc.enable()
 
 
 def test_a_read_slice_stays_valid_after_its_segment_is_deleted(path: Path) -> None:
