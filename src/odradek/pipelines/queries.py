@@ -111,11 +111,18 @@ def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None
     """Converts an exception of Spark to QueryFailed with the cause in one line. ``failed``: exceptions that went
     through Java; Spark's own exception quotes the last of them as text, so the cause is taken from the original.
     """
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JNetworkError
     from pyspark.errors import PySparkException
 
     try:
         yield
+    except (ConnectionError, Py4JNetworkError) as error:
+        if failed:
+            raise QueryFailed(f"{what}: {_with_right(cause_of(failed[-1]))}") from error
+        raise QueryFailed(
+            f"{what}: Java does not answer ({cause_of(error)}): it was killed, for example for lack of memory. Run the "
+            "command again"
+        ) from error
     except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
         raise QueryFailed(f"{what}: {_with_right(cause_of(failed[-1] if failed else error))}") from error
 
