@@ -419,15 +419,11 @@ class TableScenario:
         last = self._planned_after(before)
         self.reads_other = reads_other
         found = None if last is None else self._planned_after(last)
-        is_unknown = (
-            found is not None and not found.after and OTHER in found.offsets.keys() - planned[batch - 1].offsets
-        )
-        if (
-            found is not None and not is_unknown
-        ):  # nobody can know that it skips records, if it does not say what it follows
-            planned[batch] = found
-            self.was_restored = True
-            self.note(f"micro-batch {batch} in the checkpoint is of another copy")
+        if found is None or (not found.after and OTHER in found.offsets.keys() - planned[batch - 1].offsets):
+            return  # without ``after``, no check can know that a partition that is read first skips records
+        planned[batch] = found
+        self.was_restored = True
+        self.note(f"micro-batch {batch} in the checkpoint is of another copy")
 
     def _dangers(self, last: Any) -> tuple[float, float]:
         """The chances that a driver is killed or paused now. They are high at the worst moments: before a create, and
