@@ -23,6 +23,9 @@ def mode(path: Path) -> int:
 def test_only_the_owner_can_read_a_new_data_directory(own_broker: Callable[..., RunningBroker]) -> None:
     running = own_broker()
     assert mode(running.directory / "data") == 0o700
+    files = [path for path in (running.directory / "data").rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if mode(path) & 0o077], "users with their keys may be in the metadata log"
 
 
 def test_the_mode_of_an_existing_directory_is_not_changed(tmp_path: Path) -> None:

@@ -123,6 +123,13 @@ def test_a_name_that_no_rule_matches_has_no_user() -> None:
     assert MappingRules("").user("O=x") is None
 
 
+def test_rules_match_letters_of_ascii_as_javas_do() -> None:
+    assert MappingRules(r"RULE:^CN=(\w+),.*$/$1/").user("CN=adm\u0131n,O=x") is None
+    assert MappingRules("RULE:(?i)^CN=(kafka),.*$/$1/L").user("CN=\u212aafka,O=x") is None
+    with pytest.raises(ConfigError, match="is invalid"):
+        MappingRules("RULE:(?u)^CN=(.*)$/$1/")
+
+
 @pytest.mark.parametrize(
     ("rules", "user"),
     [

@@ -177,6 +177,8 @@ def test_issuer_and_audience(issuer: Issuer, keys: KeySet) -> None:
 
 def test_user_and_scopes(issuer: Issuer, keys: KeySet) -> None:
     assert checked(issuer.token("  alice "), keys).subject == "alice"
+    for other in ("alice\xa0", "\u3000alice", "alice\u2028", "alice\x85"):  # Java's trim leaves these
+        assert checked(issuer.token(other), keys).subject == other
     for value in ("", "   ", 5, None, ["alice"]):
         assert "names no user in the claim sub" in refused(issuer.token(sub=value), keys)
     rules = RULES._replace(subject_claim="azp", scope_claim="scp")

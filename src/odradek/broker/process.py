@@ -70,8 +70,7 @@ def run(
     """
     require_posix("the broker")
     _raise_file_limit()
-    if any(listener.has_sasl for listener in config.listeners_at(listen)):
-        os.umask(0o077)  # the metadata log has credentials
+    os.umask(0o077)  # the metadata log may have credentials, whatever the listeners are
     try:
         import uvloop
 

@@ -168,8 +168,8 @@ def _rule(text: str) -> MappingRule | None:
     if found[2] is None:
         return None  # empty rules are ignored
     try:
-        pattern = re.compile(_NAMED_GROUP.sub(r"(?P<\1>", found[2]))
-    except re.error as error:
+        pattern = re.compile(_NAMED_GROUP.sub(r"(?P<\1>", found[2]), re.ASCII)  # as in Java
+    except (re.error, ValueError) as error:
         raise ConfigError(f"ssl.principal.mapping.rules: the pattern {found[2]!r} is invalid: {error}") from None
     return MappingRule(pattern, found[3], found[4])
 

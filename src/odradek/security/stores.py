@@ -90,8 +90,8 @@ def client_context(tls: Tls) -> ssl.SSLContext:
 def server_context(tls: ServerTls) -> ssl.SSLContext:
     """Returns the context of a listener. Raises ConfigError, which names the setting and the file.
 
-    Sessions are not resumed, so that each connection shows its certificate, and a client cannot ask for another
-    handshake on a connection."""
+    It issues no tickets, and a client cannot ask for another handshake on a connection. A session of TLS 1.2 may be
+    resumed by its id, with the certificate that the client showed before."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.num_tickets = 0

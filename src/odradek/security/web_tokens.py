@@ -164,19 +164,23 @@ def _check_audience(claims: dict[str, object], rules: TokenRules) -> None:
         raise TokenRefused(f"its audience is {_shown(', '.join(audiences))}")
 
 
+_TRIMMED = "".join(map(chr, range(0x21)))
+"""What Java's ``trim`` removes. Python's ``strip`` removes more, such as U+00A0, and would make one user another."""
+
+
 def _subject(claims: dict[str, object], rules: TokenRules) -> str:
     subject = claims.get(rules.subject_claim)
-    if not isinstance(subject, str) or not subject.strip():
+    if not isinstance(subject, str) or not subject.strip(_TRIMMED):
         raise TokenRefused(f"it names no user in the claim {rules.subject_claim}")
-    return subject.strip()
+    return subject.strip(_TRIMMED)
 
 
 def _scopes(claims: dict[str, object], rules: TokenRules) -> tuple[str, ...]:
     found = claims.get(rules.scope_claim)
     scopes = [found] if isinstance(found, str) else found if isinstance(found, list) else []
-    if not all(isinstance(one, str) and one.strip() for one in scopes):
+    if not all(isinstance(one, str) and one.strip(_TRIMMED) for one in scopes):
         raise TokenRefused(f"its claim {rules.scope_claim} has an empty scope")
-    trimmed = tuple(one.strip() for one in scopes)
+    trimmed = tuple(one.strip(_TRIMMED) for one in scopes)
     if len(set(trimmed)) < len(trimmed):
         raise TokenRefused(f"its claim {rules.scope_claim} has a scope twice")
     return trimmed
