@@ -10,7 +10,6 @@ other's replies). Traces are stored in ``tests/oracle/traces`` and committed, so
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +19,7 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from recording import TRACES, run_scenario  # noqa: E402
+from recording import TRACES, packed_traces, run_scenario  # noqa: E402
 from support.brokers import Wire  # noqa: E402
 
 SUITES = tuple(sorted(path.stem.removeprefix("scenarios_") for path in _HERE.glob("scenarios_*.py")))
@@ -46,7 +45,7 @@ def main(arguments: list[str]) -> int:
             trace = {scenario.__name__: run_scenario(bootstrap, scenario) for scenario in module.SCENARIOS}
         path = TRACES / f"{suite}.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(_packed(trace))
+        path.write_text(packed_traces(trace))
         print(f"{path.relative_to(_HERE.parent.parent)}: {sum(map(len, trace.values()))} steps")
     return 0
 
@@ -82,15 +81,6 @@ def _altered(bootstrap: str) -> list[str]:
         rows = wire.call(32, 4, message).results[0].configs
     # Apache Kafka sets min.insync.replicas itself.
     return [row.name for row in rows if row.config_source in (2, 3) and row.name != "min.insync.replicas"]
-
-
-def _packed(trace: dict[str, list[dict[str, object]]]) -> str:
-    """Returns JSON with one step per line, so that a changed reply is one changed line."""
-    scenarios = []
-    for name, steps in trace.items():
-        lines = ",\n".join(json.dumps(step) for step in steps)
-        scenarios.append(f"{json.dumps(name)}: [\n{lines}\n]")
-    return "{\n" + ",\n".join(scenarios) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from controller_conversation import SESSION_MS, Conversation  # noqa: E402
 from controller_scenarios import SCENARIOS  # noqa: E402
+from recording import packed_traces  # noqa: E402
 from support.brokers import Wire  # noqa: E402
 from support.jvm import java_classes, kafka_command  # noqa: E402
 
@@ -65,7 +66,7 @@ def record_conversations() -> None:
             traces = _run_all(f"127.0.0.1:{port}", cluster_id, Path(directory) / "data" / "__cluster_metadata-0")
         finally:
             node.kill()
-    CONVERSATIONS.write_text(_packed(traces))
+    CONVERSATIONS.write_text(packed_traces(traces))
     print(f"{CONVERSATIONS.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
 
 
@@ -89,15 +90,6 @@ def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[
             conversation.close()
         traces[scenario.__name__] = conversation.steps
     return traces
-
-
-def _packed(traces: dict[str, list[dict[str, Any]]]) -> str:
-    """Returns JSON with one step per line, so that a changed reply is one changed line."""
-    parts = []
-    for name, steps in traces.items():
-        lines = ",\n".join(json.dumps(step) for step in steps)
-        parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -492,3 +492,12 @@ def load(suite: str) -> dict[str, list[Step]]:
 
 
 __all__ = ["CLOSED", "Pending", "Raw", "Run", "Scenario", "differences", "frames", "load", "run_scenario"]
+
+
+def packed_traces(traces: Mapping[str, Sequence[Mapping[str, object]]]) -> str:
+    """Returns JSON with one step per line, so that a changed reply is one changed line."""
+    parts = []
+    for name, steps in traces.items():
+        lines = ",\n".join(json.dumps(step) for step in steps)
+        parts.append(f"{json.dumps(name)}: [\n{lines}\n]")
+    return "{\n" + ",\n".join(parts) + "\n}\n"

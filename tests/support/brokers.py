@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import select
 import socket
 import time
 import uuid
@@ -21,6 +20,7 @@ from odradek.catalog.shard import AlterConfigs, DeleteTopic
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS
+from support.fork_server import is_readable
 from support.jvm import kafka_java_options
 
 if TYPE_CHECKING:
@@ -191,9 +191,7 @@ class Wire:
 
     def has_reply(self, within_s: float) -> bool:
         """Returns whether a reply is available, or arrives within this time."""
-        poller = select.poll()
-        poller.register(self.socket, select.POLLIN)
-        return bool(self._ready or poller.poll(within_s * 1000))
+        return bool(self._ready) or is_readable(self.socket, within_s)
 
     def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
         return self.receive(api_key, version, self.send(api_key, version, message))

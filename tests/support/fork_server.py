@@ -161,6 +161,13 @@ posix._exit(int(server.recv(16) or b"1") & 255)
 """
 
 
+def is_readable(source: socket.socket, timeout_s: float | None) -> bool:
+    """Returns whether data or the end arrives within this time; ``None``: without a limit."""
+    poller = select.poll()  # ``select.select`` fails for descriptors from 1024 on
+    poller.register(source, select.POLLIN)
+    return bool(poller.poll(None if timeout_s is None else timeout_s * 1000))
+
+
 class Fork:
     """A child of the server, with the methods of ``subprocess.Popen`` that tests need. ``stdout`` is a pipe."""
 
@@ -178,9 +185,7 @@ class Fork:
     def wait(self, timeout: float | None = None) -> int:
         """Returns the exit code, or minus the number of the signal that ended the process."""
         if self.returncode is None:
-            poller = select.poll()  # ``select.select`` fails for descriptors from 1024 on
-            poller.register(self._server, select.POLLIN)
-            if not poller.poll(None if timeout is None else timeout * 1000):
+            if not is_readable(self._server, timeout):
                 raise subprocess.TimeoutExpired("a fork", timeout or 0)
             self.returncode = int(self._server.recv(16))
             self._server.close()
