@@ -9,6 +9,7 @@ from odradek.broker.front_end.router import Api, served_apis
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.registered_brokers import RegisteredBrokers
 from odradek.broker.node import BrokerNode
+from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers import BrokerSettings
 from odradek.catalog.shard import CatalogShard
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
@@ -43,8 +44,9 @@ class ControllerNode(BrokerNode):
         assert isinstance(shard, ClusterCatalog)
         self.cluster = RegisteredBrokers(self, shard, int(self.config.text(SESSION_TIMEOUT) or 0))
         own = BrokerSettings(self.config, self.node_id, self.host_limits)
+        modes = PrivateDirectory(self.directory, self.in_thread)
         access = [part for part in (self.authorizer, self.tokens) if part is not None]
-        self.loader = MetadataLoader(self.catalog, [own, self.quotas, *access, self.catalog, self.cluster])
+        self.loader = MetadataLoader(self.catalog, [own, modes, self.quotas, *access, self.catalog, self.cluster])
         self.directory.begin_recovery(self.catalog)
         self.loader.load()
         self.cluster.begin()

@@ -401,7 +401,7 @@ class BrokerNode:
     def logins(self) -> Logins:
         from odradek.broker.logins.parts import Logins
 
-        return Logins(self, self.catalog, self.tokens, self.directory.path, self.now_ms)
+        return Logins(self, self.catalog, self.tokens, self.directory, self.now_ms)
 
     def _schedule_upkeep(self) -> None:
         config = self.config

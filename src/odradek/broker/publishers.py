@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
+from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.settings.config import log_config
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.shard import BROKER, TOPIC, Topic
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
     from odradek.catalog.registrations import PartitionRegistration
+    from odradek.core.deferred import Deferred
     from odradek.storage.config import LogConfig
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
@@ -68,6 +70,8 @@ if TYPE_CHECKING:
         @property
         def node_id(self) -> int: ...
 
+        def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
+
         def begin_epochs(self) -> None:
             """Begins a new leader epoch for every partition. Raises StorageError."""
 
@@ -84,6 +88,8 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         # Before the logs: the broker's settings are the defaults of topics. Invalid settings end a start before it
         # changes anything on the disk.
         BrokerSettings(config, broker.node_id, broker.host_limits),
+        # Before the reply to a request that stores credentials: it closes the directory to other users.
+        PrivateDirectory(directory, broker.in_thread),
         # At any place: no other publisher uses quotas. They apply before the reply to the request that set them.
         broker.quotas,
         # At any place: an ACL holds before the reply to the request that makes it.

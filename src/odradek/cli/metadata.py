@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,11 +43,13 @@ def _locked(data_dir: Path) -> Iterator[LogDirectory]:
 
     check_data_dir(data_dir)
     directory = LogDirectory(data_dir, lambda: time.time_ns() // 1_000_000)
+    before = os.umask(0o077)  # as the broker's: the metadata log may have credentials
     try:
         yield directory
     except OSError as error:
         raise CommandError(f"{error.filename or data_dir}: {error.strerror or error}", EXIT_FAILED) from error
     finally:
+        os.umask(before)
         directory.release()
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -27,6 +29,8 @@ except ImportError:  # Windows, where no broker runs
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 Mapped = bytes | bytearray | memoryview | mmap.mmap
+_OTHERS = 0o077
+"""The bits of a mode that give rights to others than the owner."""
 
 
 class File(Protocol):
@@ -93,6 +97,12 @@ class Files(Protocol):
     def set_modified_ms(self, path: Path, modified_ms: int) -> None: ...
     def make_dirs(self, directory: Path, *, private: bool = False) -> None:
         """Makes a directory and its parents if they do not exist. Only this user may enter a ``private`` one."""
+
+    def is_private(self, path: Path) -> bool:
+        """Returns whether only its owner may use a file or a directory."""
+
+    def make_private(self, directory: Path) -> None:
+        """Takes the rights of others away: from the files in a directory, then from the directory."""
 
     def rename(self, source: Path, target: Path) -> None: ...
     def remove(self, path: Path) -> None:
@@ -250,6 +260,12 @@ class OsLock:
         os.close(self._fd)
 
 
+def _close_to_others(path: Path | str) -> None:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & _OTHERS:
+        os.chmod(path, mode & ~_OTHERS)
+
+
 class OsFiles:
     """The files of the operating system."""
 
@@ -318,6 +334,17 @@ class OsFiles:
 
     def make_dirs(self, directory: Path, *, private: bool = False) -> None:
         directory.mkdir(0o700 if private else 0o777, parents=True, exist_ok=True)
+
+    def is_private(self, path: Path) -> bool:
+        return not path.stat().st_mode & _OTHERS
+
+    def make_private(self, directory: Path) -> None:
+        with suppress(FileNotFoundError), os.scandir(directory) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):  # removed meanwhile
+                    if entry.is_file(follow_symlinks=False):
+                        _close_to_others(entry.path)
+            _close_to_others(directory)
 
     def rename(self, source: Path, target: Path) -> None:
         source.replace(target)

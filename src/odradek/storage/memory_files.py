@@ -365,6 +365,13 @@ class MemoryFiles:
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
         self.modified[path] = modified_ms
 
+    def is_private(self, path: Path) -> bool:
+        """Returns True: files in memory have no modes."""
+        return True
+
+    def make_private(self, directory: Path) -> None:
+        """Does nothing: files in memory have no modes."""
+
     def make_dirs(self, directory: Path, *, private: bool = False) -> None:
         for path in reversed((directory, *directory.parents)):
             if path not in self.directories:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers, TokenUsers
 from odradek.broker.logins.session import LoginSession
+from odradek.broker.partitions.private_directory import close_to_others
 from odradek.broker.settings.listeners import ListenerSettings
 from odradek.core.errors import StorageError
 
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     from odradek.broker.logins.provider_keys import ProviderKeys
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.settings.listener import Listener
     from odradek.security.key_fetch import FetchTimes, KeySetSource
-
-log = logging.getLogger("odradek.broker")
 
 KEY_FILE = "login.key"
 _KEY_BYTES = 32
@@ -33,20 +31,20 @@ _FIRST_KEYS_S = 15.0
 
 
 class Logins:
-    """Makes the sessions of listeners with SASL. ``directory``: the data directory. Raises StorageError."""
+    """Makes the sessions of listeners with SASL. Raises StorageError."""
 
     def __init__(
         self,
         host: Host,
         catalog: CatalogImage,
         tokens: DelegationTokens | None,
-        directory: Path,
+        directory: LogDirectory,
         now_ms: Callable[[], int],
     ) -> None:
-        close_to_others(directory)
+        close_to_others(directory.path, directory.files)
         self._host = host
         self._now_ms = now_ms
-        key = _key(directory / KEY_FILE)
+        key = _key(directory.path / KEY_FILE)
         by_token = None if tokens is None else TokenUsers(tokens, key, now_ms)
         self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, key, by_token)
         self._providers: dict[KeySetSource, ProviderKeys] = {}
@@ -70,17 +68,6 @@ class Logins:
         """Waits for the first keys of identity providers, for a limited time."""
         if firsts := [one.first for one in self._providers.values()]:
             await asyncio.wait(firsts, timeout=_FIRST_KEYS_S)
-
-
-def close_to_others(directory: Path) -> None:
-    """Allows only its owner to enter a data directory: its metadata log has passwords. Raises StorageError."""
-    try:
-        mode = stat.S_IMODE(directory.stat().st_mode)
-        if mode & 0o077:
-            directory.chmod(mode & 0o700)
-            log.warning("%s has credentials of users: only its owner can enter it now", directory)
-    except OSError as error:
-        raise StorageError(f"{directory}: others can enter it, and it has credentials: {error.strerror}") from error
 
 
 def _key(path: Path) -> bytes:

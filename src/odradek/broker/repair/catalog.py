@@ -182,7 +182,7 @@ class RepairPlan:
         path, files = self._diagnosis.path, self._diagnosis.files
         if self._diagnosis.is_lossy:
             checkpoints.remove_clean_shutdown(self._diagnosis.data_dir, files)
-        files.make_dirs(path)
+        files.make_dirs(path, private=True)
         before = files.list(path)
         snapshot = finish(
             metadata_snapshot.write(
@@ -209,7 +209,7 @@ def _at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
 
 def copy_catalog(data_dir: Path, target: Path, files: Files) -> None:
     """Copies the metadata log, its mark and ``meta.properties`` into a new directory. Raises OSError."""
-    files.make_dirs(target)
+    files.make_dirs(target, private=True)
     path = data_dir / METADATA_DIRECTORY
     sources = [path / name for name in files.list(path)]
     own = (data_dir / name for name in (metadata_mark.FILE, checkpoints.META_PROPERTIES))

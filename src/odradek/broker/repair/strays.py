@@ -258,7 +258,7 @@ def _restore_catalog(data_dir: Path, name: str, files: Files) -> list[str]:
     path, source = data_dir / METADATA_DIRECTORY, data_dir / name
     checkpoints.remove_clean_shutdown(data_dir, files)
     _forget_end(data_dir, files)
-    files.make_dirs(path)
+    files.make_dirs(path, private=True)
     newest = max(_states(path, files) + _states(source, files), key=lambda state: state.epoch, default=None)
     for file in files.list(path):
         files.remove(path / file)
