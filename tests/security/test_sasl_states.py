@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ import pytest
 from odradek.broker.logins import mechanisms
 from odradek.broker.logins.mechanisms import ScramUsers
 from odradek.broker.logins.states import LoginAnswer, LoginState, SaslStates
+from odradek.catalog.credentials import FormCounts, put
 from odradek.core.credential import Credential
 from odradek.security import sasl_server, scram
 from odradek.security.sasl_server import (
@@ -39,8 +43,18 @@ _OF_SECRET = {
 KEYS = {"alice": _OF_SECRET, SPECIAL: _OF_SECRET}
 
 
+def users_of(rows: Iterable[tuple[str, Mapping[int, Credential | None]]]) -> ScramUsers:
+    """Returns the keys of users that the catalogue got in this order."""
+    users: dict[str, dict[int, Credential]] = {}
+    forms: dict[int, FormCounts] = {}
+    for user, credentials in rows:
+        for mechanism, credential in credentials.items():
+            put(users, forms, user, mechanism, credential)
+    return ScramUsers(lambda: users, lambda: forms, b"key")
+
+
 def scram_users() -> ScramUsers:
-    return ScramUsers(lambda: KEYS, lambda: 1, b"key")
+    return users_of(KEYS.items())
 
 
 def make(mechanism: str) -> Mechanism:
@@ -284,6 +298,83 @@ def test_an_unknown_user_and_a_wrong_password_of_scram_get_the_same_answers() ->
 def test_made_up_keys_differ_by_mechanism_and_name() -> None:
     made = {made_up_keys(name, user, b"k", 16, 4096).salt for name in ("sha256", "sha512") for user in ("a", "b")}
     assert len(made) == 4
+
+
+def of_form(salt_bytes: int, iterations: int) -> dict[int, Credential]:
+    return {1: Credential(b"s" * salt_bytes, b"stored", b"server", iterations)}
+
+
+def keys(users: ScramUsers, name: str) -> Credential:
+    return users.keys(SHA_256, ClientFirst(name, "nonce", False, "", "", "")).keys
+
+
+def form(users: ScramUsers, name: str) -> tuple[int, int]:
+    found = keys(users, name)
+    return len(found.salt), found.iterations
+
+
+SHARES = {(16, 4096): 880, (26, 4096): 100, (16, 8192): 19, (64, 16_384): 1}
+MANY = [(f"user{number}", of_form(*one)) for one, count in SHARES.items() for number in range(count)]
+MANY = [(f"{name}-{number}", made) for number, (name, made) in enumerate(MANY)]
+
+
+def test_unknown_names_have_each_form_as_often_as_users() -> None:
+    """A single user among 1,000 has a form of its own, and none of the first 64 has it."""
+    users = users_of(MANY)
+    names = 20_000
+    found = Counter(form(users, f"unknown{number}") for number in range(names))
+    assert found.keys() == SHARES.keys()
+    for one, count in SHARES.items():
+        expected = names * count / 1000
+        assert abs(found[one] - expected) < 5 * expected**0.5, one
+    assert form(users, MANY[-1][0]) == (64, 16_384), "a known user keeps its own"
+
+
+def test_made_up_keys_stay_the_same_when_the_broker_reads_the_users_in_another_order() -> None:
+    names = [f"unknown{number}" for number in range(500)]
+    other = random.Random(5).sample(MANY, len(MANY))
+    altered = [(name, of_form(20, 5000)) for name, _ in MANY[:50]]
+    first, second = users_of(MANY), users_of([*altered, *other])
+    assert [keys(first, name) for name in names] == [keys(second, name) for name in names]
+
+
+def test_a_new_user_changes_few_made_up_keys() -> None:
+    names = [f"unknown{number}" for number in range(5000)]
+    before, after = users_of(MANY), users_of([*MANY, ("last", of_form(16, 8192))])
+    changed = [name for name in names if keys(before, name) != keys(after, name)]
+    assert 0 < len(changed) < 50
+    for name in changed:
+        old, new = keys(before, name).salt, keys(after, name).salt
+        assert old[:8] != new[:8], "as after a change of the password"
+
+
+def test_users_that_are_removed_have_no_form_any_more() -> None:
+    users = users_of([*MANY, *((name, {1: None}) for name, _ in MANY[-20:])])
+    found = {form(users, f"unknown{number}") for number in range(5000)}
+    assert found == {(16, 4096), (26, 4096)}
+    empty = users_of([("a", of_form(30, 9000)), ("a", {1: None})])
+    assert form(empty, "unknown") == (32, 4096)
+
+
+def test_a_login_reads_one_user_however_many_there_are() -> None:
+    class OneAtATime(dict[str, Any]):
+        def __iter__(self) -> Any:
+            raise AssertionError("all users were read")
+
+        values = items = keys = __iter__  # type: ignore[assignment]
+
+    forms: dict[int, FormCounts] = {}
+    every = OneAtATime()
+    users = ScramUsers(lambda: every, lambda: forms, b"key")
+    for number in range(3):
+        put(every, forms, f"user{number}", 1, of_form(26, 8192)[1])
+        assert form(users, "unknown") == (26, 8192)
+        assert form(users, "user0") == (26, 8192)
+
+
+def test_salts_of_two_sizes_have_no_common_beginning() -> None:
+    salts = [made_up_keys("sha256", "a", b"k", size, count).salt for size in (16, 26) for count in (4096, 8192)]
+    assert len({salt[:8] for salt in salts}) == 4
 
 
 def test_an_authorization_id_of_scram_has_to_be_the_users_name() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections import Counter
+from itertools import accumulate
 from typing import NamedTuple
 
 from odradek.core.credential import Credential
@@ -27,6 +30,50 @@ Users = dict[str, dict[int, Credential]]
 """User → mechanism → credential."""
 
 
+class CredentialForm(NamedTuple):
+    """What a server shows of a credential before the login, besides the salt: its size, and the iterations."""
+
+    salt_bytes: int
+    iterations: int
+
+
+class FormCounts:
+    """How many users have each form of a credential for one mechanism."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[CredentialForm] = Counter()
+        self._forms: list[CredentialForm] = []
+        self._ends: list[int] = []
+        self._is_sorted = True
+
+    def change(self, old: Credential | None, new: Credential | None) -> None:
+        """Counts the change of one user's credential. None: the user has none."""
+        if old is not None:
+            form = _form(old)
+            self._counts[form] -= 1
+            if not self._counts[form]:
+                del self._counts[form]
+        if new is not None:
+            self._counts[_form(new)] += 1
+        self._is_sorted = False
+
+    def at(self, place: int) -> CredentialForm | None:
+        """Returns the form at a place among all users, from 0 to 2**64 - 1, in an order of forms that stays the same.
+
+        Places that are chosen at random have each form as often as the users. None: no user has a credential."""
+        if not self._is_sorted:
+            self._forms = sorted(self._counts)
+            self._ends = list(accumulate(self._counts[form] for form in self._forms))
+            self._is_sorted = True
+        if not self._forms:
+            return None
+        return self._forms[bisect_right(self._ends, place * self._ends[-1] >> 64)]
+
+
+def _form(credential: Credential) -> CredentialForm:
+    return CredentialForm(len(credential.salt), credential.iterations)
+
+
 def check_size(salt: bytes, salted_password: bytes) -> None:
     """Raises KafkaError (UNACCEPTABLE_CREDENTIAL) if the salted password is empty or if it or the salt is too long."""
     if not salted_password:
@@ -50,9 +97,13 @@ def check(users: Users, request: AlterCredential) -> None:
         raise KafkaError(ErrorCode.unacceptable_credential, text)
 
 
-def put(users: Users, user: str, mechanism: int, credential: Credential | None) -> None:
-    """Applies a change of the log. Replaces the user's dict, because images of the catalogue share the old one."""
-    kept = {name: each for name, each in users.get(user, {}).items() if name != mechanism}
+def put(users: Users, forms: dict[int, FormCounts], user: str, mechanism: int, credential: Credential | None) -> None:
+    """Applies a change of the log to the users, and to the counts of their forms by mechanism.
+
+    Replaces the user's dict, because images of the catalogue share the old one."""
+    before = users.get(user, {})
+    forms.setdefault(mechanism, FormCounts()).change(before.get(mechanism), credential)
+    kept = {name: each for name, each in before.items() if name != mechanism}
     if credential is not None:
         kept[mechanism] = credential
     if kept:

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from odradek.catalog import credentials, features, records
 from odradek.catalog.acls import AclTable, CreateAcl, DeleteAcl, check_new
-from odradek.catalog.credentials import AlterCredential, Users
+from odradek.catalog.credentials import AlterCredential, FormCounts, Users
 from odradek.catalog.features import UpdateFeatures
 from odradek.catalog.records import (
     AccessControlEntryRecord,
@@ -204,6 +204,8 @@ class CatalogShard:
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
         self.users: Users = {}
+        self.forms: dict[int, FormCounts] = {}
+        """The counts of the forms of credentials, by mechanism."""
         self.acls = AclTable()
         self.tokens: dict[str, DelegationToken] = {}
         self.features: dict[str, int] = dict(features.AT_FIRST)
@@ -445,9 +447,9 @@ class CatalogShard:
             case ClientQuotaRecord(entity, key, limit):
                 self._replay_quota(entity, key, limit)
             case UserScramCredentialRecord(user, mechanism, credential):
-                credentials.put(self.users, user, mechanism, credential)
+                credentials.put(self.users, self.forms, user, mechanism, credential)
             case RemoveUserScramCredentialRecord(user, mechanism):
-                credentials.put(self.users, user, mechanism, None)
+                credentials.put(self.users, self.forms, user, mechanism, None)
             case AccessControlEntryRecord(acl_id, acl):
                 self.acls.put(acl_id, acl)
             case RemoveAccessControlEntryRecord(acl_id):

@@ -147,11 +147,12 @@ class ScramLogin:
 
 
 def made_up_keys(mechanism_hash: str, user: str, key: bytes, salt_bytes: int, iterations: int) -> Credential:
-    """Returns keys of a user that does not exist: always the same ones for a name, and no password has them.
+    """Returns keys of a user that does not exist: always the same ones for a name and a form (size of the salt,
+    iterations), and no password has them. For another form the salt is another one, as after a change of a password.
 
     ``key``: a secret of the broker, which stays the same when it starts again. Without it a salt does not show whether
     it is made up."""
-    begin = f"{mechanism_hash} {user}".encode(errors="replace")
+    begin = f"{mechanism_hash} {salt_bytes} {iterations} {user}".encode(errors="replace")
     salt = hashlib.shake_256(hmac.digest(key, begin, "sha256")).digest(salt_bytes)
     stored = hmac.digest(key, b"stored" + salt, mechanism_hash)
     return Credential(salt, stored, hmac.digest(key, b"server" + salt, mechanism_hash), iterations)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.catalog import records
+from odradek.catalog.credentials import AlterCredential
 from odradek.catalog.records import PartitionChangeRecord
 from odradek.catalog.shard import (
     BROKER,
@@ -24,6 +25,7 @@ from odradek.catalog.shard import (
     DeleteTopic,
     check_topic_name,
 )
+from odradek.core.credential import Credential
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -255,3 +257,15 @@ def test_leader_epochs_can_be_raised_for_one_partition() -> None:
         assert [one.partition_id for one in shard.topics["a"].partitions] == [0, 1, 2]
     for unknown in (("b", 0), ("a", 3), ("a", -1)):
         assert refused(catalogue, RaiseEpochs({unknown: 1})) is ErrorCode.unknown_topic_or_partition
+
+
+def test_forms_of_credentials_are_counted_as_users_change() -> None:
+    catalogue = Catalogue()
+    for number in range(3):
+        catalogue.apply(AlterCredential(f"u{number}", 1, Credential(b"s" * 16, b"k", b"k", 4096)))
+    catalogue.apply(AlterCredential("u0", 1, Credential(b"s" * 26, b"k", b"k", 8192)))
+    catalogue.apply(AlterCredential("u1", 1, None))
+    for shard in (catalogue.shard, catalogue.replayed()):
+        places = [shard.forms[1].at(step * (1 << 64) // 4) for step in range(4)]
+        assert places == [(16, 4096), (16, 4096), (26, 8192), (26, 8192)]
+        assert 2 not in shard.forms

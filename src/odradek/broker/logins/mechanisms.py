@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
+import hmac
 import secrets
 from collections.abc import Callable, Mapping
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
+from odradek.catalog.credentials import CredentialForm, FormCounts
 from odradek.core.credential import Credential
 from odradek.security.protocols import HASHES
 from odradek.security.sasl_server import (
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     """Returns the keys of a provider. Listeners with the same source share them."""
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
-_SAMPLE = 64
+_FIRST_FORM = CredentialForm(SALT_BYTES, LEAST_ITERATIONS)
+"""The form of made-up keys while no user has any."""
 _KNOWN_TOKENS = 1000
 """The tokens whose keys are kept: each derivation takes about 2 ms."""
 
@@ -81,20 +82,23 @@ class TokenUsers:
 
 
 class ScramUsers:
-    """Keys for logins by SCRAM. ``users()``: the users of the catalogue; ``change()`` a number that every change of
-    the catalogue raises; ``key``: a secret of the broker.
+    """Keys for logins by SCRAM. ``users()``: the users of the catalogue; ``forms()``: the counts of the forms of their
+    keys, by mechanism; ``key``: a secret of the broker.
 
-    For an unknown user there are made-up keys, of the form that some of the users have. They are made for known users,
-    too, so that both take the same time."""
+    For an unknown user there are made-up keys. Among unknown names each form is as frequent as among the users, so no
+    form tells whether a user exists. They are made for known users, too, so that both take the same time."""
 
     def __init__(
-        self, users: Callable[[], Users], change: Callable[[], int], key: bytes, by_token: TokenUsers | None = None
+        self,
+        users: Callable[[], Users],
+        forms: Callable[[], Mapping[int, FormCounts]],
+        key: bytes,
+        by_token: TokenUsers | None = None,
     ) -> None:
         self._users = users
-        self._change = change
+        self._forms = forms
         self._key = key
         self._by_token = by_token
-        self._forms: dict[str, tuple[int, list[tuple[int, int]]]] = {}
 
     def keys(self, mechanism: str, client: ClientFirst) -> ScramKeys:
         """Raises LoginFailed for a login by a delegation token, if the broker has none."""
@@ -102,23 +106,17 @@ class ScramUsers:
             if self._by_token is None:
                 raise LoginFailed("the broker has no delegation tokens")
             return self._by_token.keys(mechanism, client.user)
-        forms = self._forms_of(mechanism)
-        digest = hashlib.sha256(self._key + client.user.encode(errors="replace")).digest()
-        salt_bytes, iterations = forms[int.from_bytes(digest[:8], "big") % len(forms)]
-        made_up = made_up_keys(HASHES[mechanism], client.user, self._key, salt_bytes, iterations)
+        form = self._form_of(mechanism, client.user)
+        made_up = made_up_keys(HASHES[mechanism], client.user, self._key, *form)
         found = self._users().get(client.user, {}).get(_NUMBER_OF[mechanism], made_up)
         return ScramKeys(found, client.user)
 
-    def _forms_of(self, mechanism: str) -> list[tuple[int, int]]:
-        """Returns the sizes of salts and the numbers of iterations of some users, each pair once."""
-        change = self._change()
-        known = self._forms.get(mechanism)
-        if known is None or known[0] != change:
-            number = _NUMBER_OF[mechanism]
-            some = (each[number] for each in islice(self._users().values(), _SAMPLE) if number in each)
-            forms = sorted({(len(one.salt), one.iterations) for one in some}) or [(SALT_BYTES, LEAST_ITERATIONS)]
-            known = self._forms[mechanism] = change, forms
-        return known[1]
+    def _form_of(self, mechanism: str, user: str) -> CredentialForm:
+        """Returns the form of a name's made-up keys. It stays the same while the users do."""
+        counts = self._forms().get(_NUMBER_OF[mechanism])
+        digest = hmac.digest(self._key, b"form " + user.encode(errors="replace"), "sha256")
+        found = None if counts is None else counts.at(int.from_bytes(digest[:8], "big"))
+        return found or _FIRST_FORM
 
     def __repr__(self) -> str:
         return "ScramUsers()"

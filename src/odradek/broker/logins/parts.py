@@ -46,7 +46,7 @@ class Logins:
         self._now_ms = now_ms
         key = _key(directory.path / KEY_FILE)
         by_token = None if tokens is None else TokenUsers(tokens, key, now_ms)
-        self._scram = ScramUsers(catalog.users, lambda: catalog.log_end_offset, key, by_token)
+        self._scram = ScramUsers(catalog.users, catalog.credential_forms, key, by_token)
         self._providers: dict[KeySetSource, ProviderKeys] = {}
 
     def sessions(self, listener: Listener) -> Callable[[float | None], LoginSession]:

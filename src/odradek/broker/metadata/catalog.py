@@ -11,6 +11,7 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog import records
+from odradek.catalog.credentials import FormCounts
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord, TopicId
 from odradek.catalog.shard import CatalogShard, Entity, Topic
@@ -121,6 +122,10 @@ class Catalog:
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
         return self.shard.users
+
+    def credential_forms(self) -> Mapping[int, FormCounts]:
+        """Returns how many users have each form of a SCRAM credential: mechanism → counts."""
+        return self.shard.forms
 
     def tokens(self) -> Mapping[str, DelegationToken]:
         """Returns the delegation tokens by id."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.broker.loop.scheduler import Steps
+    from odradek.catalog.credentials import FormCounts
     from odradek.catalog.delta import Delta
     from odradek.catalog.shard import Entity, Topic
     from odradek.core.acl import Acl
@@ -45,6 +46,9 @@ class CatalogImage(Protocol):
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
+
+    def credential_forms(self) -> Mapping[int, FormCounts]:
+        """Returns how many users have each form of a SCRAM credential: mechanism → counts."""
 
     def tokens(self) -> Mapping[str, DelegationToken]:
         """Returns the delegation tokens by id."""
