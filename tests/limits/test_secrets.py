@@ -233,3 +233,96 @@ def test_a_command_config_is_read_like_a_properties_file_in_java(tmp_path: Path)
     assert read_properties(file) == {
         "client.id": "a bcA\t\\", "request.timeout.ms": "9000", "check.crcs": "a=b:c"
     }  # fmt: skip
+
+
+# --- --config of odradek serve ---------------------------------------------------------------------------------------
+
+HUNTER = "hunter2-s3cr3t"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+REMEDY = "write it into a file for --config-file, or give its place: ${file:PATH:KEY} or ${env:NAME}"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "ssl.keystore.password",
+        "ssl.key.password",
+        "ssl.keystore.key",
+        "ssl.truststore.password",
+        "delegation.token.secret.key",
+        "listener.name.outside.ssl.keystore.password",
+        "listener.name.outside.plain.sasl.jaas.config",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)
+def test_a_secret_on_the_command_line_of_serve_is_refused(setting: str, tmp_path: Path, capsys: Capture) -> None:
+    line = ["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--config", "num.partitions=2"]
+    assert run([*line, "--config", f"{setting} = {HUNTER}"]) == 2
+    said = capsys.readouterr().err
+    assert f"--config {setting}: every user of the machine can read this secret" in said
+    assert REMEDY in said
+    assert said.count("\n") == 1
+    assert "s3cr3t" not in said
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        f'user_alice="{HUNTER}"',
+        f'username="a" password="{HUNTER}"',
+        f'password="{HUNTER}${{env:A}}"',
+        f'user_a="${{env:A}}" user_b="{HUNTER}"',
+        f'password="{HUNTER}',
+    ],
+)
+def test_a_login_module_with_a_password_is_refused(options: str) -> None:
+    from odradek.broker.settings.config import start_texts
+
+    with pytest.raises(ConfigError) as refused:
+        start_texts([f"sasl.jaas.config={PLAIN} {options};"])
+    assert REMEDY in str(refused.value)
+    assert HUNTER not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("ssl.keystore.password", "${env:KEY_PASSWORD}"),
+        ("ssl.keystore.password", ""),
+        ("ssl.truststore.certificates", "-----BEGIN CERTIFICATE-----"),
+        ("ssl.truststore.location", "/etc/kafka/ca.pem"),
+        ("plain.sasl.jaas.config", f'{PLAIN} user_alice="${{env:KEY_PASSWORD}}" username="alice";'),
+        ("scram-sha-512.sasl.jaas.config", "ScramLoginModule required;"),
+        ("scram-sha-512.sasl.jaas.config", "${env:KEY_PASSWORD}"),
+    ],
+)
+def test_a_reference_to_a_secret_may_be_on_the_command_line(
+    setting: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from odradek.broker.settings.config import start_texts
+
+    monkeypatch.setenv("KEY_PASSWORD", HUNTER)
+    name = f"listener.name.outside.{setting}"
+    provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+    found = start_texts([f"{name}={value}", "config.providers=env", f"config.providers.env.class={provider}"])
+    assert found[name] == value.replace("${env:KEY_PASSWORD}", HUNTER)
+
+
+@pytest.mark.parametrize("setting", [HUNTER, f"ssl.keystore.password {HUNTER}", f"={HUNTER}", f" = {HUNTER}"])
+def test_an_argument_that_is_no_setting_is_not_shown(setting: str, tmp_path: Path, capsys: Capture) -> None:
+    line = ["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--config", "num.partitions=2"]
+    assert run([*line, "--config", setting]) == 2
+    said = capsys.readouterr().err
+    assert "--config number 2: expected NAME=VALUE, as in num.partitions=3" in said
+    assert said.count("\n") == 1
+    assert "s3cr3t" not in said
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.pasword", "a.plugin.password"])
+def test_an_unknown_setting_is_named_without_its_value(name: str, tmp_path: Path, capsys: Capture) -> None:
+    line = ["serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0"]
+    assert run([*line, "--config", f"{name}={HUNTER}"]) == 2
+    said = capsys.readouterr().err
+    assert name in said
+    assert "s3cr3t" not in said

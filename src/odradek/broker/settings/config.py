@@ -7,7 +7,7 @@ broker's; if that is unset, too, it is the default.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from odradek.broker.settings.keys import (
@@ -37,18 +37,17 @@ _OF_ROLES = ("process.roles", "controller.quorum.voters", "controller.quorum.boo
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
-def start_texts(settings: Iterable[str], file: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns the settings of a start: those of the form ``name=value`` override those of ``file``.
+def start_texts(settings: Collection[str], file: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Returns the settings of a start: those of the command line (``name=value``) override those of ``file``.
 
     Variables in their values are replaced (``text/config_providers``). Dynamic settings have none: a client could read
-    the broker's files by them. Raises ConfigError.
+    the broker's files by them. Raises ConfigError, also for a secret on the command line.
     """
     texts = dict(file or {})
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals or not name.strip():
-            raise ConfigError(f"--config takes name=value, not {setting!r}")
-        texts[name.strip()] = value.strip()
+    if settings:
+        from odradek.broker.settings.command_line import pairs
+
+        texts |= pairs(settings)
     if any("${" in text or name.startswith("config.providers") for name, text in texts.items()):
         from odradek.text.config_providers import with_values
 
@@ -148,7 +147,7 @@ class BrokerConfig:
         self.check_listeners()
 
     @classmethod
-    def parse(cls, settings: Iterable[str], file: Mapping[str, str] | None = None) -> BrokerConfig:
+    def parse(cls, settings: Collection[str], file: Mapping[str, str] | None = None) -> BrokerConfig:
         """Parses settings of the form ``name=value`` (``start_texts``). Raises ConfigError."""
         return cls(start_texts(settings, file))
 
