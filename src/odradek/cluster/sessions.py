@@ -44,6 +44,38 @@ class BrokerHeartbeat(NamedTuple):
     wants_shutdown: bool
 
 
+class HeartbeatCondition(Enum):
+    """What is true when a heartbeat arrives."""
+
+    WANTS_FENCE = "wants the fence"
+    WANTS_NO_FENCE = "wants no fence"
+    WANTS_SHUTDOWN = "wants the shutdown"
+    IS_CAUGHT_UP = "has all records up to its registration"
+    LEADS = "leads a partition"
+    LEADS_NOTHING = "leads no partition"
+    IS_SEEN = "all active brokers have the records of its controlled shutdown"
+
+
+_STATE, _IF = BrokerState, HeartbeatCondition
+
+TRANSITIONS: dict[BrokerState, tuple[tuple[tuple[HeartbeatCondition, ...], BrokerState], ...]] = {
+    _STATE.FENCED: (
+        ((_IF.WANTS_SHUTDOWN,), _STATE.SHUTDOWN_NOW),
+        ((_IF.WANTS_NO_FENCE, _IF.IS_CAUGHT_UP), _STATE.UNFENCED),
+    ),
+    _STATE.UNFENCED: (
+        ((_IF.WANTS_FENCE, _IF.WANTS_SHUTDOWN), _STATE.SHUTDOWN_NOW),
+        ((_IF.WANTS_FENCE,), _STATE.FENCED),
+        ((_IF.WANTS_SHUTDOWN, _IF.LEADS), _STATE.CONTROLLED_SHUTDOWN),
+        ((_IF.WANTS_SHUTDOWN,), _STATE.SHUTDOWN_NOW),
+    ),
+    _STATE.CONTROLLED_SHUTDOWN: (((_IF.LEADS_NOTHING, _IF.IS_SEEN), _STATE.SHUTDOWN_NOW),),
+    _STATE.SHUTDOWN_NOW: (),
+}
+"""The state that a heartbeat leads to: the first one whose conditions all hold, otherwise the present one. LEADS is
+asked last: its answer takes a look at every partition."""
+
+
 @dataclass(slots=True)
 class _Contact:
     is_fenced: bool
@@ -164,17 +196,16 @@ class BrokerSessions:
         """
         contact = self._contacts[request.broker_id]
         state = contact.state
-        if state is BrokerState.FENCED:
-            if request.wants_shutdown:
-                return state, BrokerState.SHUTDOWN_NOW
-            is_caught_up = request.metadata_offset >= registered_at
-            return state, BrokerState.UNFENCED if is_caught_up and not request.wants_fence else state
-        if state is BrokerState.UNFENCED:
-            if request.wants_fence:
-                return state, BrokerState.SHUTDOWN_NOW if request.wants_shutdown else BrokerState.FENCED
-            if not request.wants_shutdown:
-                return state, state
-            return state, BrokerState.CONTROLLED_SHUTDOWN if leads() else BrokerState.SHUTDOWN_NOW
-        if leads() or contact.shutdown_offset > self.lowest_active_offset():
-            return state, state
-        return state, BrokerState.SHUTDOWN_NOW
+        holds: dict[HeartbeatCondition, Callable[[], bool]] = {
+            HeartbeatCondition.WANTS_FENCE: lambda: request.wants_fence,
+            HeartbeatCondition.WANTS_NO_FENCE: lambda: not request.wants_fence,
+            HeartbeatCondition.WANTS_SHUTDOWN: lambda: request.wants_shutdown,
+            HeartbeatCondition.IS_CAUGHT_UP: lambda: request.metadata_offset >= registered_at,
+            HeartbeatCondition.LEADS: leads,
+            HeartbeatCondition.LEADS_NOTHING: lambda: not leads(),
+            HeartbeatCondition.IS_SEEN: lambda: contact.shutdown_offset <= self.lowest_active_offset(),
+        }
+        for conditions, after in TRANSITIONS[state]:
+            if all(holds[condition]() for condition in conditions):
+                return state, after
+        return state, state
