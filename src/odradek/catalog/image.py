@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from odradek.catalog import features, records
 from odradek.catalog.records import (
@@ -30,7 +30,7 @@ class Image:
     """An immutable copy of the catalogue. A ``Delta`` replaces topics and values, and does not modify them."""
 
     topics: tuple[Topic, ...]
-    configs: Mapping[tuple[int, str], Mapping[str, str]]
+    configs: Mapping[tuple[int, str], Mapping[str, str]] = field(repr=False)
     quotas: Mapping[Entity, Mapping[str, float]]
     acls: Mapping[TopicId, Acl]
     users: Mapping[str, Mapping[int, Credential]]

@@ -35,6 +35,8 @@ REMOVE_USER_SCRAM_CREDENTIAL = 22
 REMOVE_DELEGATION_TOKEN = 26
 
 
+_BROKER = 4
+"""The type of a resource whose settings may be passwords."""
 NEWEST_VERSIONS = {
     TOPIC: 0,
     PARTITION: 2,
@@ -145,6 +147,11 @@ class ConfigRecord(NamedTuple):
     resource_name: str
     name: str
     value: str | None
+
+    def __repr__(self) -> str:
+        """A setting of a broker may be a password."""
+        shown = "[hidden]" if self.value and self.resource_type == _BROKER else repr(self.value)
+        return f"ConfigRecord({self.resource_type}, {self.resource_name!r}, {self.name!r}, {shown})"
 
 
 class RemoveTopicRecord(NamedTuple):

@@ -118,6 +118,11 @@ class AlterConfigs(NamedTuple):
     resource_name: str
     changes: Mapping[str, str | None]
 
+    def __repr__(self) -> str:
+        """A setting of a broker may be a password."""
+        shown = sorted(self.changes) if self.resource_type == BROKER else dict(self.changes)
+        return f"AlterConfigs({self.resource_type}, {self.resource_name!r}, {shown})"
+
 
 Entity = tuple[tuple[str, str | None], ...]
 """The clients with a quota: (type, name) pairs in the order of their types."""

@@ -7,7 +7,7 @@ import json
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlencode
@@ -50,7 +50,7 @@ class ServiceOptions:
 
     metrics: MetricsOptions
     hosts: frozenset[str]
-    token: str = ""
+    token: str = field(default="", repr=False)
     servers: tuple[str, ...] = ()
 
 

@@ -27,6 +27,9 @@ class BrokerSecurity(NamedTuple):
     java: dict[str, str]
     users: Path | None
 
+    def __repr__(self) -> str:
+        return f"BrokerSecurity({self.client['security.protocol']})"
+
 
 def make_security(protocol: str, directory: Path, host: str) -> BrokerSecurity:
     """Makes certificates and a password in ``directory``, which only this user can read.

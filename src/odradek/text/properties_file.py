@@ -25,6 +25,9 @@ class Property(NamedTuple):
     value: str
     line: int
 
+    def __repr__(self) -> str:
+        return f"Property(line={self.line})"
+
 
 def read_properties_file(path: Path, source: str) -> dict[str, Property]:
     """Reads the settings of a Java properties file: ``name=value`` or ``name: value`` lines, # and ! for comments, and

@@ -27,6 +27,7 @@ from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
 from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
+from odradek.wire.hidden_fields import hide
 from odradek.wire.request_limits import (
     ELEMENTS_AT_ONCE,
     Data,
@@ -55,12 +56,14 @@ class Kind(IntEnum):
 
 @cache
 def message_type(api_key: int, version: int, kind: Kind) -> Any:
-    """Returns kio's dataclass of a message. Raises UnknownMessage."""
+    """Returns kio's dataclass of a message, whose ``repr`` shows no secret. Raises UnknownMessage."""
     try:
         load = load_request_schema if kind is Kind.REQUEST else load_response_schema
-        return load(api_key, version)
+        entity = load(api_key, version)
     except (UnknownAPIKey, UnknownEntity) as error:
         raise UnknownMessage(f"no schema for API {api_key} version {version}") from error
+    hide(entity, api_key)
+    return entity
 
 
 @cache

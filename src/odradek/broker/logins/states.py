@@ -44,6 +44,9 @@ class LoginAnswer(NamedTuple):
     passes: bool = False
     failure: str = ""
 
+    def __repr__(self) -> str:
+        return f"LoginAnswer({len(self.reply)} bytes, passes={self.passes}, failure={self.failure!r})"
+
 
 class SaslStates:
     """One login, or one further login on the same connection.

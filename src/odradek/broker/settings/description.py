@@ -28,6 +28,10 @@ class ConfigRow(NamedTuple):
     read_only: bool
     synonyms: tuple[tuple[str, str, ConfigSource], ...]
 
+    def __repr__(self) -> str:
+        shown = "[hidden]" if self.key.sensitive else repr(self.value)
+        return f"ConfigRow({self.key.name!r}, {shown}, {self.source.name})"
+
 
 def describe_broker(
     broker: BrokerConfig, names: Iterable[str] | None = None, options: Mapping[str, str] | None = None
