@@ -37,6 +37,7 @@ from odradek.batches.header import (
 )
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT64, READ_ONLY, TABLE
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 
@@ -48,7 +49,7 @@ FIELDS = 13
 
 # Statuses of the kernels.
 OK, BAD_LENGTH, BAD_MAGIC, BAD_HEADER, BAD_RECORD, BAD_FIELD, BAD_HEADERS, BAD_OFFSET, LEFT_OVER = range(9)
-_WHY = {
+FAULTS = {
     BAD_LENGTH: "its length is smaller than a batch header",
     BAD_MAGIC: "it is not in message format v2",
     BAD_HEADER: "its offsets or its record count are impossible",
@@ -63,42 +64,35 @@ CODEC_BITS = COMPRESSION_MASK
 _FEW = 4
 """For at most this number of rows, the conversion of all columns is faster than a selection of four columns."""
 
-_RO = types.Array(types.uint8, 1, "C", readonly=True)
-_I64 = types.int64
-_I64S = types.int64[::1]
-_I32S = types.int32[::1]
-_U8S = types.uint8[::1]
-_TABLE = types.int64[:, ::1]
-
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-@kernel(types.int64(_RO, _I64))
-def _int16(buffer: Bytes, at: int) -> Long:
+@kernel(types.int64(READ_ONLY, INT64))
+def int16_at(buffer: Bytes, at: int) -> Long:
     return (np.int64(np.int8(buffer[at])) << 8) | np.int64(buffer[at + 1])
 
 
-@kernel(types.int64(_RO, _I64))
-def _int32(buffer: Bytes, at: int) -> Long:
+@kernel(types.int64(READ_ONLY, INT64))
+def int32_at(buffer: Bytes, at: int) -> Long:
     high = np.int64(np.int8(buffer[at])) << 24
     return high | np.int64(buffer[at + 1]) << 16 | np.int64(buffer[at + 2]) << 8 | np.int64(buffer[at + 3])
 
 
-@kernel(types.int64(_RO, _I64))
-def _int64(buffer: Bytes, at: int) -> Long:
-    value: Long = (_int32(buffer, at) << 32) | (_int32(buffer, at + 4) & 0xFFFFFFFF)
+@kernel(types.int64(READ_ONLY, INT64))
+def int64_at(buffer: Bytes, at: int) -> Long:
+    value: Long = (int32_at(buffer, at) << 32) | (int32_at(buffer, at + 4) & 0xFFFFFFFF)
     return value
 
 
-@kernel(types.UniTuple(types.int64, 3)(_RO), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(READ_ONLY), nogil=False)
 def _count_batches(buffer: Bytes) -> tuple[Long, Long, Long]:
     """Returns (status, whole batches, position after them). The last batch of a fetch may be cut off."""
     size = np.int64(len(buffer))
     at = np.int64(0)
     count = np.int64(0)
     while size - at >= HEADER_BYTES:
-        length = _int32(buffer, at + LENGTH_OFFSET)
+        length = int32_at(buffer, at + LENGTH_OFFSET)
         if buffer[at + MAGIC_OFFSET] != MAGIC:
             return np.int64(BAD_MAGIC), count, at
         if length < HEADER_BYTES - LOG_OVERHEAD:
@@ -110,7 +104,7 @@ def _count_batches(buffer: Bytes) -> tuple[Long, Long, Long]:
     return np.int64(OK), count, at
 
 
-@kernel(types.UniTuple(types.int64, 3)(_RO, _TABLE), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(READ_ONLY, TABLE), nogil=False)
 def _read_batches(buffer: Bytes, table: Int64s) -> tuple[Long, Long, Long]:
     """Fills the table. Returns (first invalid batch or -1, 1 if offsets ascend else 0, bitwise or of attributes)."""
     at = np.int64(0)
@@ -118,18 +112,18 @@ def _read_batches(buffer: Bytes, table: Int64s) -> tuple[Long, Long, Long]:
     in_order = np.int64(1)
     attributes = np.int64(0)
     for i in range(len(table)):
-        end = at + LOG_OVERHEAD + _int32(buffer, at + LENGTH_OFFSET)
+        end = at + LOG_OVERHEAD + int32_at(buffer, at + LENGTH_OFFSET)
         table[i, POS] = at
         table[i, END] = end
-        table[i, BASE] = _int64(buffer, at)
-        table[i, LAST_DELTA] = _int32(buffer, at + LAST_DELTA_OFFSET)
-        table[i, EPOCH] = _int32(buffer, at + EPOCH_OFFSET)
-        table[i, CRC] = _int32(buffer, at + CRC_OFFSET) & 0xFFFFFFFF
-        table[i, ATTRIBUTES] = _int16(buffer, at + ATTRIBUTES_OFFSET)
-        table[i, BASE_TIME] = _int64(buffer, at + BASE_TIME_OFFSET)
-        table[i, MAX_TIME] = _int64(buffer, at + MAX_TIME_OFFSET)
-        table[i, PRODUCER] = _int64(buffer, at + PRODUCER_OFFSET)
-        table[i, COUNT] = _int32(buffer, at + COUNT_OFFSET)
+        table[i, BASE] = int64_at(buffer, at)
+        table[i, LAST_DELTA] = int32_at(buffer, at + LAST_DELTA_OFFSET)
+        table[i, EPOCH] = int32_at(buffer, at + EPOCH_OFFSET)
+        table[i, CRC] = int32_at(buffer, at + CRC_OFFSET) & 0xFFFFFFFF
+        table[i, ATTRIBUTES] = int16_at(buffer, at + ATTRIBUTES_OFFSET)
+        table[i, BASE_TIME] = int64_at(buffer, at + BASE_TIME_OFFSET)
+        table[i, MAX_TIME] = int64_at(buffer, at + MAX_TIME_OFFSET)
+        table[i, PRODUCER] = int64_at(buffer, at + PRODUCER_OFFSET)
+        table[i, COUNT] = int32_at(buffer, at + COUNT_OFFSET)
         table[i, FROM] = at + HEADER_BYTES
         table[i, TO] = end
         impossible = table[i, COUNT] < 0 or table[i, LAST_DELTA] < 0
@@ -143,7 +137,7 @@ def _read_batches(buffer: Bytes, table: Int64s) -> tuple[Long, Long, Long]:
     return np.int64(-1), in_order, attributes
 
 
-@kernel(types.UniTuple(types.int64, 3)(_TABLE), nogil=False)
+@kernel(types.UniTuple(types.int64, 3)(TABLE), nogil=False)
 def _stated_sizes(table: Int64s) -> tuple[Long, Long, Long]:
     """Returns (first batch with an impossible record count or -1, records, bytes of records)."""
     count = np.int64(0)
@@ -193,11 +187,11 @@ def survey(data: Bytes) -> tuple[Int64s, bool, int]:
             f"a batch has message format v{data[at + 16]}, which is older than Kafka 0.11; only v2 is supported",
         )
     if status != OK:
-        raise CorruptRecord(f"batch at byte {at}: {_WHY[status]}")
+        raise CorruptRecord(f"batch at byte {at}: {FAULTS[status]}")
     table = np.empty((count, FIELDS), dtype=np.int64)
     wrong, in_order, attributes = _read_batches(data, table)
     if wrong >= 0:
-        raise CorruptRecord(f"batch at byte {table[wrong, POS]}: {_WHY[BAD_HEADER]}")
+        raise CorruptRecord(f"batch at byte {table[wrong, POS]}: {FAULTS[BAD_HEADER]}")
     return table, bool(in_order), attributes
 
 

@@ -18,13 +18,6 @@ from numba.extending import intrinsic
 from odradek.batches.column_memory import space
 from odradek.batches.columns import MAX_MS, NO_MICROS
 from odradek.batches.decode import (
-    _I32S,
-    _I64,
-    _I64S,
-    _RO,
-    _TABLE,
-    _U8S,
-    _WHY,
     ATTRIBUTES,
     BAD_FIELD,
     BAD_HEADERS,
@@ -33,6 +26,7 @@ from odradek.batches.decode import (
     BASE,
     BASE_TIME,
     COUNT,
+    FAULTS,
     FROM,
     LAST_DELTA,
     LEFT_OVER,
@@ -42,6 +36,7 @@ from odradek.batches.decode import (
 )
 from odradek.batches.kernel_arrays import Array, Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT32S, INT64, INT64S, READ_ONLY, TABLE, UINT8S
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 
@@ -60,7 +55,7 @@ _PLAIN = 9
 """The largest number of bytes before a record's key, if no number there has more than two bytes."""
 
 
-@kernel(types.UniTuple(types.int64, 3)(_RO, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 3)(READ_ONLY, INT64, INT64))
 def _field(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long]:
     """Returns (start, length, position after) of a key or value; start -1 for null, position -1 if it is malformed."""
     length, at = read_varint(buffer, at, end, 5)
@@ -71,7 +66,7 @@ def _field(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long]:
     return at, length, at + length
 
 
-@kernel(types.UniTuple(types.int64, 4)(_RO, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 4)(READ_ONLY, INT64, INT64))
 def _measure_headers(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long, Long]:
     """Returns (headers, bytes of names, bytes of values, position after); position -1 if they are malformed."""
     count, at = read_varint(buffer, at, end, 5)
@@ -109,7 +104,7 @@ def _copy_stride(context: object, out: object, target: object, buffer: object, s
     return types.void(out, types.uint64, buffer, types.uint64), generate
 
 
-@kernel(types.void(_U8S, _I64, _RO, _I64, _I64))
+@kernel(types.void(UINT8S, INT64, READ_ONLY, INT64, INT64))
 def _copy_bytes(out: Bytes, target: int, buffer: Bytes, start: int, size: int) -> None:
     to, of, count = np.uint64(target), np.uint64(start), np.uint64(size)
     if start + size + STRIDE <= len(buffer) and target + size + STRIDE <= len(out):
@@ -122,7 +117,7 @@ def _copy_bytes(out: Bytes, target: int, buffer: Bytes, start: int, size: int) -
             out[to + i] = buffer[of + i]
 
 
-@kernel(types.UniTuple(types.int64, 3)(_RO, types.uint64))
+@kernel(types.UniTuple(types.int64, 3)(READ_ONLY, types.uint64))
 def _short(buffer: Bytes, pos: Word) -> tuple[Long, Long, Long]:
     """Returns (zigzag-encoded number, position after it, last byte read) for a number of one or two bytes.
 
@@ -135,7 +130,7 @@ def _short(buffer: Bytes, pos: Word) -> tuple[Long, Long, Long]:
     return (first & 0x7F) | (second << 7), np.int64(pos) + 2, second
 
 
-@kernel(types.UniTuple(types.int64, 7)(_RO, _I64, _I64, _I64))
+@kernel(types.UniTuple(types.int64, 7)(READ_ONLY, INT64, INT64, INT64))
 def _plain(buffer: Bytes, at: Long, end: int, last_delta: int) -> tuple[Long, ...]:
     """Returns (position after, ms, offset delta, key's start, key's size, value's start, value's size) of a record.
 
@@ -179,7 +174,23 @@ def _plain(buffer: Bytes, at: Long, end: int, last_delta: int) -> tuple[Long, ..
 
 @kernel(
     types.UniTuple(types.int64, 7)(
-        _RO, _TABLE, _I64, _I64, _I64, _I64, _I64S, _I64S, _I32S, _U8S, _I32S, _U8S, _U8S, _I32S, _U8S, _I64S, _I32S
+        READ_ONLY,
+        TABLE,
+        INT64,
+        INT64,
+        INT64,
+        INT64,
+        INT64S,
+        INT64S,
+        INT32S,
+        UINT8S,
+        INT32S,
+        UINT8S,
+        UINT8S,
+        INT32S,
+        UINT8S,
+        INT64S,
+        INT32S,
     )
 )
 def _walk(  # noqa: PLR0917  kernels take flat arrays
@@ -257,7 +268,11 @@ def _walk(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(OK), np.int64(-1), row, no_keys, no_values, name_bytes, header_value_bytes
 
 
-@kernel(types.UniTuple(types.int64, 2)(_RO, _I64, _I64, _I64S, _I64, _I64, _I32S, _U8S, _I32S, _U8S, _U8S))
+@kernel(
+    types.UniTuple(types.int64, 2)(
+        READ_ONLY, INT64, INT64, INT64S, INT64, INT64, INT32S, UINT8S, INT32S, UINT8S, UINT8S
+    )
+)
 def _copy_headers(  # noqa: PLR0917  kernels take flat arrays
     buffer: Bytes, first: int, last: int, at: Int64s, header: int, end: int,
     name_ends: Int32s, names: Bytes, value_ends: Int32s, values: Bytes, value_is_null: Bytes,
@@ -389,7 +404,7 @@ class RecordColumns:
             self._headers_at, self.headers_ends,
         )  # fmt: skip
         if status != OK:
-            raise CorruptRecord(f"batch at offset {table[batch, BASE]}: {_WHY[status]}")
+            raise CorruptRecord(f"batch at offset {table[batch, BASE]}: {FAULTS[status]}")
         keys.nulls += no_keys
         values.nulls += no_values
         if self._kept & HEADERS:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from odradek.batches.decode import _I64, _RO, _U8S
 from odradek.batches.kernel_arrays import Bytes, Long, Word
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT64, READ_ONLY, UINT8S
 
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@kernel(_PAIR(_RO, _I64, _I64))
+@kernel(_PAIR(READ_ONLY, INT64, INT64))
 def read_uvarint(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Returns an unsigned varint and the position after it; position -1 if it is cut off or longer than 5 bytes."""
     result: Long = np.int64(0)
@@ -26,7 +26,7 @@ def read_uvarint(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
     return np.int64(0), np.int64(-1)
 
 
-@kernel(_PAIR(_RO, _I64, _I64, _I64))
+@kernel(_PAIR(READ_ONLY, INT64, INT64, INT64))
 def read_varint(buffer: Bytes, at: int, end: int, longest: int) -> tuple[Long, Long]:
     """Returns a zigzag varint and the position after it; position -1 if it is cut off or longer than ``longest``
     bytes."""
@@ -46,7 +46,7 @@ def read_varint(buffer: Bytes, at: int, end: int, longest: int) -> tuple[Long, L
     return np.int64(0), np.int64(-1)
 
 
-@kernel(_I64(_I64))
+@kernel(INT64(INT64))
 def varint_size(value: int) -> Long:
     """Returns the size of a number as a zigzag varint."""
     rest = np.uint64((value << 1) ^ (value >> 63))
@@ -57,7 +57,7 @@ def varint_size(value: int) -> Long:
     return size
 
 
-@kernel(types.uint64(_U8S, types.uint64, _I64))
+@kernel(types.uint64(UINT8S, types.uint64, INT64))
 def write_varint(out: Bytes, at: Word, value: int) -> Word:
     """Writes a zigzag varint and returns the position after it. Unsigned positions need no check for negative ones."""
     rest = np.uint64((value << 1) ^ (value >> 63))

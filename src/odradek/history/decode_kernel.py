@@ -12,31 +12,31 @@ import numpy as np
 from numba import types
 
 from odradek.batches.columns import MAX_MS, NO_MICROS
-from odradek.batches.decode import _I32S, _I64S, _RO, _U8S, _int16, _int32, _int64
+from odradek.batches.decode import int16_at, int32_at, int64_at
 from odradek.batches.kernel_arrays import Array, Bytes, Int16s, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT32S, INT64, INT64S, READ_ONLY, UINT8S
 from odradek.batches.varint_kernels import read_uvarint
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
 """The status of a row: a commit, a commit's tombstone, or a record for the row decoder."""
 
-_I64 = types.int64
 _I16S = types.int16[::1]
 _PAIR = types.UniTuple(types.int64, 2)
 
 
-@kernel(_PAIR(_RO, _I64, _I64))
+@kernel(_PAIR(READ_ONLY, INT64, INT64))
 def _text(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
     """Returns the size and start of a text with an int16 length; start -1 if the text is null or exceeds ``end``."""
     if at + 2 > end:
         return np.int64(0), np.int64(-1)
-    size = _int16(buffer, at)
+    size = int16_at(buffer, at)
     if size < 0 or size > end - at - 2:
         return np.int64(0), np.int64(-1)
     return size, np.int64(at + 2)
 
 
-@kernel(_I64(_RO, _I64, _I64))
+@kernel(INT64(READ_ONLY, INT64, INT64))
 def _topic_id(buffer: Bytes, at: int, end: int) -> Long:
     """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
     found: Long = np.int64(-1)
@@ -58,7 +58,7 @@ def _topic_id(buffer: Bytes, at: int, end: int) -> Long:
     return found if at == end else np.int64(-2)
 
 
-@kernel(_I64(_I64))
+@kernel(INT64(INT64))
 def _micros(ms: int) -> Long:
     """Returns microseconds; NO_MICROS for a time that does not fit."""
     return ms * 1000 if -MAX_MS <= ms <= MAX_MS else NO_MICROS
@@ -73,12 +73,12 @@ _U64 = np.uint64
 _ADDRESS = types.uint64
 
 
-@kernel(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(READ_ONLY, _ADDRESS))
 def _be16(buffer: Bytes, at: Word) -> Word:
     return (_U64(buffer[at]) << _U64(8)) | _U64(buffer[at + _U64(1)])
 
 
-@kernel(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(READ_ONLY, _ADDRESS))
 def _be32(buffer: Bytes, at: Word) -> Word:
     return (
         (_U64(buffer[at]) << _U64(24))
@@ -88,7 +88,7 @@ def _be32(buffer: Bytes, at: Word) -> Word:
     )
 
 
-@kernel(types.uint64(_RO, _ADDRESS))
+@kernel(types.uint64(READ_ONLY, _ADDRESS))
 def _be64(buffer: Bytes, at: Word) -> Word:
     return (
         (_U64(buffer[at]) << _U64(56))
@@ -102,7 +102,7 @@ def _be64(buffer: Bytes, at: Word) -> Word:
     )
 
 
-@kernel(types.uint64(_RO, _ADDRESS, types.int64, types.int64))
+@kernel(types.uint64(READ_ONLY, _ADDRESS, types.int64, types.int64))
 def _tags(values: Bytes, at: Word, version: int, size: int) -> Word:
     """Returns the bytes before the topic id as one number: the count of tags, the tag, its size. 0 below version 4."""
     if version != 4:
@@ -113,7 +113,9 @@ def _tags(values: Bytes, at: Word, version: int, size: int) -> Word:
     return tags
 
 
-@kernel(_I64(_RO, _I64, _I64, _I64, _I64, _I64S, _I32S, _I64S, _I32S, _I32S, _I16S, _I64S, _I64S, _I64S))
+@kernel(
+    INT64(READ_ONLY, INT64, INT64, INT64, INT64, INT64S, INT32S, INT64S, INT32S, INT32S, _I16S, INT64S, INT64S, INT64S)
+)
 def _value(  # noqa: PLR0917  kernels take flat arrays
     values: Bytes, at: int, end: int, key_type: int, row: int,
     offsets: Int64s, epochs: Int32s, metadata_at: Int64s, metadata_sizes: Int32s, partitions: Int32s, versions: Int16s,
@@ -122,16 +124,16 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     """Parses one commit's value; returns whether it matches to the last byte and its times fit into columns."""
     if end - at < 10:
         return np.int64(0)
-    version = _int16(values, at)
+    version = int16_at(values, at)
     if version < 0 or version > 4 or (key_type == 0 and version != 0):
         return np.int64(0)
-    offsets[row] = _int64(values, at + 2)
+    offsets[row] = int64_at(values, at + 2)
     epochs[row] = -1
     at += 10
     if version >= 3:
         if end - at < 4:
             return np.int64(0)
-        epochs[row] = _int32(values, at)
+        epochs[row] = int32_at(values, at)
         at += 4
     if version == 4:
         size, start = read_uvarint(values, at, end)
@@ -146,21 +148,21 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
     at = start + size
     if end - at < 8:
         return np.int64(0)
-    commit_us[row] = _micros(_int64(values, at))
+    commit_us[row] = _micros(int64_at(values, at))
     at += 8
     expire_us[row] = -1
     topic_id_at[row] = -1
     if version == 1:
         if end - at < 8:
             return np.int64(0)
-        expire = _int64(values, at)
+        expire = int64_at(values, at)
         expire_us[row] = -1 if expire == -1 else _micros(expire)
         at += 8
     if version == 4:
         found = _topic_id(values, at, end)
         if found == -2:
             return np.int64(0)
-        if found >= 0 and (_int64(values, found) != 0 or _int64(values, found + 8) != 0):
+        if found >= 0 and (int64_at(values, found) != 0 or int64_at(values, found + 8) != 0):
             topic_id_at[row] = found
         at = end
     versions[row] = version
@@ -169,8 +171,9 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
 
 @kernel(
     types.void(
-        _RO, _I64, _I64, types.uint8, _RO, _I64, _I64, types.uint8, _I64,
-        _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
+        READ_ONLY, INT64, INT64, types.uint8, READ_ONLY, INT64, INT64, types.uint8, INT64,
+        UINT8S, _I16S, _I16S, INT64S, INT32S, INT64S, INT32S, INT64S, INT32S, INT32S, INT64S, INT32S,
+        INT64S, INT64S, INT64S,
     )
 )  # fmt: skip
 def _row(  # noqa: PLR0917
@@ -187,7 +190,7 @@ def _row(  # noqa: PLR0917
     group_sizes[row] = topic_sizes[row] = metadata_sizes[row] = 0
     if not has_key or end - at < 2:
         return
-    key_type = _int16(keys, at)
+    key_type = int16_at(keys, at)
     key_types[row] = key_type
     size, place = _text(keys, at + 2, end)
     if place < 0:
@@ -199,7 +202,7 @@ def _row(  # noqa: PLR0917
     if place < 0 or place + size + 4 != end:
         return
     topic_at[row], topic_sizes[row] = place, size
-    partitions[row] = _int32(keys, place + size)
+    partitions[row] = int32_at(keys, place + size)
     if not has_value:
         status[row] = TOMBSTONE
     elif _value(
@@ -210,9 +213,10 @@ def _row(  # noqa: PLR0917
 
 
 @kernel(
-    _I64(
-        _RO, _I32S, _RO, _RO, _I32S, _RO,
-        _U8S, _I16S, _I16S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S, _I32S, _I64S, _I32S, _I64S, _I64S, _I64S,
+    INT64(
+        READ_ONLY, INT32S, READ_ONLY, READ_ONLY, INT32S, READ_ONLY,
+        UINT8S, _I16S, _I16S, INT64S, INT32S, INT64S, INT32S, INT64S, INT32S, INT32S, INT64S, INT32S,
+        INT64S, INT64S, INT64S,
     )
 )  # fmt: skip
 def _parse(  # noqa: PLR0917
@@ -284,7 +288,7 @@ def _parse(  # noqa: PLR0917
     return mixed
 
 
-@kernel(types.void(_RO, _RO, _U8S, _U8S, _I64S, _I32S, _I64S, _I32S, _I64S, _I32S))
+@kernel(types.void(READ_ONLY, READ_ONLY, UINT8S, UINT8S, INT64S, INT32S, INT64S, INT32S, INT64S, INT32S))
 def _find_not_ascii(  # noqa: PLR0917
     keys: Bytes, values: Bytes, status: Bytes, foreign: Bytes,
     group_at: Int64s, group_sizes: Int32s, topic_at: Int64s, topic_sizes: Int32s,
@@ -302,7 +306,7 @@ def _find_not_ascii(  # noqa: PLR0917
         foreign[row] = bits >> 7
 
 
-@kernel(types.int64(_I32S, _I32S))
+@kernel(types.int64(INT32S, INT32S))
 def _add_up(sizes: Int32s, ends: Int32s) -> Long:
     total = np.int64(0)
     ends[0] = 0
@@ -357,7 +361,7 @@ class ParsedRecords:
         return np.flatnonzero(found)
 
 
-@kernel(types.void(_RO, _I64S, _I32S, _U8S))
+@kernel(types.void(READ_ONLY, INT64S, INT32S, UINT8S))
 def _copy(buffer: Bytes, at: Int64s, ends: Int32s, out: Bytes) -> None:
     # Unsigned positions need no check for negative values, so the inner loop is vectorised: 10 times as fast.
     for i in range(len(at)):

@@ -12,29 +12,27 @@ from numba import types
 
 from odradek.batches.kernel_arrays import Bools, Bytes, Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT32S, INT64, INT64S
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 NARROW, FREE = -1, -2
 """Values of ``wide_row`` for a window in ``places``, and for the end of the list of free rows."""
 
-_I64 = types.int64
 _BOOL = types.boolean
 _PLACES = types.int32[:, :, ::1]
 _WIDE = types.int64[:, :, ::1]
 _BASES = types.int64[:, ::1]
 _RINGS = types.uint8[:, ::1]
-_I32S = types.int32[::1]
-_I64S = types.int64[::1]
 _BOOLS = types.boolean[::1]
 
 
-@kernel(_BOOL(_I64, _I64))
+@kernel(_BOOL(INT64, INT64))
 def _fits(value: int, base: int) -> bool:
     difference = value - base
     return LOWEST <= difference <= HIGHEST
 
 
-@kernel(_I64(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64, _I64, _I64, _I64, _I64))
+@kernel(INT64(_PLACES, _WIDE, _BASES, _RINGS, INT32S, INT64, INT64, INT64, INT64, INT64))
 def _make_room(  # noqa: PLR0917  kernels take flat arrays
     places: Int32s,
     wide: Int64s,
@@ -78,7 +76,7 @@ def _make_room(  # noqa: PLR0917  kernels take flat arrays
     return next_free
 
 
-@kernel(_I64(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64, _I64))
+@kernel(INT64(_PLACES, _WIDE, _BASES, _RINGS, INT32S, INT64, INT64))
 def _newest_time(  # noqa: PLR0917  kernels take flat arrays
     places: Int32s, wide: Int64s, bases: Int64s, rings: Bytes, wide_row: Int32s, key: int, at: int
 ) -> Long:
@@ -86,8 +84,8 @@ def _newest_time(  # noqa: PLR0917  kernels take flat arrays
     return time
 
 
-@kernel(types.UniTuple(_I64, 2)(
-    _PLACES, _WIDE, _BASES, _RINGS, _I32S, _I32S, _I64, _I64, _I64S, _I64S, _I64S, _I64S, _I32S, _BOOLS, _I64
+@kernel(types.UniTuple(INT64, 2)(
+    _PLACES, _WIDE, _BASES, _RINGS, INT32S, INT32S, INT64, INT64, INT64S, INT64S, INT64S, INT64S, INT32S, _BOOLS, INT64
 ))  # fmt: skip
 def store(  # noqa: PLR0917  kernels take flat arrays
     places: Int32s, wide: Int64s, bases: Int64s, rings: Bytes, wide_row: Int32s,
@@ -142,7 +140,7 @@ def store(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(len(keys)), free
 
 
-@kernel(types.void(_PLACES, _WIDE, _BASES, _RINGS, _I32S, _I64S, types.int64[:, ::1], types.int64[:, ::1],
+@kernel(types.void(_PLACES, _WIDE, _BASES, _RINGS, INT32S, INT64S, types.int64[:, ::1], types.int64[:, ::1],
                    types.int64[:, ::1]))  # fmt: skip
 def gather(  # noqa: PLR0917  kernels take flat arrays
     places: Int32s,

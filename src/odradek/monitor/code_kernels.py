@@ -7,22 +7,19 @@ from numba import types
 
 from odradek.batches.kernel_arrays import Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT32S, INT64, INT64S
 
 EMPTY = -1
 
-_I64 = types.int64
-_I64S = types.int64[::1]
-_I32S = types.int32[::1]
 
-
-@kernel(_I64(_I64, _I64))
+@kernel(INT64(INT64, INT64))
 def _home(code: int, mask: int) -> Long:
     """Returns the first place of a code: the high bits of a product spread similar codes."""
     mixed = np.uint64(code) * np.uint64(0x9E3779B97F4A7C15)
     return np.int64((mixed >> np.uint64(24)) & np.uint64(mask))
 
 
-@kernel(types.void(_I64S, _I32S, _I64S, _I32S))
+@kernel(types.void(INT64S, INT32S, INT64S, INT32S))
 def find(code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
     """Puts the slot of each code into ``found``; EMPTY without one."""
     mask = len(slots) - 1
@@ -33,7 +30,7 @@ def find(code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
         found[i] = slots[at]
 
 
-@kernel(types.UniTuple(_I64, 2)(_I64S, _I32S, _I64S, _I32S, _I32S, _I64, _I64))
+@kernel(types.UniTuple(INT64, 2)(INT64S, INT32S, INT64S, INT32S, INT32S, INT64, INT64))
 def find_or_add(  # noqa: PLR0917  kernels take flat arrays
     code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s, free: Int32s, free_count: Long, size: Long
 ) -> tuple[Long, Long]:  # fmt: skip
@@ -58,7 +55,7 @@ def find_or_add(  # noqa: PLR0917  kernels take flat arrays
     return free_count, size
 
 
-@kernel(types.void(_I64S, _I32S, _I32S))
+@kernel(types.void(INT64S, INT32S, INT32S))
 def place(code_of: Int64s, slots: Int32s, used: Int32s) -> None:
     """Puts used slots into an empty table."""
     mask = len(slots) - 1
@@ -69,7 +66,7 @@ def place(code_of: Int64s, slots: Int32s, used: Int32s) -> None:
         slots[at] = used[i]
 
 
-@kernel(types.void(_I64S, _I32S, _I64S))
+@kernel(types.void(INT64S, INT32S, INT64S))
 def remove(code_of: Int64s, slots: Int32s, wanted: Int64s) -> None:
     """Removes codes. Later codes move up, so that no search stops at the empty place."""
     mask = len(slots) - 1

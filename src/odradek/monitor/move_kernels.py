@@ -6,6 +6,7 @@ from numba import types
 
 from odradek.batches.kernel_arrays import Bools, Bytes, Int32s, Int64s
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT64S, UINT8S
 
 CLOSED, OPEN, LONG_RUN = 0, 1, 2
 """States of a key. OPEN: all its entries are kept. LONG_RUN: a consumer outside of the group commits it."""
@@ -16,14 +17,10 @@ NOT_OURS = -2
 KEPT, FIRST, FIRST_OF_RUN = 1, 2, 3
 """Why an entry is kept: its key is OPEN; it opens a key that was CLOSED; it opens a key with a LONG_RUN."""
 
-_I64S = types.int64[::1]
-_I32S = types.int32[::1]
-_U8S = types.uint8[::1]
-
 
 @kernel(types.void(
-    _I64S, types.int64[:, ::1], types.int32[:, ::1], _U8S, types.boolean[::1],
-    types.int64[:, ::1], types.int32[:, ::1], _U8S, _U8S, types.int64[:, ::1],
+    INT64S, types.int64[:, ::1], types.int32[:, ::1], UINT8S, types.boolean[::1],
+    types.int64[:, ::1], types.int32[:, ::1], UINT8S, UINT8S, types.int64[:, ::1],
 ))  # fmt: skip
 def choose(  # noqa: PLR0917  kernels take flat arrays
     slots: Int64s, numbers: Int64s, marks: Int32s, bits: Bytes, are_deletions: Bools,

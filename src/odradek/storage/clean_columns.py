@@ -16,10 +16,6 @@ from numba import types
 
 from odradek.batches.compression import decompress
 from odradek.batches.decode import (
-    _I64,
-    _RO,
-    _TABLE,
-    _U8S,
     ATTRIBUTES,
     BASE,
     BASE_TIME,
@@ -38,6 +34,7 @@ from odradek.batches.decode import (
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT64, READ_ONLY, TABLE, UINT8S
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import FilteredPart, MappedPart, SegmentSurvey
@@ -65,7 +62,7 @@ _GROWTH_BYTES = 11
 _LOAD_FACTOR = 0.75
 
 
-@kernel(_U64(_RO, _I64, _I64))
+@kernel(_U64(READ_ONLY, INT64, INT64))
 def _word(data: Bytes, at: int, size: int) -> Word:
     """Returns up to 8 bytes as a little-endian number."""
     word = np.uint64(0)
@@ -93,7 +90,7 @@ def _round(v0: Word, v1: Word, v2: Word, v3: Word) -> tuple[Word, Word, Word, Wo
     return v0, v1, v2, v3
 
 
-@kernel(types.UniTuple(_U64, 2)(_RO, _I64, _I64, _U64, _U64))
+@kernel(types.UniTuple(_U64, 2)(READ_ONLY, INT64, INT64, _U64, _U64))
 def siphash(data: Bytes, at: int, size: int, k0: Word, k1: Word) -> tuple[Word, Word]:
     """Returns the 128-bit SipHash-2-4 of ``size`` bytes from ``at`` as two numbers."""
     v0 = np.uint64(k0) ^ np.uint64(0x736F6D6570736575)
@@ -122,7 +119,7 @@ def siphash(data: Bytes, at: int, size: int, k0: Word, k1: Word) -> tuple[Word, 
     return first, v0 ^ v1 ^ v2 ^ v3
 
 
-@kernel(_I64(_U64S, _U64, _U64))
+@kernel(INT64(_U64S, _U64, _U64))
 def _find(slots: Uint64s, first: Word, second: Word) -> Long:
     """Returns the slot of a key in the table, or the free slot for it. At least one slot is always free."""
     places = np.uint64(len(slots) // 3)
@@ -136,7 +133,7 @@ def _find(slots: Uint64s, first: Word, second: Word) -> Long:
             place = np.uint64(0)
 
 
-@kernel(types.UniTuple(_I64, 9)(_RO, _I64, _I64, _I64))
+@kernel(types.UniTuple(INT64, 9)(READ_ONLY, INT64, INT64, INT64))
 def _record(buffer: Bytes, start: int, batch_end: int, last_delta: int) -> tuple[Long, ...]:
     """Returns (end, body, time at, time end, time delta, offset delta, key at, key size, value size).
 
@@ -164,7 +161,7 @@ def _record(buffer: Bytes, start: int, batch_end: int, last_delta: int) -> tuple
     return end, body, time_at, time_end, delta_ms, delta, key_at, key_size, value_size
 
 
-@kernel(types.UniTuple(_I64, 3)(_RO, _TABLE, _U8S, _I64, _U64S, _I64, _I64, _U64, _U64))
+@kernel(types.UniTuple(INT64, 3)(READ_ONLY, TABLE, UINT8S, INT64, _U64S, INT64, INT64, _U64, _U64))
 def _map(  # noqa: PLR0917  kernels take flat arrays
     buffer: Bytes, table: Int64s, skipped: Bytes, first_dirty: int,
     slots: Uint64s, used: int, max_keys: int, k0: Word, k1: Word,
@@ -195,7 +192,7 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
     return np.int64(OK), np.int64(-1), used
 
 
-@kernel(_I64(_RO, _I64, _I64, _U8S, _I64))
+@kernel(INT64(READ_ONLY, INT64, INT64, UINT8S, INT64))
 def _copy_bytes(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> Long:
     source, target = np.uint64(start), np.uint64(at)
     for i in range(np.uint64(end - start)):
@@ -203,7 +200,7 @@ def _copy_bytes(buffer: Bytes, start: int, end: int, out: Bytes, at: int) -> Lon
     return np.int64(at + end - start)
 
 
-@kernel(types.UniTuple(_I64, 4)(_RO, _TABLE, _I64, _I64, _I64, _U64S, _U64, _U64, _I64, _U8S))
+@kernel(types.UniTuple(INT64, 4)(READ_ONLY, TABLE, INT64, INT64, INT64, _U64S, _U64, _U64, INT64, UINT8S))
 def _choose(  # noqa: PLR0917
     buffer: Bytes, table: Int64s, i: int, task: int, mapped_offset: int, slots: Uint64s, k0: Word, k1: Word,
     drops_tombstones: int, keep: Bytes,
@@ -234,7 +231,7 @@ def _choose(  # noqa: PLR0917
     return np.int64(OK), kept, tombstones, first_delta_ms
 
 
-@kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _I64, _I64, _U8S, _U8S, _I64))
+@kernel(types.UniTuple(INT64, 2)(READ_ONLY, TABLE, INT64, INT64, UINT8S, UINT8S, INT64))
 def _rewrite(  # noqa: PLR0917
     buffer: Bytes, table: Int64s, i: int, base_ms: int, keep: Bytes, out: Bytes, to: Long
 ) -> tuple[Long, Long]:
@@ -260,7 +257,11 @@ def _rewrite(  # noqa: PLR0917
     return np.int64(to), newest
 
 
-@kernel(types.UniTuple(_I64, 2)(_RO, _TABLE, _U8S, _U8S, _I64, _I64, _I64, _U64S, _U64, _U64, _U8S, _U8S, _TABLE))
+@kernel(
+    types.UniTuple(INT64, 2)(
+        READ_ONLY, TABLE, UINT8S, UINT8S, INT64, INT64, INT64, _U64S, _U64, _U64, UINT8S, UINT8S, TABLE
+    )
+)
 def _filter(  # noqa: PLR0917
     buffer: Bytes, table: Int64s, tasks: Bytes, flags: Bytes, now_ms: int, horizon_ms: int, mapped_offset: int,
     slots: Uint64s, k0: Word, k1: Word, keep: Bytes, out: Bytes, results: Int64s,
@@ -323,7 +324,7 @@ class ColumnEngine:
         records = 0
         found = []
         position = 0
-        view = memoryview(segment._files.view(segment.path(LOG_SUFFIX)))
+        view = memoryview(segment.files.view(segment.path(LOG_SUFFIX)))
         while position < segment.size:
             window = view[position : min(position + _WINDOW_BYTES, segment.size)]
             table = scan(as_bytes(window))

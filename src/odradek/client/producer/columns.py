@@ -12,10 +12,10 @@ import pyarrow as pa
 from numba import types
 
 from odradek.batches.columns import WRITE_COLUMNS
-from odradek.batches.decode import _I64, _I64S, _RO, _U8S
 from odradek.batches.header import HEADER_BYTES
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernel_signatures import INT64, INT64S, READ_ONLY, UINT8S
 from odradek.batches.varint_kernels import varint_size, write_varint
 
 # An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.
@@ -44,7 +44,7 @@ class PackedColumns(NamedTuple):
     max_timestamp: int
 
 
-@kernel(types.int64[::1](_NUMBERS, _RO, _RO, _NUMBERS, _I64))
+@kernel(types.int64[::1](_NUMBERS, READ_ONLY, READ_ONLY, _NUMBERS, INT64))
 def _partitions(keys: Int64s, valid: Bytes, data: Bytes, given: Int64s, count: int) -> Int64s:
     """Returns each row's partition: the given one; without one, murmur2(key) modulo ``count``; -1 without both."""
     m = np.uint32(0x5BD1E995)
@@ -92,8 +92,9 @@ def _put_bytes(out: Bytes, at: Word, begin: int, end: int, data: Bytes) -> Word:
 
 
 @kernel(
-    types.UniTuple(_I64, 3)(
-        _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _NUMBERS, _RO, _NUMBERS, _NUMBERS, _NUMBERS, _RO, _I64S
+    types.UniTuple(INT64, 3)(
+        _NUMBERS, INT64, INT64, _NUMBERS, _NUMBERS, READ_ONLY, _NUMBERS, READ_ONLY, _NUMBERS, _NUMBERS, _NUMBERS,
+        READ_ONLY, INT64S,
     )
 )  # fmt: skip
 def _measure(  # noqa: PLR0917
@@ -131,8 +132,8 @@ def _measure(  # noqa: PLR0917
 
 @kernel(
     types.void(
-        _NUMBERS, _I64, _I64, _NUMBERS, _NUMBERS, _RO, _RO, _NUMBERS, _RO, _RO, _NUMBERS, _NUMBERS, _RO,
-        _NUMBERS, _RO, _RO, _I64S, _U8S,
+        _NUMBERS, INT64, INT64, _NUMBERS, _NUMBERS, READ_ONLY, READ_ONLY, _NUMBERS, READ_ONLY, READ_ONLY, _NUMBERS,
+        _NUMBERS, READ_ONLY, _NUMBERS, READ_ONLY, READ_ONLY, INT64S, UINT8S,
     )
 )  # fmt: skip
 def _write(  # noqa: PLR0917
