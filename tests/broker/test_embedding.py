@@ -245,6 +245,8 @@ def test_an_unknown_setting_is_refused_before_anything_starts(in_thread: bool, t
         odradek.Broker(tmp_path / "data", {"num.partition": 4}, in_thread=in_thread)
     with pytest.raises(ConfigError, match="Invalid value many for configuration"):
         odradek.Broker(tmp_path / "data", {"num.partitions": "many"}, in_thread=in_thread)
+    with pytest.raises(ConfigError, match="log_level must be DEBUG, INFO, WARNING, ERROR or CRITICAL, not 'LOUD'"):
+        odradek.Broker(log_level="LOUD")
     with pytest.raises(ConfigError, match=r"num.partitions: a setting is a text, a number.*not None"):
         odradek.Broker(tmp_path / "data", {"num.partitions": None}, in_thread=in_thread)
     assert not (tmp_path / "data").exists()

@@ -81,6 +81,15 @@ UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|X" + r"XX|HA" + r"CK)\b")
 CALLS_ITSELF_PURE = re.compile(r"\b[Pp]ure\b(?! Python)|\b[Nn]o (?:clock|socket|I/O)\b")
 """Marks a module as pure, if its docstring matches."""
 FORBIDDEN = set(IMPURE)
+NAMED_TUPLE = {"_replace", "_asdict", "_make", "_fields"}
+"""The names that begin with an underscore and are the interface of a named tuple."""
+PRIVATE_ELSEWHERE = {"_jvm"}
+"""Private names of Spark's objects that a class of this project has, too."""
+SHARE_PRIVATE_NAMES = {
+    "src/odradek/pipelines/values/avro_columns.py": "its kernels are in several files",
+    "src/odradek/pipelines/values/json_columns.py": "the same reason as for avro_columns",
+}
+"""Modules that import private names of modules in their own package, each with the reason."""
 LOCKS = {"client/consumer/subscription.py": {"threading.Lock", "os.register_at_fork"}}
 """Pure modules that two threads change: they use a lock, and a hook that creates a new lock after a fork."""
 
@@ -342,6 +351,64 @@ def test_the_architecture_names_existing_members() -> None:
     assert set(re.findall(r"`Log\.(\w+)", page)) - log == set()
     module = SOURCE / "broker" / "partitions" / "partition.py"
     assert set(re.findall(r"`Partition\.(\w+)", page)) - members_of(module, "Partition") == set()
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name != "_" and name not in NAMED_TUPLE
+
+
+def private_members(tree: ast.Module) -> set[str]:
+    """The private names that a module gives its classes' objects: methods, fields, and what a method sets on itself."""
+    found = set()
+    for node in nodes_of(tree):
+        if isinstance(node, ast.ClassDef):
+            found |= {step.name for step in functions(node.body)}
+            fields = (step.target for step in node.body if isinstance(step, ast.AnnAssign))
+            plain = (target for step in node.body if isinstance(step, ast.Assign) for target in step.targets)
+            found |= {target.id for target in (*fields, *plain) if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node):
+            found.add(node.attr)
+    return {name for name in found if is_private(name)}
+
+
+def is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def private_names_of_others(tree: ast.Module, members: set[str]) -> Iterator[object]:
+    """The private names that a module imports from this project, or reads of other modules' objects. ``members``: the
+    private names of all classes of the project; another package's names are that package's matter."""
+    others = members - private_members(tree) - PRIVATE_ELSEWHERE
+    for node in nodes_of(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "odradek":
+            yield from (f"{node.module}.{alias.name}" for alias in node.names if is_private(alias.name))
+        elif isinstance(node, ast.Attribute) and node.attr in others and not is_own(node):
+            yield f"line {node.lineno}: {ast.unparse(node)}"
+
+
+def test_modules_use_only_their_own_private_names() -> None:
+    members = {name for path in MODULES for name in private_members(tree_of(path))}
+    found = offenders(MODULES, lambda tree: private_names_of_others(tree, members))
+    assert {name: what for name, what in found.items() if name not in SHARE_PRIVATE_NAMES} == {}
+    assert SHARE_PRIVATE_NAMES.keys() <= found.keys(), "no longer needed"
+
+
+def test_private_names_of_others_are_found() -> None:
+    source = """
+from odradek.core.ids import _hidden, shown
+from numba import _private
+class Own:
+    __slots__ = ("_kept",)
+    _field: int
+    def __init__(self, other):
+        self._kept = other._kept, other._field, other._replace(a=1), other._unknown
+        self._read = other._taken
+        other._written = self._of_the_base
+"""
+    tree = ast.parse(source)
+    assert private_members(tree) == {"_field", "_kept", "_read"}
+    found = private_names_of_others(tree, {"_taken", "_written", "_kept", "_of_the_base"})
+    assert set(found) == {"odradek.core.ids._hidden", "line 9: other._taken", "line 10: other._written"}
 
 
 def test_nothing_in_src_sleeps() -> None:

@@ -108,13 +108,13 @@ class CleanedSegment(Segment):
         self.sync()
         self.file.close()
         self.forget()
-        self._files.set_modified_ms(self.path(LOG_SUFFIX), self.source_modified_ms)
+        self.files.set_modified_ms(self.path(LOG_SUFFIX), self.source_modified_ms)
 
     @property
     def source_modified_ms(self) -> int:
         """The modification time of the last replaced segment."""
         name = file_name(self.replaces[-1], LOG_SUFFIX)
-        return self._files.modified_ms(self.directory / name)
+        return self.files.modified_ms(self.directory / name)
 
 
 CleaningSteps = Generator[int | CleanedSegment, None, CleaningResult]

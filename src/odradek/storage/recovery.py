@@ -452,8 +452,7 @@ def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
     """Removes the segments that a compacted segment replaces: their base offsets are in its range of offsets."""
     swap = path / (file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     segment = Segment(path, base_offset, LogConfig(), files, 0)
-    segment._file = files.lazy(swap)
-    segment.size = files.size(swap)
+    segment.read_from(files.lazy(swap), files.size(swap))
     end = base_offset
     for _, header in segment.batches_from(0):
         end = header.last_offset + 1

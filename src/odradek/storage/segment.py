@@ -73,9 +73,9 @@ class Segment:
     """
 
     __slots__ = (
-        "_aborted_index", "_bytes_since_index", "_digest", "_file", "_files", "_first_timestamp", "_index_bytes",
-        "_is_ready", "_offset_index", "_time_index", "base_offset", "config", "created_ms", "directory", "has_aborted",
-        "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
+        "_aborted_index", "_bytes_since_index", "_digest", "_file", "_first_timestamp", "_index_bytes",
+        "_is_ready", "_offset_index", "_time_index", "base_offset", "config", "created_ms", "directory", "files",
+        "has_aborted", "max_timestamp", "max_timestamp_offset", "next_offset", "removed", "size",
     )  # fmt: skip
 
     def __init__(self, directory: Path, base_offset: int, config: LogConfig, files: Files, now_ms: int) -> None:
@@ -93,7 +93,7 @@ class Segment:
         self._digest: IndexDigest | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        self._files = files
+        self.files = files
         self._file: File | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
@@ -107,13 +107,18 @@ class Segment:
     def file(self) -> File:
         if self._file is None:
             is_new = not self.size and not self.removed
-            self._file = self._files.lazy(self.path(LOG_SUFFIX), create=is_new)
+            self._file = self.files.lazy(self.path(LOG_SUFFIX), create=is_new)
         return self._file
+
+    def read_from(self, file: File, size: int) -> None:
+        """Lets the segment read ``size`` bytes of another file than its own, for example of a compacted segment before
+        it has its name."""
+        self._file, self.size = file, size
 
     @property
     def offset_index(self) -> OffsetIndex:
         if self._offset_index is None:
-            self._offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, self._files)
+            self._offset_index = OffsetIndex(self.path(INDEX_SUFFIX), self.base_offset, self.files)
             if not self.size:
                 self._offset_index.begin()
         return self._offset_index
@@ -121,7 +126,7 @@ class Segment:
     @property
     def time_index(self) -> TimeIndex:
         if self._time_index is None:
-            self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, self._files)
+            self._time_index = TimeIndex(self.path(TIME_INDEX_SUFFIX), self.base_offset, self.files)
             if not self.size:
                 self._time_index.begin()
         return self._time_index
@@ -129,7 +134,7 @@ class Segment:
     @property
     def aborted_index(self) -> AbortedIndex:
         if self._aborted_index is None:
-            self._aborted_index = AbortedIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset, self._files, self._digest)
+            self._aborted_index = AbortedIndex(self.path(TXN_INDEX_SUFFIX), self.base_offset, self.files, self._digest)
             if not self.has_aborted:
                 self._aborted_index.begin()
         return self._aborted_index
@@ -150,7 +155,7 @@ class Segment:
         """Removes the index of aborted transactions and returns its entries."""
         old = self.aborted_index.all_entries() if self.has_aborted else []
         self.has_aborted, self._aborted_index, self._digest = False, None, None
-        self._files.remove(self.path(TXN_INDEX_SUFFIX))
+        self.files.remove(self.path(TXN_INDEX_SUFFIX))
         return old
 
     # opening
@@ -232,14 +237,14 @@ class Segment:
         claimed = self.base_offset
         for kind, suffix in ((OffsetIndex, INDEX_SUFFIX), (TimeIndex, TIME_INDEX_SUFFIX)):
             path = self.path(suffix)
-            index = kind(path, self.base_offset, self._files)
-            if self._files.exists(path) and index.entries:
+            index = kind(path, self.base_offset, self.files)
+            if self.files.exists(path) and index.entries:
                 claimed = max(claimed, index.last.offset + 1)
         return claimed
 
     def check_bytes(self, around: Surroundings) -> FileCheck:
         """Returns a check of the whole file, batch by batch."""
-        return FileCheck(self.file, self._files.size(self.path(LOG_SUFFIX)), self.base_offset, around)
+        return FileCheck(self.file, self.files.size(self.path(LOG_SUFFIX)), self.base_offset, around)
 
     def recover(
         self,
@@ -260,7 +265,7 @@ class Segment:
         self._first_timestamp = None
         self._bytes_since_index = 0
         path = self.path(LOG_SUFFIX)
-        file_size = self._files.size(path)
+        file_size = self.files.size(path)
         self.size = 0
         bad: list[BadBytes] = []
         mended: list[GoodBatch] = []
@@ -277,10 +282,10 @@ class Segment:
             on_damage(bad, mended)
         if self.has_aborted:
             self.has_aborted, self._aborted_index, self._digest = False, None, None
-            self._files.remove(self.path(TXN_INDEX_SUFFIX))
+            self.files.remove(self.path(TXN_INDEX_SUFFIX))
         if mended or (bad and bad[0].end < file_size):
             self._file = None
-            rewrite(self._files, path, file_size, bad, mended)
+            rewrite(self.files, path, file_size, bad, mended)
         elif bad:
             self.file.truncate(self.size)
         self.seal()
@@ -350,7 +355,7 @@ class Segment:
 
     def cut_torn_end(self) -> None:
         """Removes the bytes of a failed append from the file. Raises OSError."""
-        if (self.size or self._files.exists(self.path(LOG_SUFFIX))) and self.file.size > self.size:
+        if (self.size or self.files.exists(self.path(LOG_SUFFIX))) and self.file.size > self.size:
             self.file.truncate(self.size)
 
     def try_append(self, size: int) -> None:
@@ -507,7 +512,7 @@ class Segment:
         """The time for retention: the largest timestamp, or else the file's modification time."""
         if self.max_timestamp >= 0:
             return self.max_timestamp
-        return self._files.modified_ms(self.path(LOG_SUFFIX))
+        return self.files.modified_ms(self.path(LOG_SUFFIX))
 
     # truncation and removal
 
@@ -539,7 +544,7 @@ class Segment:
         self.removed = True
         self.forget()
         for suffix in SUFFIXES:
-            self._files.remove(self.path(suffix))
+            self.files.remove(self.path(suffix))
 
     def mark_deleted(self) -> list[Path]:
         """Renames the files, the log file first, to ``.deleted`` names and returns them. A start removes such files."""
@@ -548,8 +553,8 @@ class Segment:
         marked = []
         for suffix in SUFFIXES:
             path = self.path(suffix)
-            if self._files.exists(path):
-                marked += _rename_or_remove(self._files, path, path.with_name(path.name + DELETED_SUFFIX))
+            if self.files.exists(path):
+                marked += _rename_or_remove(self.files, path, path.with_name(path.name + DELETED_SUFFIX))
         return marked
 
     def forget(self) -> None:

@@ -17,6 +17,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.text.log_lines import LEVELS
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
@@ -45,11 +46,14 @@ class Broker:
         with odradek.Broker(security="SASL_SSL") as broker, odradek.Admin(broker.client_settings) as admin:
             print(admin.topics())
 
+    ``log_level``: of the broker's own process, unless the environment variable ODRADEK_LOG_LEVEL sets it: DEBUG, INFO,
+    WARNING, ERROR or CRITICAL.
+
     The first rebalance of a group does not wait for more members (``group.initial.rebalance.delay.ms`` is 0 unless
     set), because tests seldom need that.
 
     The broker always ends with this process. Raises ConfigError for a setting that does not exist or has an invalid
-    value, before anything is started; UnsupportedSystem on Windows.
+    value, or for an unknown log level, before anything is started; UnsupportedSystem on Windows.
     """
 
     def __init__(
@@ -61,8 +65,11 @@ class Broker:
         port: int = 0,
         in_thread: bool = False,
         security: str | None = None,
+        log_level: str = "WARNING",
     ) -> None:
         require_posix("the broker")
+        if log_level not in LEVELS:
+            raise ConfigError(f"log_level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {log_level!r}")
         texts = DEFAULTS | {name: _text(name, value) for name, value in (config or {}).items()}
         if security is None:
             BrokerConfig(texts)
@@ -87,6 +94,7 @@ class Broker:
                 data_dir=directory,
                 temporary=temporary,
                 add_scram=users,
+                log_level=log_level,
             )
         self.data_dir = directory
         self.clock = BrokerClock(self._engine)
@@ -200,8 +208,7 @@ class Broker:
     def log_tail(self, start: int | None = None) -> str:
         """Returns the last lines of the broker's log ("" in a thread: it logs through this process's ``logging``).
 
-        With ``start``, a former ``log_size``, only what the broker has logged since then. The environment variable
-        ODRADEK_LOG_LEVEL sets the log level, by default WARNING.
+        With ``start``, a former ``log_size``, only what the broker has logged since then.
         """
         return self._engine.log_tail(start)
 

@@ -70,8 +70,8 @@ class BrokerProcess(PortOwner):
 
     ``directory`` gets ``broker.log`` and, without ``data_dir``, ``data``; ``config`` maps Kafka's names to texts.
     ``add_scram``: a file with first users. ``temporary``: the broker itself removes ``directory`` if this process dies
-    first. The broker's process always ends
-    with this process. Usable as a context manager::
+    first. ``log_level``: that of the broker if ODRADEK_LOG_LEVEL is not set; "" means WARNING. The broker's process
+    always ends with this process. Usable as a context manager::
 
         with BrokerProcess(tmp_path) as broker:
             Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -87,6 +87,7 @@ class BrokerProcess(PortOwner):
         data_dir: Path | None = None,
         temporary: bool = False,
         add_scram: Path | None = None,
+        log_level: str = "",
     ) -> None:
         self.directory = Path(directory)
         self._add_scram = add_scram
@@ -95,8 +96,7 @@ class BrokerProcess(PortOwner):
         self.host = bracketed(host)
         self.port = port
         self.temporary = temporary
-        self.log_level = ""
-        """The broker's log level if ODRADEK_LOG_LEVEL is not set; "" means WARNING."""
+        self._log_level = log_level
         self.clock_ahead_ms = 0
         """By how many ms the broker's clock is ahead of the system's when the broker starts next."""
         self.process: subprocess.Popen[bytes] | None = None
@@ -169,8 +169,8 @@ class BrokerProcess(PortOwner):
             options.append(f"--remove-orphaned={self.directory}")
         if self._add_scram is not None:
             options.append(f"--add-scram={self._add_scram}")
-        if self.log_level:
-            options.append(f"--log-level={self.log_level}")
+        if self._log_level:
+            options.append(f"--log-level={self._log_level}")
         settings = [f"{name}={value}" for name, value in self.config.items() if name not in self.secrets]
         positional = [str(self.data_dir.absolute()), "-" if "listeners" in self.config else self.bootstrap_servers]
         return [sys.executable, "-m", "odradek.broker", *positional, *settings, *options]

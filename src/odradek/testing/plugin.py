@@ -85,12 +85,9 @@ def odradek_broker(odradek_broker_config: dict[str, str], pytestconfig: pytest.C
 
 def _own(settings: dict[str, str], security: str) -> Broker:
     from odradek.testing.broker import Broker
-    from odradek.testing.cluster import BrokerProcess
 
-    broker = Broker(config=settings, security=security or None)
-    if isinstance(broker._engine, BrokerProcess):
-        broker._engine.log_level = "INFO"  # reports of failed tests then name refused requests with their reasons
-    return broker
+    # At INFO the reports of failed tests name refused requests with their reasons.
+    return Broker(config=settings, security=security or None, log_level="INFO")
 
 
 def _shared(config: pytest.Config, settings: dict[str, str]) -> Broker | None:
