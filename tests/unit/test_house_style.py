@@ -461,12 +461,16 @@ def test_state_machines_use_no_clock_socket_file_or_randomness() -> None:
 
 
 def test_state_machines_import_only_the_core_and_the_codecs() -> None:
-    """The import contract of each state machine forbids every package except its own, ``core`` and ``codecs``."""
+    """The import contract of each state machine forbids every package except its own, ``core`` and, where records are
+    those of the internal topics, ``codecs``."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     packages = {f"odradek.{path.name}" for path in SOURCE.iterdir() if (path / "__init__.py").exists()}
-    for machine in ("odradek.acls", "odradek.catalog", "odradek.groups", "odradek.transactions"):
+    codecs = {"odradek.codecs"}
+    machines = {"acls": set(), "catalog": set(), "groups": codecs, "transactions": codecs}
+    for name, allowed in machines.items():
+        machine = f"odradek.{name}"
         (contract,) = [one for one in contracts if one.get("source_modules") == [machine]]
-        assert set(contract["forbidden_modules"]) == packages - {machine, "odradek.core", "odradek.codecs"}
+        assert set(contract["forbidden_modules"]) == packages - {machine, "odradek.core"} - allowed
 
 
 def test_every_module_has_a_docstring() -> None:
