@@ -19,8 +19,10 @@ from support.issuer import AUDIENCE, ISSUER, Issuer, Provider, provider
 from support.secured_listeners import server
 
 import odradek
+from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers
 from odradek.broker.logins.provider_keys import ProviderKeys
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.listeners import ListenerSettings
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
 from odradek.security import key_fetch
@@ -481,6 +483,44 @@ def test_a_long_message_is_read_in_linear_time() -> None:
         with pytest.raises(LoginFailed):
             read_first(b"n,,\x01" + body + b"\x01x\x01")
         assert time.process_time() - begin_s < 1
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"),
+    [
+        ("http://idp.example.com:81/keys", True),
+        ("http://192.0.2.7/keys", True),
+        ("https://idp.example.com/keys", False),
+        ("http://127.0.0.1:1/keys", False),
+        ("http://localhost:1/keys", False),
+        ("http://[::1]:1/keys", False),
+        ("file:", False),
+    ],
+)
+def test_keys_that_come_from_another_host_without_tls_have_a_warning(
+    url: str, is_warned: bool, issuer: Issuer, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig(
+        {
+            "listeners": "OUT://127.0.0.1:9092",
+            "listener.security.protocol.map": "OUT:SASL_PLAINTEXT",
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            URL: issuer.key_set.as_uri() if url == "file:" else url,
+        }
+    )
+    settings = ListenerSettings(config, config.listeners_at(None)[0])
+    sources = []
+
+    def keys_of(source: KeySetSource, times: FetchTimes) -> Any:
+        sources.append(source)
+
+    ListenerMechanisms(settings, ScramUsers(dict, dict, b""), lambda: 0, keys_of)
+    assert len(sources) == 1
+    lines = [line for line in caplog.messages if "without TLS" in line]
+    assert len(lines) == is_warned
+    for line in lines:
+        assert line.startswith(f"listener.name.out.oauthbearer.{URL}: the keys of the identity provider come from ")
+        assert line.endswith("use https or a file")
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.catalog.credentials import CredentialForm, FormCounts
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 
     KeysOf = Callable[[KeySetSource, FetchTimes], ProviderKeys]
     """Returns the keys of a provider. Listeners with the same source share them."""
+
+log = logging.getLogger("odradek.broker")
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
 _FIRST_FORM = CredentialForm(SALT_BYTES, LEAST_ITERATIONS)
@@ -141,6 +145,20 @@ class TokenCheck:
             raise
 
 
+def _warn_of_plain_http(setting: str, url: str) -> None:
+    """Warns of keys that come from another host without TLS."""
+    import urllib.parse  # few brokers have this mechanism
+
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme == "http" and host != "localhost" and not is_loopback(host):
+        log.warning(
+            "%s: the keys of the identity provider come from %s without TLS, so others on the network can replace them "
+            "and log in as any user; use https or a file",
+            setting, host,
+        )  # fmt: skip
+
+
 class ListenerMechanisms:
     """The mechanisms that a listener offers now. Changed settings hold for the next connection.
 
@@ -164,6 +182,7 @@ class ListenerMechanisms:
             from odradek.broker.settings import oauth
 
             found = oauth.read(self._settings)
+            _warn_of_plain_http(self._settings.full_name(oauth.KEY_SET, "OAUTHBEARER"), found.source.url)
             self._tokens = TokenCheck(self._keys_of(found.source, found.times), found.rules, self._now_ms)
         return self._tokens
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from odradek.security.key_fetch import FetchTimes, KeySetSource
     from odradek.security.web_tokens import TokenRules
 
+KEY_SET = "sasl.oauthbearer.jwks.endpoint.url"
 _HANDLERS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
     "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerValidatorCallbackHandler",
@@ -48,7 +49,7 @@ def read(settings: ListenerSettings) -> OauthSettings:
         )
     options = _options(settings)
     prefix = "sasl.oauthbearer."
-    source = KeySetSource(*_source(settings, f"{prefix}jwks.endpoint.url", options))
+    source = KeySetSource(*_source(settings, KEY_SET, options))
     times = FetchTimes(
         *(
             _positive(settings, f"{prefix}jwks.endpoint.{name}")
@@ -74,7 +75,7 @@ def check(settings: ListenerSettings) -> None:
         try:
             key_fetch.read(found.source)
         except ConfigError as error:
-            name = settings.full_name("sasl.oauthbearer.jwks.endpoint.url", OAUTHBEARER)
+            name = settings.full_name(KEY_SET, OAUTHBEARER)
             raise ConfigError(f"{name}: {error}") from None
 
 
