@@ -82,14 +82,23 @@ class Setup:
         protocol = LISTENERS[listener]
         return {"bootstrap.servers": self.address(listener), "security.protocol": protocol, **trust, **more}
 
-    def connect(self, listener: str, client: Path | None = None, **options: Any) -> ssl.SSLSocket:
-        host, _, port = self.address(listener).rpartition(":")
+    def context(self, client: Path | None = None, **options: Any) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.pem))
         for name, value in options.items():
             setattr(context, name, value)
         if client is not None:
             context.load_cert_chain(client)
-        return context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="127.0.0.1")
+        return context
+
+    def connect(self, listener: str, client: Path | None = None, **options: Any) -> ssl.SSLSocket:
+        return self.connect_by(self.context(client, **options), listener)
+
+    def connect_by(
+        self, context: ssl.SSLContext, listener: str, session: ssl.SSLSession | None = None
+    ) -> ssl.SSLSocket:
+        host, _, port = self.address(listener).rpartition(":")
+        connection = socket.create_connection((host, int(port)), 10)
+        return context.wrap_socket(connection, server_hostname="127.0.0.1", session=session)
 
     def principals(self) -> list[str]:
         return sorted(str(one.principal) for one in self.broker._control._broker.connections)
@@ -128,7 +137,34 @@ def test_a_client_that_trusts_the_authority_connects(setup: Setup, listener: str
 def test_both_versions_of_tls_are_there_and_no_older_one(setup: Setup, version: ssl.TLSVersion) -> None:
     with setup.connect("TLS", minimum_version=version, maximum_version=version) as connection:
         assert connection.version() == version.name.replace("_", ".")
-        assert connection.session is None or not connection.session_reused
+
+
+VERSIONS = b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff"
+"""A request of ApiVersions 0. After its reply a client has the tickets that a server of TLS 1.3 sends."""
+
+
+def session_of(connection: ssl.SSLSocket) -> ssl.SSLSession:
+    connection.sendall(VERSIONS)
+    assert connection.recv(4)
+    assert connection.session is not None
+    return connection.session
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_there_are_no_tickets_and_only_a_session_of_tls_1_2_is_resumed(setup: Setup, version: ssl.TLSVersion) -> None:
+    """A resumed session has the principal of the certificate with which it began."""
+    own = setup.authority.directory / "client.pem"
+    context = setup.context(own, minimum_version=version, maximum_version=version)
+    with setup.connect_by(context, "MUTUAL") as connection:
+        session = session_of(connection)
+        assert not session.has_ticket
+        assert not connection.session_reused
+    settled(setup)
+    with setup.connect_by(context, "MUTUAL", session) as connection:
+        session_of(connection)
+        assert connection.session_reused is (version is ssl.TLSVersion.TLSv1_2)
+        assert setup.principals() == ["User:CLIENT"]
+    settled(setup)
 
 
 def client(authority: Authority) -> dict[str, str]:
@@ -168,8 +204,7 @@ def test_the_certificate_makes_the_principal(setup: Setup) -> None:
         ("TLS", setup.stranger.directory / "client.pem", "User:ANONYMOUS"),
     ):
         with setup.connect(listener, file) as connection:
-            connection.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
-            assert connection.recv(4)
+            session_of(connection)
             assert setup.principals() == [principal]
         settled(setup)
 
@@ -285,6 +320,23 @@ def test_a_changed_file_holds_for_new_connections_and_a_broken_one_does_not(
         wait_for(lambda: serial(setup) != first, 5)
         before.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         assert before.recv(4), "a present connection goes on"
+
+
+def test_no_session_from_before_a_change_is_resumed(setup: Setup) -> None:
+    """Else a client whose authority is not trusted any more could come back."""
+    context = setup.context(maximum_version=ssl.TLSVersion.TLSv1_2)
+    first = serial(setup)
+    with setup.connect_by(context, "TLS") as connection:
+        session = session_of(connection)
+    with setup.connect_by(context, "TLS", session) as connection:
+        assert connection.session_reused
+    other = (
+        "second" if setup.store.read_bytes() != (setup.authority.directory / "second.pem").read_bytes() else "broker"
+    )
+    replace(setup.store, (setup.authority.directory / f"{other}.pem").read_bytes())
+    wait_for(lambda: serial(setup) != first, 5)
+    with setup.connect_by(context, "TLS", session) as connection:
+        assert not connection.session_reused
 
 
 def replace(path: Path, data: bytes) -> None:
