@@ -21,7 +21,16 @@ from odradek.broker.handlers import handler_files
 from odradek.core.effects import SimpleRecord
 from odradek.storage.memory_files import MemoryFiles
 from odradek.wire import frames
-from odradek.wire.api_keys import CREATE_TOPICS, DELETE_RECORDS, FETCH, METADATA, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
+from odradek.wire.api_keys import (
+    CREATE_TOPICS,
+    DELETE_RECORDS,
+    FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
+    METADATA,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    PRODUCE,
+)
 
 SETTINGS = {"offsets.topic.num.partitions": "2", "group.initial.rebalance.delay.ms": "0"}
 
@@ -90,7 +99,7 @@ class Client:
         return [row.value for row in iter_records(bytes(reply.responses[0].partitions[0].records or b""))]
 
 
-def started(world: World, files: MemoryFiles, **options: bool) -> SimulatedNode:
+def started(world: World, files: MemoryFiles, **options: Any) -> SimulatedNode:
     node = SimulatedNode(world, files, SETTINGS, **options)
     node.begin()
     NODES.append(node)
@@ -137,6 +146,19 @@ def test_a_node_serves_bytes_without_the_real_world(is_slow: bool) -> None:
             break
         world.advance(50)
     assert reply.topics[0].partitions[0].committed_offset == 2
+
+
+@sealed()
+def test_host_names_in_limits_have_the_addresses_of_the_world() -> None:
+    node = started(World(5), MemoryFiles(), hosts={"client.example": "127.0.0.1"})
+    client = Client(node)
+    overrides = "max.connections.per.ip.overrides"
+    configs = [{"name": overrides, "config_operation": 0, "value": "client.example:1,other.example:2"}]
+    resource = {"resource_type": 4, "resource_name": "1", "configs": configs}
+    reply = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    assert reply.responses[0].error_code == 0
+    node.world.advance(1000)
+    assert [node.broker.host_limits.most(host) for host in ("127.0.0.1", "127.0.0.2")] == [1, (1 << 31) - 1]
 
 
 @sealed()

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from support.brokers import Wire, eventually
 
-import odradek
-from odradek.broker.limits import host_limits
 from odradek.broker.limits.host_limits import HostLimits, plain_address
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.shard import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.thread import BrokerThread
 from odradek.wire import frames
 
 INVALID_REQUEST = 42
@@ -138,7 +138,17 @@ def test_a_host_name_without_an_address_prevents_the_start_as_in_kafka(tmp_path:
         BrokerProcess(tmp_path, config={OVERRIDES: "127.0.0.1:5,no..host:5"}).start()
 
 
-def test_a_slow_resolver_blocks_one_thread_and_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.contextmanager
+def running_in_thread(directory: Path, world: NodeWorld) -> Iterator[BrokerThread]:
+    broker = BrokerThread(directory, config={}, world=world).start()
+    try:
+        yield broker
+    finally:
+        broker.stop()
+        broker.release_port()
+
+
+def test_a_slow_resolver_blocks_one_thread_and_no_request(tmp_path: Path) -> None:
     answer = threading.Event()
     asked: list[str] = []
 
@@ -147,12 +157,10 @@ def test_a_slow_resolver_blocks_one_thread_and_no_request(monkeypatch: pytest.Mo
         assert answer.wait(60)
         return FIRST
 
-    monkeypatch.setattr(host_limits, "_look_up", slow)
-
     def threads() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "host names"]
 
-    with odradek.Broker(in_thread=True) as broker:
+    with running_in_thread(tmp_path, NodeWorld.of_process()._replace(look_up=slow)) as broker:
         try:
             with Wire(broker.bootstrap_servers) as wire, operator(broker.bootstrap_servers) as other:
                 for number in range(50):

@@ -15,6 +15,7 @@ from support.peers import Client, Peer, until
 
 from odradek.broker.front_end.connection import MAX_PARKED_PARTITIONS, REPLY_DELAY_S, SHARE_BYTES, Connection
 from odradek.broker.limits.request_memory import RequestMemory
+from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.log import Log as StorageLog
@@ -323,7 +324,7 @@ def test_when_too_many_fetches_wait_the_oldest_is_answered(tmp_path: Path) -> No
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
             broker.create_topic("wide", partition_count=1000)
-            broker.purgatory._max_partitions = 5000
+            broker.purgatory = Purgatory(broker.loop, broker.scheduler, max_partitions=5000)
             clients = [await connect(broker) for _ in range(6)]
             for number, client in enumerate(clients):
                 client.writer.write(frames.encode_request(FETCH, 4, number, "c", fetch(1000)))

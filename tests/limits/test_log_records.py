@@ -7,7 +7,7 @@ import asyncio
 import io
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -70,11 +70,11 @@ def test_a_record_without_client_names_is_unchanged(caplog: pytest.LogCaptureFix
 
 def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -> None:
     async def look_up() -> None:
-        limits = HostLimits(BrokerConfig({OVERRIDES: f"{EVIL.replace(':', '')}:1"}))
+        jobs: list[Callable[[], None]] = []
+        settings = BrokerConfig({OVERRIDES: f"{EVIL.replace(':', '')}:1"})
+        limits = HostLimits(settings, begin_thread=lambda _, job: jobs.append(job))
         limits.apply_settings()
-        thread = limits._thread
-        assert thread is not None
-        await asyncio.to_thread(thread.join)
+        await asyncio.to_thread(*jobs)
 
     asyncio.run(look_up())
     _assert_harmless(shown.getvalue())

@@ -427,16 +427,16 @@ def test_a_client_that_leaves_within_its_handshake_is_one_line(
     first = hello(setup)
     admissions = setup.broker._control._broker.admissions
     settled(setup)
-    before = admissions._count
+    before = admissions.count
     with caplog.at_level(logging.INFO, logger="odradek.broker"):
         with socket.create_connection((host, int(port)), 10) as connection:
             connection.sendall(first[: int(len(first) * share)])
-            wait_for(lambda: admissions._count > before, 5)
+            wait_for(lambda: admissions.count > before, 5)
             if is_reset:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         line = "the connection from /127.0.0.1 ended within the TLS handshake at the listener TLS"
         wait_for(lambda: line in caplog.text, 5)
-        wait_for(lambda: admissions._count == before, 5)
+        wait_for(lambda: admissions.count == before, 5)
     # A client of another broker that had this port before may connect.
     of_this = [one for one in caplog.records if "wrong version number" not in one.getMessage()]
     assert [one.getMessage() for one in of_this] == [line]
@@ -465,7 +465,7 @@ def test_handshakes_that_do_not_end_are_closed_and_counted(
     assert caplog.text.count("has not ended within") == 20
     server = setup.broker._control._broker
     settled(setup)
-    wait_for(lambda: not server.admissions._count, 5)
+    wait_for(lambda: not server.admissions.count, 5)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

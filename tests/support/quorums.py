@@ -15,7 +15,12 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.quorum import InThread, LoneQuorum
+    from odradek.broker.metadata.stored_catalog import StoredCatalog
+    from odradek.storage.files import Files
 
 KIND = "ODRADEK_TEST_QUORUM"
 NOTES = "ODRADEK_TEST_QUORUM_NOTES"
@@ -35,45 +40,38 @@ def install() -> None:
 @contextmanager
 def chosen(kind: str) -> Iterator[None]:
     """Within the block, brokers of this process use this quorum, whatever the variable says."""
-    from odradek.broker.metadata import quorum
     from odradek.broker.node import BrokerNode
 
-    before = BrokerNode._open_catalog, quorum.LoneQuorum
+    before = BrokerNode.quorums
     _use(kind)
     try:
         yield
     finally:
-        BrokerNode._open_catalog, quorum.LoneQuorum = before  # type: ignore[method-assign, misc]
+        BrokerNode.quorums = before
 
 
 def _use(kind: str) -> None:
-    from odradek.broker.metadata import quorum
-    from odradek.broker.node import BrokerNode
-    from support.delayed_quorum import DelayedQuorum
-
-    opens = getattr(BrokerNode._open_catalog, "of_the_node", BrokerNode._open_catalog)
-    lone = DelayedQuorum.__base__
-
-    def open_catalog(node: BrokerNode) -> None:
-        if kind == ONE_VOTER:
-            _make_voter(node)
-        opens(node)
-        assert {ONE_VOTER: node.quorum.epoch > 0, DELAYED: isinstance(node.quorum, DelayedQuorum)}.get(kind, True)
-        _note(f"{kind} {node.quorum.epoch}")
-
-    open_catalog.of_the_node = opens  # type: ignore[attr-defined]
-    BrokerNode._open_catalog = open_catalog  # type: ignore[method-assign]
-    quorum.LoneQuorum = DelayedQuorum if kind == DELAYED else lone  # type: ignore[misc, assignment]
-
-
-def _make_voter(node: Any) -> None:
+    from odradek.broker.metadata.quorum import LoneQuorum, OneVoterQuorum, Quorums
     from odradek.broker.metadata_log.log import DIRECTORY
+    from odradek.broker.node import BrokerNode
     from odradek.storage import checkpoints
+    from support.delayed_quorum import DelayedQuorum
     from support.voters import make_voter
 
-    directory = node.directory
-    if not directory.files.exists(directory.path / DIRECTORY / checkpoints.QUORUM_STATE):
-        make_voter(directory.path, directory.node_id, files=directory.files)
+    class QuorumsOfTests(Quorums):
+        def prepare(self, data_dir: Path, node_id: int, files: Files) -> None:
+            if kind == ONE_VOTER and not files.exists(data_dir / DIRECTORY / checkpoints.QUORUM_STATE):
+                make_voter(data_dir, node_id, files=files)
+
+        def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+            made = super().quorum_of(stored, node_id, in_thread)
+            if kind == DELAYED and type(made) is LoneQuorum:
+                made = DelayedQuorum(stored.log, node_id, in_thread)
+            assert isinstance(made, {LONE: LoneQuorum, ONE_VOTER: OneVoterQuorum, DELAYED: DelayedQuorum}[kind])
+            _note(kind)
+            return made
+
+    BrokerNode.quorums = QuorumsOfTests()
 
 
 def _note(line: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -104,7 +104,8 @@ class Wire:
 class SimulatedNode:
     """One start of a node: a whole broker without sockets. ``kill`` ends it as kill -9 does.
 
-    ``is_slow``: the shares of the scheduler end at random steps, and jobs of threads end late.
+    ``is_slow``: the shares of the scheduler end at random steps, and jobs of threads end late. ``hosts``: the addresses
+    of the names of hosts.
     """
 
     def __init__(
@@ -115,9 +116,11 @@ class SimulatedNode:
         *,
         is_slow: bool = False,
         kind: type[BrokerNode] = BrokerNode,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
         self.world = world
         self.files = files
+        self._hosts = hosts or {}
         self.process = Process(world)
         self.wires: list[Wire] = []
         self.end_reason = ""
@@ -131,9 +134,16 @@ class SimulatedNode:
             lambda: UUID(int=self._chance.getrandbits(128), version=4),
             lambda count, name: SimulatedThreads(self.loop, name),
             self._share_clock,
+            lambda name, job: self.loop.call_soon(job) and None,
+            self._look_up,
         )
         config = BrokerConfig(settings)
         self.broker = kind(config, HOME, config.listeners_at(ADDRESS), outside)
+
+    def _look_up(self, host: str) -> str:
+        if host not in self._hosts:
+            raise OSError("the name has no address")
+        return self._hosts[host]
 
     def _lateness_ms(self) -> int:
         return int(self._chance.expovariate(1 / 40)) if self._is_slow else 0

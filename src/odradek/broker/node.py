@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import UUID
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
@@ -32,7 +32,7 @@ from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.quorum import LoneQuorum, quorum_of
+from odradek.broker.metadata.quorum import LoneQuorum, Quorums
 from odradek.broker.metadata.stored_catalog import StoredCatalog, metadata_config
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log.log import MetadataLog
@@ -94,6 +94,8 @@ class BrokerNode:
     is_lone = True
     cluster: RegisteredBrokers | None = None
     """The registered brokers, at the controller of a cluster."""
+    quorums: ClassVar[Quorums] = Quorums()
+    """The maker of the quorums of this process. The process of a test may have another one."""
 
     def __init__(
         self,
@@ -125,7 +127,7 @@ class BrokerNode:
         self.controller = Controller(self)
         self.loader: MetadataLoader
         self.producer_ids: ProducerIds
-        self.host_limits = HostLimits(config)
+        self.host_limits = HostLimits(config, world.look_up, world.begin_thread)
         self.router: Router
         self.scheduler: Scheduler
         self.purgatory: Purgatory
@@ -300,9 +302,10 @@ class BrokerNode:
 
     def _open_catalog(self) -> None:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
+        self.quorums.prepare(self.directory.path, self.node_id, self.directory.files)
         stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config), self._new_shard())
         catalog, self.metadata_log = stored.image, stored.log
-        self.catalog, self.quorum = catalog, quorum_of(stored, self.node_id, self.in_thread)
+        self.catalog, self.quorum = catalog, self.quorums.quorum_of(stored, self.node_id, self.in_thread)
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
             self._log_transaction_version(catalog.features().get(TRANSACTION, 0))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.garbage import Collector
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import StorageError
@@ -78,7 +79,8 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        broker = BrokerServer(config, data_dir, listen, clock, changes.delete_configs, first_users=changes.first_users)
+        world = NodeWorld.of_process(clock)
+        broker = BrokerServer(config, data_dir, listen, world, changes.delete_configs, first_users=changes.first_users)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.listeners import BrokerListeners
-from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
 from odradek.broker.settings.config import BrokerConfig
@@ -22,7 +21,7 @@ class BrokerServer(BrokerNode):
 
     ``listen`` is the (host, port) of the only listener; None if the setting ``listeners`` has the addresses. Port 0
     selects a free port, which ``address``, that of the first listener, has after ``start``.
-    ``delete_configs``, ``first_users``: as in ``BrokerNode``.
+    ``world``: without it, that of this process. ``delete_configs``, ``first_users``: as in ``BrokerNode``.
     """
 
     def __init__(
@@ -30,13 +29,13 @@ class BrokerServer(BrokerNode):
         config: BrokerConfig,
         data_dir: Path,
         listen: tuple[str, int] | None,
-        clock: Clock | None = None,
+        world: NodeWorld | None = None,
         delete_configs: Sequence[str] = (),
         *,
         first_users: FirstUsers | None = None,
     ) -> None:
-        world = NodeWorld.of_process(clock)
-        super().__init__(config, data_dir, config.listeners_at(listen), world, delete_configs, first_users=first_users)
+        listeners, own = config.listeners_at(listen), world or NodeWorld.of_process()
+        super().__init__(config, data_dir, listeners, own, delete_configs, first_users=first_users)
         self.entrances = BrokerListeners(self)
 
     async def start(self) -> None:

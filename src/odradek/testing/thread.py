@@ -12,6 +12,7 @@ from typing import Any
 
 from odradek.broker.control_channel import Control
 from odradek.broker.loop.clock import Clock
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
@@ -24,7 +25,8 @@ class BrokerThread(PortOwner):
     """One broker, with the same data directory and port over ``kill``, ``stop`` and ``start``.
 
     ``kill`` ends the broker at once: the broker writes and sends nothing more and leaves no mark of a clean stop. As
-    after kill -9, the data that was already written to files is still there.
+    after kill -9, the data that was already written to files is still there. ``world``: instead of this process's;
+    the clock is always one of this process.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class BrokerThread(PortOwner):
         host: str = "127.0.0.1",
         port: int = 0,
         add_scram: Path | None = None,
+        world: NodeWorld | None = None,
     ) -> None:
         self._add_scram = add_scram
+        self._world = world
         self.data_dir = data_dir
         self.config = dict(config)
         self.host = bracketed(host)
@@ -94,13 +98,14 @@ class BrokerThread(PortOwner):
     async def _serve(self, ready: Future[int]) -> None:
         clock = Clock()
         clock.advance(self.clock_ahead_ms)
+        world = NodeWorld.of_process(clock) if self._world is None else self._world._replace(clock=clock)
         listen = None if "listeners" in self.config else (self.host, self.port)
         users = None
         if self._add_scram is not None:
             from odradek.broker.logins import first_users
 
             users = first_users.read(self._add_scram)
-        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, clock, first_users=users)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, world, first_users=users)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self._end = self._loop.create_future()

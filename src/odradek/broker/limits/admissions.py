@@ -23,14 +23,15 @@ class Admissions:
         self._config = config
         self._host_limits = host_limits
         self._addresses: Counter[str] = Counter()
-        self._count = 0
+        self.count = 0
+        """The number of admitted connections."""
         self._is_closed = False
 
     def enter(self, host: str) -> bool:
         """Counts a new connection from an address. Returns False if a limit is reached or the broker stops."""
         if (
             self._is_closed
-            or self._count >= self._config.max_connections
+            or self.count >= self._config.max_connections
             or self._addresses[host] >= self._host_limits.most(host)
         ):
             log.info(
@@ -39,13 +40,13 @@ class Admissions:
                 host,
             )
             return False
-        self._count += 1
+        self.count += 1
         self._addresses[host] += 1
         return True
 
     def leave(self, host: str) -> None:
         """Removes a connection that ``enter`` has counted."""
-        self._count -= 1
+        self.count -= 1
         self._addresses[host] -= 1
         if not self._addresses[host]:
             del self._addresses[host]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import threading
+from collections.abc import Callable
 from contextlib import suppress
 
+from odradek.broker.loop.world import begin_thread, look_up
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.keys import ConfigSource
 from odradek.broker.settings.pairs import OVERRIDES, host_counts
@@ -44,15 +45,24 @@ class HostLimits:
     Names in the static configuration are resolved before the broker serves. A name without an address ends the start,
     as in Kafka. A thread resolves the names of dynamic settings, because a slow resolver must not block the event loop.
     The limits of these names apply when the thread has resolved all names.
+
+    ``look_up``, ``begin_thread``: as in ``NodeWorld``.
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        look_up: Callable[[str], str] = look_up,
+        begin_thread: Callable[[str, Callable[[], None]], None] = begin_thread,
+    ) -> None:
         self._config = config
+        self._look_up = look_up
+        self._begin_thread = begin_thread
         self._text = ""
         self._counts: dict[str, int] = {}
         self._unresolved: dict[str, int] = {}
         """Names that are not resolved yet, with their limits."""
-        self._thread: threading.Thread | None = None
+        self._is_looking_up = False
 
     def most(self, host: str) -> int:
         """Returns the limit for connections from an address."""
@@ -71,16 +81,22 @@ class HostLimits:
         for host, count in host_counts(text).items():
             address = plain_address(host)
             if address is None and is_static:
-                address = _address(host)
+                address = self._address(host)
             if address is None:
                 self._unresolved[host] = count
             else:
                 self._counts[address] = count
         self._look_up_names()
 
+    def _address(self, name: str) -> str:
+        try:
+            return self._look_up(name)
+        except OSError as error:
+            raise ConfigError(f"{OVERRIDES}: {name}: {error}") from error
+
     def _look_up_names(self) -> None:
         """Starts the thread that resolves names, unless it runs: settings may change faster than a resolver replies."""
-        if not self._unresolved or self._thread is not None:
+        if not self._unresolved or self._is_looking_up:
             return
         loop, names = asyncio.get_running_loop(), self._unresolved
 
@@ -90,35 +106,18 @@ class HostLimits:
                 if self._unresolved is not names:
                     break
                 try:
-                    counts[_look_up(name)] = count
+                    counts[self._look_up(name)] = count
                 except OSError as error:
                     log.warning("%s: the limit of %s is ignored: %s", OVERRIDES, name, error)
             with suppress(RuntimeError):  # the event loop is closed
                 loop.call_soon_threadsafe(self._add_counts, names, counts)
 
-        self._thread = threading.Thread(target=run, name="host names", daemon=True)
-        self._thread.start()
+        self._is_looking_up = True
+        self._begin_thread("host names", run)
 
     def _add_counts(self, names: dict[str, int], counts: dict[str, int]) -> None:
-        self._thread = None
+        self._is_looking_up = False
         if self._unresolved is names:
             self._counts |= counts
             self._unresolved = {}
         self._look_up_names()
-
-
-def _look_up(name: str) -> str:
-    """Returns the address that Java would choose for a name: an IPv4 address if there is one. Raises OSError."""
-    if not name:
-        return "127.0.0.1"
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError, ValueError):
-            return str(socket.getaddrinfo(name, None, family, socket.SOCK_STREAM)[0][4][0])
-    raise OSError("the name has no address")
-
-
-def _address(name: str) -> str:
-    try:
-        return _look_up(name)
-    except OSError as error:
-        raise ConfigError(f"{OVERRIDES}: {name}: {error}") from error

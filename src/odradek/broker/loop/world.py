@@ -1,4 +1,4 @@
-"""What a node gets from outside besides its event loop: files, clocks, ids and threads.
+"""What a node gets from outside besides its event loop: files, clocks, ids, threads and the addresses of hosts.
 
 The process of a broker has those of the operating system. A simulator passes files in memory, virtual time and ids of
 a seed, so that a run can be repeated.
@@ -6,8 +6,11 @@ a seed, so that a run can be repeated.
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from time import perf_counter
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -21,8 +24,26 @@ def new_threads(count: int, name: str) -> Executor:
     return ThreadPoolExecutor(count, thread_name_prefix=name)
 
 
+def begin_thread(name: str, job: Callable[[], None]) -> None:
+    """Begins a thread for one job. The end of the process does not wait for it."""
+    threading.Thread(target=job, name=name, daemon=True).start()
+
+
+def look_up(host: str) -> str:
+    """Returns the address that Java would choose for a host: an IPv4 address if there is one. Raises OSError."""
+    if not host:
+        return "127.0.0.1"
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with suppress(OSError, ValueError):
+            return str(socket.getaddrinfo(host, None, family, socket.SOCK_STREAM)[0][4][0])
+    raise OSError("the name has no address")
+
+
 class NodeWorld(NamedTuple):
     """``share_clock``: the seconds of the scheduler's shares. ``new_threads`` gets a number of threads and their name.
+
+    ``begin_thread`` gets the name of a thread and its job. ``look_up`` returns the address of a host, or raises
+    OSError; only such a thread and the start of a node wait for it.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
     ``BrokerNode.begin``.
@@ -33,6 +54,8 @@ class NodeWorld(NamedTuple):
     new_uuid: Callable[[], UUID] = uuid4
     new_threads: Callable[[int, str], Executor] = new_threads
     share_clock: Callable[[], float] = perf_counter
+    begin_thread: Callable[[str, Callable[[], None]], None] = begin_thread
+    look_up: Callable[[str], str] = look_up
 
     @classmethod
     def of_process(cls, clock: Clock | None = None) -> NodeWorld:

@@ -16,9 +16,12 @@ from odradek.core.errors import KafkaError
 from odradek.core.ids import NO_NODE, NO_OFFSET
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from odradek.broker.metadata.stored_catalog import StoredCatalog
     from odradek.broker.metadata.voter import Voter
     from odradek.broker.metadata_log.log import MetadataLog
+    from odradek.storage.files import Files
 
 InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
 
@@ -151,6 +154,18 @@ def quorum_of(stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQ
     if stored.voter is None:
         return LoneQuorum(stored.log, node_id, in_thread)
     return OneVoterQuorum(stored.log, node_id, in_thread, stored.voter)
+
+
+class Quorums:
+    """Makes the quorums of the nodes of a process. Tests have other kinds."""
+
+    def prepare(self, data_dir: Path, node_id: int, files: Files) -> None:
+        """Makes a locked data directory ready for its quorum, before the metadata log is opened. Nothing to do here:
+        the directory says which quorum it has."""
+
+    def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+        """Returns the quorum of a data directory."""
+        return quorum_of(stored, node_id, in_thread)
 
 
 def _failure_of(job: Callable[[], None]) -> BaseException | None:
