@@ -302,11 +302,9 @@ def _body(record: CatalogRecord) -> tuple[int, int, bytes]:
         case TopicRecord(name, topic_id):
             return TOPIC, 0, packed_string(name) + topic_id.bytes
         case PartitionRecord():
-            return PARTITION, 2 if record.elr or record.last_known_elr else 1, _partition_body(record)
+            return PARTITION, 2, _partition_body(record)
         case PartitionChangeRecord(partition_id, topic_id):
-            has_elr = record.elr is not None or record.last_known_elr is not None
-            version = 2 if has_elr else 0 if record.directories is None else 1
-            return PARTITION_CHANGE, version, struct.pack(">i", partition_id) + topic_id.bytes
+            return PARTITION_CHANGE, 2, struct.pack(">i", partition_id) + topic_id.bytes
         case ConfigRecord(resource_type, resource_name, name, value):
             packed = (
                 struct.pack(">b", resource_type)
@@ -508,6 +506,11 @@ def decode(value: bytes, make_id: IdFactory) -> MetadataRecord:
     if api_key == REMOVE_DELEGATION_TOKEN:
         return RemoveDelegationTokenRecord(cursor.string())
     raise AssertionError(f"the type {api_key} has a newest version and no reader")
+
+
+def kind_of(value: bytes) -> int:
+    """Returns the type of a record, from its value; -1 for a value that is no record."""
+    return value[1] if len(value) >= 2 and value[0] == FRAME_VERSION else -1
 
 
 def removed_topic(value: bytes) -> bytes | None:

@@ -129,7 +129,7 @@ def test_a_leader_change_has_kafkas_bytes() -> None:
     # API key 5: partition, topic id, then the leader as a tagged field with tag 1 and four bytes. The decoder skips
     # fields with unknown tags.
     topic_id = uuid.UUID(int=7)
-    packed = b"\x01\x05\x00" + b"\x00\x00\x00\x03" + topic_id.bytes
+    packed = b"\x01\x05\x02" + b"\x00\x00\x00\x03" + topic_id.bytes
     assert records.encode(PartitionChangeRecord(3, topic_id, 2)) == packed + b"\x01\x01\x04\x00\x00\x00\x02"
     assert records.decode(packed + b"\x01\x1f\x05\x02\x00\x00\x00\x04", make_id) == PartitionChangeRecord(
         3, topic_id, None
@@ -154,9 +154,9 @@ KAFKAS_CHANGE = bytes.fromhex(
     "0900090300000001000000020104000000020209030000000200000001030101040502000000090501000605020000000107"
     "01010821030000000000000003000000000000000400000000000000010000000000000002"
 )
-KAFKAS_ISR = bytes.fromhex("01050000000005000000000000000100000000000000020100050200000002")
+KAFKAS_ISR = bytes.fromhex("01050200000005000000000000000100000000000000020100050200000002")
 KAFKAS_DIRECTORY = bytes.fromhex(
-    "01050100000005000000000000000100000000000000020108110200000000000000030000000000000004"
+    "01050200000005000000000000000100000000000000020108110200000000000000030000000000000004"
 )
 TOPIC_ID, DIRECTORY = uuid.UUID(int=(1 << 64) + 2), uuid.UUID(int=(3 << 64) + 4)
 
@@ -185,6 +185,19 @@ TOPIC_ID, DIRECTORY = uuid.UUID(int=(1 << 64) + 2), uuid.UUID(int=(3 << 64) + 4)
 def test_partitions_with_replicas_have_kafkas_bytes(packed: bytes, record: records.MetadataRecord) -> None:
     assert records.decode(packed, make_id) == record
     assert records.encode(record) == packed
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_partitions_of_earlier_versions_are_read(version: int) -> None:
+    """Earlier releases wrote version 1 of a partition, and version 0 of a change of its leader."""
+    changed = b"\x01\x05" + bytes((version,)) + KAFKAS_ISR[3:]
+    assert records.decode(changed, make_id) == PartitionChangeRecord(5, TOPIC_ID, isr=(2,))
+    made = PartitionRecord(5, TOPIC_ID, (1,), (1,), 1, 6, 7, (DIRECTORY,) if version else ())
+    packed = records.encode(made)
+    assert packed[:3] == b"\x01\x03\x02"
+    if not version:  # the directories come with version 1
+        packed = packed.removesuffix(b"\x01\x00") + b"\x00"
+    assert records.decode(packed[:2] + bytes((version,)) + packed[3:], make_id) == made
 
 
 @given(any_record, st.data())

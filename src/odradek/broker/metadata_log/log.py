@@ -25,7 +25,6 @@ from odradek.broker.metadata_log.snapshot import InThread, MetadataSnapshot
 from odradek.catalog import control_records, records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import (
-    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     TopicId,
@@ -52,6 +51,8 @@ DIRECTORY = f"{METADATA_TOPIC}-0"
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _MAX_BATCH_BYTES = 1 << 30
+_NAMING = frozenset({records.TOPIC, records.REMOVE_TOPIC})
+_MAKING = frozenset({records.TOPIC, records.PARTITION})
 
 
 class MetadataConfig(NamedTuple):
@@ -154,9 +155,10 @@ class MetadataLog:
         found: dict[TopicId, str] = {}
         for segment in self._log.segments:
             for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
-                if row.is_control:
+                value = row.value or b""
+                if row.is_control or records.kind_of(value) not in _NAMING:
                     continue
-                match records.decode(row.value or b"", lambda data: UUID(bytes=data)):
+                match records.decode(value, lambda data: UUID(bytes=data)):
                     case TopicRecord(name, topic_id):
                         names[topic_id] = name
                         found.pop(topic_id, None)
@@ -168,7 +170,8 @@ class MetadataLog:
         """Returns the topics that the newest change has made or extended. Only for the time of a start.
 
         A crash may have come before their logs were made. The logs of all other topics were made before the next
-        change. The records of ``BeginEpochs`` and ``RaiseEpochs`` are no such change. Raises OSError."""
+        change. The records of ``BeginEpochs`` and ``RaiseEpochs`` are no such change, nor are those of a cluster about
+        its nodes. Raises OSError."""
         if self._newest_topics is None:
             self._newest_topics = self._read_newest_topics()
         return self._newest_topics
@@ -180,10 +183,11 @@ class MetadataLog:
                 if header.is_control:
                     continue
                 values = [row.value or b"" for row in batch_rows(data, pos, header)]
-                change = [records.decode(value, lambda data: UUID(bytes=data)) for value in values]
-                if not all(isinstance(record, PartitionChangeRecord) for record in change):
-                    made = (record for record in change if isinstance(record, TopicRecord | PartitionRecord))
-                    return {record.topic_id for record in made}
+                kinds = {records.kind_of(value) for value in values} & records.NEWEST_VERSIONS.keys()
+                if kinds - {records.PARTITION_CHANGE}:
+                    making = (value for value in values if records.kind_of(value) in _MAKING)
+                    change = (records.decode(value, lambda data: UUID(bytes=data)) for value in making)
+                    return {record.topic_id for record in change if isinstance(record, TopicRecord | PartitionRecord)}
         return set()
 
     # --- the mark of synced records -----------------------------------------------------------------------------
