@@ -65,7 +65,11 @@ def test_the_broker_loads_no_column_libraries() -> None:
 OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
-OF_A_CLUSTER = ("odradek.cluster", "odradek.broker.controller_node", "odradek.broker.metadata.registered_brokers")
+OF_A_CLUSTER = (
+    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.metadata.registered_brokers",
+    "odradek.broker.metadata.observer_reads", "odradek.broker.metadata.idle_records",
+    "odradek.broker.handlers.observer_fetches",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("is_voter", [False, True])

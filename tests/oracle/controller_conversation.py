@@ -19,7 +19,7 @@ from odradek.cluster.records import NoOpRecord, RegisterControllerRecord
 from odradek.core.errors import ErrorCode
 
 BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 62, 63, 64
-ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION = 67, 70
+ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION, ASSIGN_REPLICAS_TO_DIRS = 67, 70, 73
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS = 19, 20, 37, 44
 FEATURES = {name: (0, level) for name, level in AT_FIRST.items()} | {"kraft.version": (0, 1)}
 FAR = 1 << 60
@@ -59,6 +59,7 @@ class Conversation:
         self._names: dict[str, str] = {}
         self._topics: list[str] = []
         self._epoch_of: dict[int, int] = {}
+        self._topic_ids: dict[str, UUID] = {}
         self._seen = len(read_records())
 
     # --- values -------------------------------------------------------------------------------------------------
@@ -171,6 +172,7 @@ class Conversation:
         }  # fmt: skip
         self._topics.append(topic["name"])
         reply = self._wire.call(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 10_000, "validate_only": False})
+        self._topic_ids[label] = reply.topics[0].topic_id
         self._add(f"create {label}", {"error_code": reply.topics[0].error_code.name})
 
     def grow(self, label: str, count: int, *assignments: Iterable[int]) -> None:
@@ -185,6 +187,35 @@ class Conversation:
         resource = {"resource_type": 2, "resource_name": self.name(label), "configs": [change]}
         reply = self._wire.call(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         self._add(f"set {label} {name}={value}", {"error_code": reply.responses[0].error_code.name})
+
+    def assign(
+        self, broker: int, directories: Mapping[UUID, Mapping[str, Iterable[int]]], epoch: int | None = None
+    ) -> None:
+        """Says in which directories a broker has its replicas: directory → topic → partitions."""
+        rows = [
+            {
+                "id_": directory,
+                "topics": [
+                    {
+                        "topic_id": self._topic_ids.get(label, UUID(int=77 << 64)),
+                        "partitions": [{"partition_index": index} for index in indexes],
+                    }
+                    for label, indexes in topics.items()
+                ],
+            }
+            for directory, topics in directories.items()
+        ]
+        message = {
+            "broker_id": self._base + broker,
+            "broker_epoch": self._epoch_of[broker] if epoch is None else epoch,
+            "directories": rows,
+        }
+        reply = self._wire.call(ASSIGN_REPLICAS_TO_DIRS, 0, message)
+        codes = [
+            [[part.error_code.name for part in topic.partitions] for topic in directory.topics]
+            for directory in reply.directories
+        ]
+        self._add(f"assign {broker}", {"error_code": reply.error_code.name, "codes": codes})
 
     def pass_ms(self, ms: int) -> None:
         self._pass_ms(ms)

@@ -396,6 +396,27 @@ def cordoned_directories(c: Conversation) -> None:
     c.records()
 
 
+def replicas_in_directories(c: Conversation) -> None:
+    one, two = c.directory(1), c.directory(3)
+    c.register(1, log_dirs=[one, two])
+    c.beat(1)
+    c.start(2)
+    c.create("t", (1, 2), (2, 1), (2,))
+    c.records()
+    c.assign(1, {one: {"t": [0]}, two: {"t": [1]}})
+    c.records()
+    c.assign(1, {one: {"t": [0]}})
+    c.assign(1, {one: {"t": [2, 9, -1], "unknown": [0, 1]}})
+    c.assign(1, {})
+    c.assign(1, {one: {"t": [0]}}, epoch=c.epoch(1) + 1)
+    c.assign(2, {one: {"t": [2]}})
+    c.records()
+    c.assign(1, {c.directory(9): {"t": [0, 1]}})
+    c.records()
+    c.assign(1, {two: {"t": [0, 0]}, one: {"t": [0]}})
+    c.records()
+
+
 # --- producer ids and controllers -------------------------------------------------------------------------------
 
 
@@ -428,6 +449,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_shutdown_without_leaders, a_controlled_shutdown, a_shutdown_that_is_taken_back, a_shutdown_of_the_last_broker,
     a_session_that_ends_in_a_shutdown, a_clean_stop, an_unclean_stop, an_unclean_stop_of_a_leader,
     the_last_known_leader, eligible_replicas, an_unclean_election, unregistered_brokers, manual_assignments,
-    assignments_during_a_shutdown, too_many_replicas, offline_directories, cordoned_directories, producer_ids,
-    controllers,
+    assignments_during_a_shutdown, too_many_replicas, offline_directories, cordoned_directories,
+    replicas_in_directories, producer_ids, controllers,
 )  # fmt: skip

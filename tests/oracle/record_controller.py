@@ -3,6 +3,7 @@
 * ``controller_java/ControllerDecisions.java`` runs with Kafka's jars, for elections, placement and sessions of chance.
 * The scenarios of ``controller_scenarios`` run against a controller of Apache Kafka without brokers, for which the
   scenarios speak.
+* The scenarios of ``observer_scenarios`` run against a controller each, as followers of its metadata log.
 
 The comparison with Odradek needs no Java.
 """
@@ -14,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,6 +26,9 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from controller_conversation import SESSION_MS, Conversation  # noqa: E402
 from controller_scenarios import SCENARIOS  # noqa: E402
+from observer_conversation import CONTROLLER, SETTINGS, SNAPSHOTS, Observation  # noqa: E402
+from observer_scenarios import SCENARIOS as OBSERVER_SCENARIOS  # noqa: E402
+from observer_scenarios import SNAPSHOT_SCENARIOS  # noqa: E402
 from recording import packed_traces  # noqa: E402
 from support.brokers import Wire  # noqa: E402
 from support.jvm import java_classes, kafka_command  # noqa: E402
@@ -34,6 +40,7 @@ from odradek.cluster.records import decode  # noqa: E402
 
 DECISIONS = _HERE / "traces" / "controller_decisions.jsonl"
 CONVERSATIONS = _HERE / "traces" / "controller.json"
+OBSERVATIONS = _HERE / "traces" / "observers.json"
 BASES = range(1000, 1000 + 100 * len(SCENARIOS), 100)
 """The broker ids of each scenario are above its number: all scenarios share a controller."""
 OF_A_FORMAT = (23, 24)
@@ -49,25 +56,61 @@ def record_decisions() -> None:
     print(f"{DECISIONS.relative_to(_HERE.parent.parent)}: {done.stdout.count(chr(10))} decisions")
 
 
-def record_conversations() -> None:
+@contextmanager
+def apache_controller(settings: Mapping[str, str], node_id: int = 1) -> Iterator[tuple[ApacheBroker, str]]:
+    """A controller of Apache Kafka without brokers. Yields it with the id of its cluster."""
     with tempfile.TemporaryDirectory() as directory:
         node = ApacheBroker(Path(directory), {}, heap="256m")
         port = node._reservations[1].port
-        with (Path(directory) / "server.properties").open("a") as settings:
-            settings.write(
-                f"process.roles=controller\nlisteners=CONTROLLER://127.0.0.1:{port}\n"
-                f"advertised.listeners=CONTROLLER://127.0.0.1:{port}\nbroker.session.timeout.ms={SESSION_MS}\n"
-            )
+        own = {
+            "process.roles": "controller", "node.id": str(node_id),
+            "controller.quorum.voters": f"{node_id}@127.0.0.1:{port}",
+            "listeners": f"CONTROLLER://127.0.0.1:{port}", "advertised.listeners": f"CONTROLLER://127.0.0.1:{port}",
+        }  # fmt: skip
+        with (Path(directory) / "server.properties").open("a") as file:
+            file.writelines(f"{name}={value}\n" for name, value in {**own, **settings}.items())
         cluster_id = new_cluster_id()
         node.format(cluster_id)
         node.port = port
         node.start()
         try:
-            traces = _run_all(f"127.0.0.1:{port}", cluster_id, Path(directory) / "data" / "__cluster_metadata-0")
+            yield node, cluster_id
         finally:
             node.kill()
+
+
+def record_conversations() -> None:
+    with apache_controller({"broker.session.timeout.ms": str(SESSION_MS)}) as (node, cluster_id):
+        log = node.directory / "data" / "__cluster_metadata-0"
+        traces = _run_all(f"127.0.0.1:{node.port}", cluster_id, log)
     CONVERSATIONS.write_text(packed_traces(traces))
     print(f"{CONVERSATIONS.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
+
+
+def record_observers() -> None:
+    traces = {}
+    for scenarios, settings in ((OBSERVER_SCENARIOS, SETTINGS), (SNAPSHOT_SCENARIOS, SNAPSHOTS)):
+        for scenario in scenarios:
+            with apache_controller(settings, CONTROLLER) as (node, cluster_id):
+                traces[scenario.__name__] = _observe(scenario, node, cluster_id)
+    OBSERVATIONS.write_text(packed_traces(traces))
+    print(f"{OBSERVATIONS.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
+
+
+def _observe(scenario: Callable[[Observation], None], node: ApacheBroker, cluster_id: str) -> list[dict[str, Any]]:
+    def restart() -> None:
+        node.stop()
+        node.start()
+
+    observation = Observation(
+        lambda: Wire(f"127.0.0.1:{node.port}"),
+        restart,
+        lambda ms: time.sleep(ms / 1000),
+        lambda: time.monotonic() * 1000,
+        cluster_id,
+    )
+    scenario(observation)
+    return observation.steps
 
 
 def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[str, Any]]]:
@@ -93,5 +136,6 @@ def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[
 
 
 if __name__ == "__main__":
-    for wanted in sys.argv[1:] or ("decisions", "conversations"):
-        {"decisions": record_decisions, "conversations": record_conversations}[wanted]()
+    recorders = {"decisions": record_decisions, "conversations": record_conversations, "observers": record_observers}
+    for wanted in sys.argv[1:] or recorders:
+        recorders[wanted]()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
@@ -104,22 +104,35 @@ class Plausible(Instances):
         return super().one(kafka_type, of)
 
 
-def served() -> dict[int, tuple[int, int]]:
-    """The versions that the broker's handlers serve, by API."""
-    apis = served_apis()
-    assert len(apis) == len(handlers.handler_files("client"))
+def served(listener: str = "client") -> dict[int, tuple[int, int]]:
+    """The versions that the handlers of a kind of listener serve, by API."""
+    apis = served_apis(listener)
+    assert len(apis) == len(handlers.handler_files(listener))
     return {key: (api.oldest, api.newest) for key, api in apis.items()}
 
 
-def sound_requests(per_version: int) -> list[bytes]:
-    """Complete requests of every API and version, each with its length prefix."""
+def plausible_requests(
+    per_version: int,
+    listener: str = "client",
+    kind: type[Instances] = Plausible,
+    apis: Container[int] = range(1 << 15),
+) -> list[bytes]:
+    """Complete requests of each version of these APIs, each with its length prefix."""
     out = []
-    for api_key, (oldest, newest) in served().items():
+    for api_key, (oldest, newest) in served(listener).items():
+        if api_key not in apis:
+            continue
         for version in range(oldest, newest + 1):
             entity = schemas.message_type(api_key, version, Kind.REQUEST)
             for seed in range(per_version):
-                message = plain(Plausible(1000 * version + seed).of(entity))
+                message = plain(kind(1000 * version + seed).of(entity))
                 out.append(frames.encode_request(api_key, version, seed, "fuzz", message))
+    return out
+
+
+def sound_requests(per_version: int) -> list[bytes]:
+    """Complete requests of clients, each with its length prefix."""
+    out = plausible_requests(per_version)
     # Commits of a group without members, so that some state remains.
     out += [
         frames.encode_request(OFFSET_COMMIT, version, 1, "fuzz", commit("standing", offset))

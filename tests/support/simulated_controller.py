@@ -59,8 +59,9 @@ class SimulatedController:
 class BlockingWire:
     """The client's end of a connection, like ``support.brokers.Wire``: a call lets the world run until the reply."""
 
-    def __init__(self, controller: SimulatedController, client_id: str) -> None:
+    def __init__(self, controller: SimulatedController, client_id: str, *, answer_ms: int = ANSWER_MS) -> None:
         self._controller = controller
+        self._answer_ms = answer_ms
         self._client_id = client_id
         self._ids = itertools.count(1)
         self._frames: list[bytes] = []
@@ -77,7 +78,7 @@ class BlockingWire:
 
     def receive_frame(self) -> bytes:
         """Raises ConnectionError if the node has closed the connection."""
-        if not self.has_reply(ANSWER_MS / 1000):
+        if not self.has_reply(self._answer_ms / 1000):
             raise ConnectionError("the node does not answer")
         return self._frames.pop(0)
 
@@ -90,8 +91,11 @@ class BlockingWire:
                 world.advance(1)
         return bool(self._frames)
 
-    def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
-        correlation_id = self.send(api_key, version, message)
+    def receive(self, api_key: int, version: int, correlation_id: int) -> Any:
+        """Returns the next reply, which must be the one to ``correlation_id``."""
         answered, reply = frames.decode_reply(api_key, version, self.receive_frame())
         assert answered == correlation_id
         return reply
+
+    def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any:
+        return self.receive(api_key, version, self.send(api_key, version, message))

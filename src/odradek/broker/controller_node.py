@@ -6,7 +6,9 @@ import random
 from uuid import UUID
 
 from odradek.broker.front_end.router import Api, served_apis
+from odradek.broker.metadata.idle_records import IdleRecords
 from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.observer_reads import ObserverReads
 from odradek.broker.metadata.registered_brokers import RegisteredBrokers
 from odradek.broker.node import BrokerNode
 from odradek.broker.partitions.private_directory import PrivateDirectory
@@ -15,7 +17,7 @@ from odradek.catalog.shard import CatalogShard
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.core.errors import StorageError
 
-SESSION_TIMEOUT = "broker.session.timeout.ms"
+SESSION_TIMEOUT, MAX_IDLE = "broker.session.timeout.ms", "metadata.max.idle.interval.ms"
 
 
 class ControllerNode(BrokerNode):
@@ -42,14 +44,23 @@ class ControllerNode(BrokerNode):
             )
         shard = self.catalog.shard
         assert isinstance(shard, ClusterCatalog)
-        self.cluster = RegisteredBrokers(self, shard, int(self.config.text(SESSION_TIMEOUT) or 0))
+        reads = ObserverReads(self)
+        self.cluster = RegisteredBrokers(self, shard, int(self.config.text(SESSION_TIMEOUT) or 0), reads)
+        self._idle_records = IdleRecords(self, int(self.config.text(MAX_IDLE) or 0))
         own = BrokerSettings(self.config, self.node_id, self.host_limits)
         modes = PrivateDirectory(self.directory, self.in_thread)
         access = [part for part in (self.authorizer, self.tokens) if part is not None]
-        self.loader = MetadataLoader(self.catalog, [own, modes, self.quotas, *access, self.catalog, self.cluster])
+        self.loader = MetadataLoader(
+            self.catalog, [own, modes, self.quotas, *access, self.catalog, self.cluster, reads]
+        )
         self.directory.begin_recovery(self.catalog)
         self.loader.load()
         self.cluster.begin()
+        self._idle_records.begin()
+
+    def steady_ms(self) -> int:
+        """Returns the time of a clock that no test moves and that never jumps."""
+        return int(self.loop.time() * 1000)
 
     def _load_rest(self, files: object = None) -> None:
         """A controller needs no module of producers and consumers."""
@@ -65,3 +76,4 @@ class ControllerNode(BrokerNode):
     def _end_sessions(self) -> None:
         if self.cluster is not None:
             self.cluster.end()
+            self._idle_records.end()

@@ -9,11 +9,11 @@ Time is passed in, in milliseconds of a clock that only goes forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.catalog.records import MetadataRecord, ProducerIdsRecord, TopicId
+from odradek.catalog.records import MetadataRecord, PartitionChangeRecord, ProducerIdsRecord, TopicId
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.shard import PRODUCER_ID_BLOCK, RecordSteps, Topic
 from odradek.cluster.catalog import ClusterCatalog
@@ -39,6 +39,14 @@ class Directories(NamedTuple):
 
     offline: tuple[TopicId, ...] = ()
     cordoned: tuple[TopicId, ...] | None = None
+
+
+class ReplicaDirectory(NamedTuple):
+    """The directory of a broker's replica."""
+
+    topic_id: TopicId
+    partition_id: int
+    directory: TopicId
 
 
 @dataclass(slots=True)
@@ -193,6 +201,57 @@ class ClusterControl:
         generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
         return [*generated, BrokerRegistrationChangeRecord(broker_id, epoch, is_fenced=True)]
 
+    # --- directories of replicas --------------------------------------------------------------------------------
+
+    def assign_directories(
+        self, broker_id: int, broker_epoch: int, assigned: Sequence[ReplicaDirectory], errors: list[ErrorCode]
+    ) -> RecordSteps:
+        """Generates the records that give replicas of a broker their directories.
+
+        ``errors`` gets the result of each: NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or
+        NOT_LEADER_OR_FOLLOWER. A replica in a directory that is not online leaves its ISR. Raises KafkaError
+        (STALE_BROKER_EPOCH).
+        """
+        nodes = self.catalog.nodes
+        broker = nodes.check_epoch(broker_id, broker_epoch)
+        generated: list[MetadataRecord] = []
+        offline: set[tuple[TopicId, int]] = set()
+        pace = Pace()
+        for asked in assigned:
+            if pace.spend():
+                yield
+            topic = self.catalog.topics_by_id.get(asked.topic_id)
+            if topic is None:
+                errors.append(ErrorCode.unknown_topic_id)
+            elif not 0 <= asked.partition_id < topic.partition_count:
+                errors.append(ErrorCode.unknown_topic_or_partition)
+            elif broker_id not in topic.partitions[asked.partition_id].replicas:
+                errors.append(ErrorCode.not_leader_or_follower)
+            else:
+                errors.append(ErrorCode.none)
+                partition = topic.partitions[asked.partition_id]
+                generated += self._with_directory(topic, partition, broker_id, asked.directory)
+                if asked.directory not in broker.directories:
+                    offline.add((topic.id, asked.partition_id))
+        if offline:
+            generated += yield from self._changes(
+                lambda partition: broker_id in partition.isr, removed=broker_id, only=offline
+            )
+        return generated
+
+    def _with_directory(
+        self, topic: Topic, partition: PartitionRegistration, broker_id: int, directory: TopicId
+    ) -> list[MetadataRecord]:
+        """Returns the change of a partition whose replica on a broker gets this directory."""
+        replicas = zip(partition.replicas, partition.directories, strict=True)
+        directories = tuple(directory if replica == broker_id else one for replica, one in replicas)
+        rules = self._rules(topic, self.catalog.nodes.is_active, ())
+        record = change(topic.id, partition, partition.isr, rules)
+        if directories != partition.directories:
+            record = record or PartitionChangeRecord(partition.partition_id, topic.id)
+            record = record._replace(directories=directories)
+        return [] if record is None else [record]
+
     # --- committed records --------------------------------------------------------------------------------------
 
     def on_applied(self, record: MetadataRecord) -> None:
@@ -222,8 +281,9 @@ class ClusterControl:
         removed: int = NO_NODE,
         added: int = NO_NODE,
         unclean: int = NO_NODE,
+        only: Collection[tuple[TopicId, int]] | None = None,
     ) -> RecordSteps:
-        """Generates the changes of the partitions that an event concerns.
+        """Generates the changes of the partitions that an event concerns. ``only``: no other partitions.
 
         ``removed``: a broker that leaves each ISR and may not lead. ``added``: one that may lead, although it is still
         fenced. ``unclean``: one that leaves each ISR and is not eligible any more.
@@ -240,7 +300,7 @@ class ClusterControl:
             for partition in topic.partitions:
                 if pace.spend():
                     yield
-                if not concerns(partition):
+                if not concerns(partition) or (only is not None and (topic.id, partition.partition_id) not in only):
                     continue
                 rules = rules or self._rules(topic, is_acceptable, () if unclean == NO_NODE else (unclean,))
                 isr = tuple(replica for replica in partition.isr if replica not in (removed, unclean))

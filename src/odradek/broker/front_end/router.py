@@ -69,15 +69,16 @@ class Api:
         self.load: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, file: HandlerFile) -> Api:
-        """Returns the API of a handler file. ``load`` or the first request imports the file."""
+    def of(cls, file: HandlerFile, listener: str = CLIENT) -> Api:
+        """Returns the API of a handler file on a kind of listeners. ``load`` or the first request imports the file."""
 
         def first(broker: BrokerServices, context: Context, message: object) -> Later | Steps[Later]:
             api.load()
             return api.handle(broker, context, message)
 
         def load() -> None:
-            api.handle = import_module(f"odradek.broker.handlers.{file.name}").handle
+            module = import_module(f"odradek.broker.handlers.{file.name}")
+            api.handle = getattr(module, f"handle_at_{listener}", module.handle)
 
         api = cls(file.key, file.versions, first)
         api.advertised_oldest = file.advertised_oldest
@@ -89,7 +90,7 @@ class Api:
 
 def served_apis(listener: str = CLIENT) -> dict[int, Api]:
     """Returns the APIs of the handler files that name this kind of listener, by key."""
-    return {file.key: Api.of(file) for file in handler_files(listener)}
+    return {file.key: Api.of(file, listener) for file in handler_files(listener)}
 
 
 class Router:

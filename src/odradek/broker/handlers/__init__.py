@@ -18,7 +18,7 @@ The router has no code for a single API. A file sets these names where its API n
   do not count towards the limit of all requests (``broker/limits/request_elements``); the handler keeps few of them.
 * ``LISTENERS``: the kinds of listeners that serve the API. Without it, the API is for clients: ``("client",)``. An API
   between brokers or for a controller names ``"broker"`` or ``"controller"``; other listeners do not advertise it, and
-  for them it does not exist.
+  for them it does not exist. Where controllers serve an API in another way, the file has ``handle_at_controller``.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v18 import request as v18
     from kio.schema.types import BrokerId, TopicName
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, Reply
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.partitions.partition import Partition
 
@@ -67,6 +67,7 @@ _UNREAD = (
     ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed,
 )  # fmt: skip
 VERSIONS = (4, 18)
+LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
 _NO_ID = UUID(int=0)
@@ -104,6 +105,16 @@ def handle(
         return fetch_reply(context.version, (), error_code=error.code)
     fetch = _Fetch(broker, context, message, session)
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
+
+
+def handle_at_controller(
+    broker: BrokerServices, context: Context, message: FetchRequest
+) -> dict[str, object] | Deferred[Reply]:
+    """Serves a follower of the metadata log."""
+    from odradek.broker.handlers import observer_fetches  # here, because only a controller has followers
+
+    replica_id = message.replica_id if context.version < 15 else message.replica_state.replica_id
+    return observer_fetches.fetch(broker, context, message, replica_id)
 
 
 def _handle_in_steps(

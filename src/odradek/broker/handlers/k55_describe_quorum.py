@@ -1,4 +1,6 @@
-"""DescribeQuorum 0–2: returns the voters of the metadata log. This node is the only voter and always caught up.
+"""DescribeQuorum 0–2: returns the voters of the metadata log, and at a controller its observers.
+
+This node is the only voter and always caught up.
 
 * 1: the time at which a replica last caught up.
 * 2: error messages, directory ids, and the listeners of the controllers.
@@ -31,6 +33,31 @@ LISTENER = "PLAINTEXT"
 def handle(
     broker: BrokerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, object] | Steps[list[Chunk]]:
+    return _described(broker, context, message, [])
+
+
+def handle_at_controller(
+    broker: BrokerServices, context: Context, message: DescribeQuorumRequest
+) -> dict[str, object] | Steps[list[Chunk]]:
+    """Answers with the observers that have fetched in the last minutes."""
+    assert broker.cluster is not None  # only a controller has this listener
+    present = broker.cluster.observer_reads.present()
+    observers: list[dict[str, object]] = [
+        {
+            "replica_id": key.node_id,
+            "replica_directory_id": key.directory,
+            "log_end_offset": state.end_offset,
+            "last_fetch_timestamp": state.fetched_ms,
+            "last_caught_up_timestamp": state.caught_up_ms,
+        }
+        for key, state in present.items()
+    ]
+    return _described(broker, context, message, observers)
+
+
+def _described(
+    broker: BrokerServices, context: Context, message: DescribeQuorumRequest, observers: list[dict[str, object]]
+) -> dict[str, object] | Steps[list[Chunk]]:
     check_cluster(broker, context, Operation.DESCRIBE)
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
     asked = list(islice(each, 2))
@@ -53,10 +80,15 @@ def handle(
         "leader_epoch": quorum.epoch,
         "high_watermark": quorum.committed_offset,
         "current_voters": [voter],
-        "observers": [],
+        "observers": observers,
     }
     host, port = broker.advertised_address(context)
-    listener = {"name": LISTENER, "host": host, "port": port}
+    own = context.connection.listener
+    listener = {
+        "name": LISTENER if own is None or broker.cluster is None else own.name,
+        "host": host,
+        "port": port,
+    }
     return {
         "error_code": ErrorCode.none,
         "error_message": "",

@@ -7,17 +7,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.shard import PRODUCER_ID_BLOCK, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
+from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply, ReplicaDirectory
 from odradek.cluster.registrations import NewBroker, NewController
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     import asyncio
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.change import Change
     from odradek.broker.metadata.controller import Controller, ControllerRequestContext
     from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.observer_reads import ObserverReads
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
     from odradek.catalog.records import MetadataRecord
@@ -52,9 +54,14 @@ CHECKS_A_SESSION = 8
 
 
 class RegisteredBrokers:
-    """The brokers of a cluster at its controller. ``session_ms``: broker.session.timeout.ms. It is a publisher, too."""
+    """The brokers of a cluster at its controller. ``session_ms``: broker.session.timeout.ms. It is a publisher, too.
 
-    def __init__(self, node: ControllingNode, catalog: ClusterCatalog, session_ms: int) -> None:
+    ``observer_reads``: what brokers read of the metadata log."""
+
+    def __init__(
+        self, node: ControllingNode, catalog: ClusterCatalog, session_ms: int, observer_reads: ObserverReads
+    ) -> None:
+        self.observer_reads = observer_reads
         self._node = node
         self._control = ClusterControl(catalog, node.cluster_id, session_ms)
         self._check_s = max(session_ms // CHECKS_A_SESSION, 1) / 1000
@@ -131,6 +138,22 @@ class RegisteredBrokers:
             return first, PRODUCER_ID_BLOCK
 
         return self._node.controller.write(write, context)
+
+    def assign_directories(
+        self,
+        broker_id: int,
+        broker_epoch: int,
+        assigned: Sequence[ReplicaDirectory],
+        context: ControllerRequestContext,
+    ) -> Deferred[list[ErrorCode]]:
+        """Gives replicas their directories. The promise has the error code of each, or a KafkaError."""
+
+        def write(change: Change) -> Steps[list[ErrorCode]]:
+            errors: list[ErrorCode] = []
+            yield from _add(change, self._control.assign_directories(broker_id, broker_epoch, assigned, errors))
+            return errors
+
+        return self._node.controller.write(write, context, max_records=None)
 
     # --- the ends of sessions -----------------------------------------------------------------------------------
 

@@ -293,6 +293,47 @@ class MetadataLog:
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
 
+    # --- what followers read ------------------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """Returns the largest known epoch up to ``epoch``, and its end among the synced records; (-1, -1) for an epoch
+        after the newest."""
+        return self._log.epochs.end_offset(epoch, self.synced_end)
+
+    def read_committed(self, offset: int, max_bytes: int) -> bytes:
+        """Returns synced batches from ``offset`` on, at least one if there is one. Raises KafkaError."""
+        found = self._log.read(offset, max_bytes, max_offset=self.synced_end)
+        try:
+            return found.bytes()
+        except OSError as error:
+            found.report_failure(error)
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{self._log.path} cannot be read: {error}") from error
+
+    def snapshot_size(self, end_offset: int, epoch: int) -> int | None:
+        """Returns the bytes of a snapshot; None if there is no such snapshot."""
+        found = self._snapshot_at(end_offset, epoch)
+        return None if found is None else found.size
+
+    def read_snapshot(self, end_offset: int, epoch: int, position: int, size: int) -> bytes:
+        """Returns at most ``size`` bytes of a snapshot. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        found = self._snapshot_at(end_offset, epoch)
+        assert found is not None
+        try:
+            file = self._files.open(found.path)
+            try:
+                return file.pread(position, size)
+            finally:
+                file.close()
+        except OSError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{found.path} cannot be read: {error}") from error
+
+    def _snapshot_at(self, end_offset: int, epoch: int) -> MetadataSnapshot | None:
+        return next((one for one in self._snapshots if (one.end_offset, one.epoch) == (end_offset, epoch)), None)
+
     # --- appends ------------------------------------------------------------------------------------------------
 
     @property

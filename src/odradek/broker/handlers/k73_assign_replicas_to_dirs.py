@@ -1,0 +1,49 @@
+"""AssignReplicasToDirs 0: notes at the controller in which log directory a broker has its replicas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.scheduler import value_of
+from odradek.cluster.control import ReplicaDirectory
+from odradek.core.acl import Operation
+from odradek.core.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
+
+    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.wire.chunks import Chunk
+
+VERSIONS = (0, 0)
+LISTENERS = ("controller",)
+ZERO = UUID(int=0)
+
+
+def handle(broker: BrokerServices, context: Context, message: AssignReplicasToDirsRequest) -> Steps[list[Chunk]]:
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    assert broker.cluster is not None  # only a controller has this listener
+    assigned = []
+    for directory in message.directories:
+        for topic in directory.topics:
+            for part in topic.partitions:
+                assigned.append(ReplicaDirectory(topic.topic_id or ZERO, part.partition_index, directory.id_ or ZERO))
+                yield None
+    promise = broker.cluster.assign_directories(message.broker_id, message.broker_epoch, assigned, context)
+    errors = iter((yield from value_of(promise)))
+    directories = elements(context, "directories")
+    for directory in message.directories:
+        topics = elements(context, "directories", "topics")
+        for topic in directory.topics:
+            partitions = elements(context, "directories", "topics", "partitions")
+            for part in topic.partitions:
+                partitions.add({"partition_index": part.partition_index, "error_code": next(errors)})
+                yield None
+            topics.add({"topic_id": topic.topic_id, "partitions": partitions})
+        directories.add({"id_": directory.id_, "topics": topics})
+        yield None
+    return reply(context, {"error_code": ErrorCode.none, "directories": directories})

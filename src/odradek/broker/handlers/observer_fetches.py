@@ -1,0 +1,171 @@
+"""Fetches of the metadata log at its leader: the replies of ``k01_fetch`` and ``k59_fetch_snapshot`` to followers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.metadata.observer_reads import ObserverFetch, ObserverReply
+from odradek.cluster.observers import LogPlace, ObserverKey
+from odradek.core.acl import Operation
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import METADATA_TOPIC
+from odradek.wire.schemas import milliseconds
+
+if TYPE_CHECKING:
+    from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
+    from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest, PartitionSnapshot
+
+    from odradek.broker.handlers.api import BrokerServices, Context, Reply
+    from odradek.broker.metadata.observer_reads import ObserverReads
+
+METADATA_ID = UUID(int=1)
+"""The id of the metadata log's topic."""
+NO_PLACE = {"end_offset": -1, "epoch": -1}
+ZERO = UUID(int=0)
+_NOT_SAID = (1 << 63) - 1
+_WITH_TOPIC_ID, _WITH_DIRECTORY, _WITH_ENDPOINTS, _WITH_WATERMARK = 13, 17, 17, 18
+"""The first versions of Fetch that have ids of topics, the directory of a follower, and its high watermark. The reply
+has the leader's address from 17 on, as in Kafka, although 16 has the field."""
+
+
+def fetch(
+    broker: BrokerServices, context: Context, message: FetchRequest, replica_id: int
+) -> dict[str, object] | Deferred[Reply]:
+    """Answers a fetch at once, or when records are committed or the time is over."""
+    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    reads = _reads(broker)
+    if context.version >= 12 and message.cluster_id not in (None, broker.cluster_id):
+        return _refused(ErrorCode.inconsistent_cluster_id)
+    part = _only_partition(context.version, message)
+    if part is None:
+        return _refused(ErrorCode.invalid_request)
+    asked = _asked(context.version, message, part, replica_id)
+    reply = reads.fetch(asked)
+    if reply.is_due(asked):
+        return _fetched(broker, context, reply)
+    promise: Deferred[Reply] = Deferred()
+    broker.purgatory.park(
+        context.connection,
+        (reads,),  # type: ignore[arg-type]  # its waiters are those of the purgatory
+        1,
+        asked.max_wait_ms,
+        lambda changed: promise.resolve(_fetched(broker, context, reads.fetch(asked) if changed else reply)),
+    )
+    return promise
+
+
+def _reads(broker: BrokerServices) -> ObserverReads:
+    assert broker.cluster is not None  # only a controller has this listener
+    return broker.cluster.observer_reads
+
+
+def _only_partition(version: int, message: FetchRequest) -> FetchPartition | None:
+    """Returns the partition of a request for the metadata log alone."""
+    if version < _WITH_TOPIC_ID or len(message.topics) != 1:
+        return None
+    (topic,) = message.topics
+    if topic.topic_id != METADATA_ID or len(topic.partitions) != 1 or topic.partitions[0].partition != 0:
+        return None
+    return topic.partitions[0]
+
+
+def _asked(version: int, message: FetchRequest, part: FetchPartition, replica_id: int) -> ObserverFetch:
+    directory = (part.replica_directory_id or ZERO) if version >= _WITH_DIRECTORY else ZERO
+    return ObserverFetch(
+        ObserverKey(replica_id, directory),
+        part.current_leader_epoch,
+        part.fetch_offset,
+        part.last_fetched_epoch,
+        part.high_watermark if version >= _WITH_WATERMARK else _NOT_SAID,
+        message.max_bytes,
+        milliseconds(message.max_wait),
+    )
+
+
+def _refused(code: ErrorCode) -> dict[str, object]:
+    return {"error_code": code, "session_id": 0, "responses": [], "node_endpoints": []}
+
+
+def _fetched(broker: BrokerServices, context: Context, reply: ObserverReply) -> dict[str, object]:
+    diverging, snapshot = reply.diverging, reply.snapshot
+    partition: dict[str, object] = {
+        "partition_index": 0,
+        "error_code": reply.error,
+        "high_watermark": reply.high_watermark,
+        "last_stable_offset": -1,
+        "log_start_offset": _reads(broker).start_offset,
+        "diverging_epoch": NO_PLACE if diverging is None else _place(diverging),
+        "current_leader": {"leader_id": broker.quorum.leader, "leader_epoch": broker.quorum.epoch},
+        "snapshot_id": NO_PLACE if snapshot is None else _place(snapshot),
+        "aborted_transactions": [],
+        "preferred_read_replica": -1,
+        "records": reply.records,
+    }
+    topic = {"topic_id": METADATA_ID, "partitions": [partition]}
+    return {
+        "error_code": ErrorCode.none,
+        "session_id": 0,
+        "responses": [topic],
+        "node_endpoints": [_leader_node(broker, context)] if context.version >= _WITH_ENDPOINTS else [],
+    }
+
+
+def _place(place: LogPlace) -> dict[str, object]:
+    return {"end_offset": place.end_offset, "epoch": place.epoch}
+
+
+def _leader_node(broker: BrokerServices, context: Context) -> dict[str, object]:
+    host, port = broker.advertised_address(context)
+    return {"node_id": broker.quorum.leader, "host": host, "port": port, "rack": None}
+
+
+# --- FetchSnapshot ----------------------------------------------------------------------------------------------
+
+
+def fetch_snapshot(broker: BrokerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
+    """Answers with a part of a snapshot."""
+    reads = _reads(broker)
+    if message.cluster_id not in (None, broker.cluster_id):
+        return {"error_code": ErrorCode.inconsistent_cluster_id, "topics": [], "node_endpoints": []}
+    if not message.topics or not message.topics[0].partitions:
+        return {"error_code": ErrorCode.invalid_request, "topics": [], "node_endpoints": []}
+    name, asked = message.topics[0].name, message.topics[0].partitions[0]
+    if (name, asked.partition) != (METADATA_TOPIC, 0):
+        leader = {"leader_id": 0, "leader_epoch": 0}
+        row = _snapshot_row(asked.partition, ErrorCode.unknown_topic_or_partition) | {"current_leader": leader}
+    else:
+        row = _metadata_snapshot(broker, reads, asked, message.max_bytes)
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"name": name, "partitions": [row]}],
+        "node_endpoints": [_leader_node(broker, context)],
+    }
+
+
+def _metadata_snapshot(
+    broker: BrokerServices, reads: ObserverReads, asked: PartitionSnapshot, max_bytes: int
+) -> dict[str, object]:
+    leader = {"current_leader": {"leader_id": broker.quorum.leader, "leader_epoch": broker.quorum.epoch}}
+    if refusal := reads.check_leader(asked.current_leader_epoch):
+        return _snapshot_row(0, refusal) | leader
+    place = LogPlace(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)
+    try:
+        part = reads.read_snapshot(place, asked.position, max_bytes)
+    except KafkaError as error:
+        return _snapshot_row(0, error.code) | leader
+    found = {"size": part.size, "position": part.position, "unaligned_records": part.data}
+    return _snapshot_row(0, ErrorCode.none) | leader | found | {"snapshot_id": _place(place)}
+
+
+def _snapshot_row(index: int, error: ErrorCode) -> dict[str, object]:
+    return {
+        "index": index,
+        "error_code": error,
+        "snapshot_id": {"end_offset": 0, "epoch": 0},
+        "size": 0,
+        "position": 0,
+        "unaligned_records": b"",
+    }

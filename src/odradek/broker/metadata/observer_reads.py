@@ -1,0 +1,171 @@
+"""What followers of the metadata log read at its leader: records, and snapshots in pieces.
+
+The leader serves committed records only. As in Kafka, it answers a fetch at once if it has records, or a later high
+watermark than the follower (KIP-1166), or if the follower has to cut off records or needs a snapshot. Otherwise the
+fetch waits (``broker/partitions/purgatory``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.cluster.observers import LogPlace, ObserverKey, Observers, ObserverState, PlaceKind, place_of
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_OFFSET
+
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.quorum import MetadataQuorum
+    from odradek.broker.metadata_log.log import MetadataLog
+    from odradek.catalog.delta import Delta
+
+    class WaitingFetch(Protocol):
+        """A fetch in the purgatory."""
+
+        def wake(self) -> None: ...
+
+    class ReadNode(Protocol):
+        """The parts of a controller's node that this module uses."""
+
+        @property
+        def metadata_log(self) -> MetadataLog: ...
+
+        @property
+        def quorum(self) -> MetadataQuorum: ...
+
+        @property
+        def node_id(self) -> int: ...
+
+        def now_ms(self) -> int: ...
+
+        def steady_ms(self) -> int: ...
+
+
+MOST_READ_BYTES = 1 << 20
+"""A reply has no more bytes of records, except for one batch, and none of a snapshot."""
+
+
+class ObserverFetch(NamedTuple):
+    """A fetch of a follower: the end of its log, the epoch of its last record, and the epoch and the high watermark of
+    the leader that it knows. ``high_watermark``: −1 if it knows none; the largest number if it does not say it."""
+
+    follower: ObserverKey
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    high_watermark: int
+    max_bytes: int
+    max_wait_ms: int
+
+
+class ObserverReply(NamedTuple):
+    """``diverging``: where the follower has to cut off its log. ``snapshot``: what it has to read first."""
+
+    error: ErrorCode = ErrorCode.none
+    high_watermark: int = NO_OFFSET
+    records: bytes = b""
+    diverging: LogPlace | None = None
+    snapshot: LogPlace | None = None
+
+    def is_due(self, asked: ObserverFetch) -> bool:
+        """Whether the follower gets the reply at once."""
+        return bool(
+            self.error
+            or self.records
+            or self.diverging
+            or self.snapshot
+            or asked.max_wait_ms == 0
+            or asked.high_watermark < self.high_watermark
+        )
+
+
+class SnapshotPart(NamedTuple):
+    """A part of a snapshot from ``position`` on. ``size``: that of the whole snapshot, in bytes."""
+
+    size: int
+    position: int
+    data: bytes
+
+
+class _CommittedLog:
+    """The metadata log as far as it is committed (``cluster/observers.LeaderLog``)."""
+
+    def __init__(self, log: MetadataLog) -> None:
+        self._log = log
+        self.start_offset, self.end_offset, self.epoch = log.start_offset, log.synced_end, log.epoch
+
+    @property
+    def snapshots(self) -> Sequence[LogPlace]:
+        return [LogPlace(one.end_offset, one.epoch) for one in self._log.snapshots]
+
+    def epoch_end(self, epoch: int) -> LogPlace | None:
+        found, end = self._log.epoch_end(epoch)
+        return None if end == NO_OFFSET else LogPlace(end, found)
+
+
+class ObserverReads:
+    """Serves the followers of this node's metadata log. It is a publisher: committed records end the waits."""
+
+    def __init__(self, node: ReadNode) -> None:
+        self.waiters: set[WaitingFetch] = set()
+        self._node = node
+        self._observers = Observers()
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+        for waiter in tuple(self.waiters):
+            waiter.wake()
+
+    @property
+    def start_offset(self) -> int:
+        """The first offset of the log."""
+        return self._node.metadata_log.start_offset
+
+    def present(self) -> Mapping[ObserverKey, ObserverState]:
+        """Returns the followers of the last minutes."""
+        return self._observers.present(self._node.steady_ms())
+
+    def check_leader(self, epoch: int) -> ErrorCode:
+        """Returns the error of a request that names this epoch of the leader: NONE, FENCED_LEADER_EPOCH or
+        UNKNOWN_LEADER_EPOCH."""
+        known = self._node.quorum.epoch
+        if epoch < known:
+            return ErrorCode.fenced_leader_epoch
+        return ErrorCode.unknown_leader_epoch if epoch > known else ErrorCode.none
+
+    def fetch(self, asked: ObserverFetch) -> ObserverReply:
+        """Answers a fetch from what is there."""
+        if asked.max_wait_ms < 0 or asked.offset < 0 or not 0 <= asked.last_epoch <= asked.leader_epoch:
+            return ObserverReply(ErrorCode.invalid_request)
+        if refusal := self.check_leader(asked.leader_epoch):
+            return ObserverReply(refusal)
+        node = self._node
+        if asked.follower.node_id == node.node_id:
+            return ObserverReply(ErrorCode.unknown_server_error)
+        log = node.metadata_log
+        kind, place = place_of(_CommittedLog(log), asked.offset, asked.last_epoch)
+        watermark = node.quorum.committed_offset
+        if kind is PlaceKind.DIVERGING:
+            return ObserverReply(high_watermark=watermark, diverging=place)
+        if kind is PlaceKind.SNAPSHOT:
+            return ObserverReply(high_watermark=watermark, snapshot=place)
+        try:
+            records = log.read_committed(asked.offset, min(max(asked.max_bytes, 0), MOST_READ_BYTES))
+        except KafkaError as error:
+            return ObserverReply(error.code)
+        self._observers.note_fetch(asked.follower, asked.offset, watermark, node.now_ms(), node.steady_ms())
+        return ObserverReply(high_watermark=watermark, records=records)
+
+    def read_snapshot(self, place: LogPlace, position: int, max_bytes: int) -> SnapshotPart:
+        """Reads a part of a snapshot. Raises KafkaError (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE,
+        KAFKA_STORAGE_ERROR)."""
+        log = self._node.metadata_log
+        size = log.snapshot_size(*place)
+        if size is None:
+            raise KafkaError(ErrorCode.snapshot_not_found)
+        if not 0 <= position < size:
+            raise KafkaError(ErrorCode.position_out_of_range)
+        wanted = min(max(max_bytes, 0), MOST_READ_BYTES)
+        return SnapshotPart(size, position, log.read_snapshot(*place, position, wanted))
