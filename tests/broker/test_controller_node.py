@@ -26,7 +26,7 @@ def controller() -> SimulatedController:
 
 
 def catalog_of(controller: SimulatedController) -> ClusterCatalog:
-    shard = controller.broker.catalog.shard
+    shard = controller.broker.catalog.state
     assert isinstance(shard, ClusterCatalog)
     return shard
 

@@ -18,7 +18,7 @@ from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
-from odradek.catalog.shard import CreateTopic, Topic
+from odradek.catalog.state import CreateTopic, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
@@ -31,7 +31,7 @@ def _catalog(files: FullDisk) -> StoredCatalog:
 
 
 def _write(catalog: StoredCatalog, number: int) -> None:
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 1, 1)))
     commit(catalog, change)
 
@@ -47,12 +47,14 @@ def test_a_refused_change_of_the_catalogue_leaves_no_record() -> None:
                 _write(catalog, number)
             except KafkaError as error:
                 assert error.code is ErrorCode.kafka_storage_error  # noqa: PT017
-                assert [topic.name for topic in catalog.image.topics()] == known
-                assert [topic.name for topic in _copy(files).image.topics()] == known, "a kill finds no refused change"
+                assert [topic.name for topic in catalog.catalog.topics()] == known
+                assert [topic.name for topic in _copy(files).catalog.topics()] == known, (
+                    "a kill finds no refused change"
+                )
                 files.make_room()
                 _write(catalog, number)
             known.append(f"t{number}")
-        assert [topic.name for topic in _copy(files).image.topics()] == known
+        assert [topic.name for topic in _copy(files).catalog.topics()] == known
         if not files.refused:
             assert step > 3
             return
@@ -70,7 +72,7 @@ def _copy(files: FullDisk) -> StoredCatalog:
 def topic() -> Topic:
     catalog = _catalog(FullDisk(T0))
     changed(catalog, CreateTopic("t", UUID(int=1), 3, 1))
-    made = catalog.image.topic("t")
+    made = catalog.catalog.topic("t")
     assert made is not None
     return made
 
@@ -170,7 +172,7 @@ def test_a_failed_sync_of_the_catalogue_is_reported_once(make: Callable[[StoredC
         with pytest.raises(KafkaError):
             make(catalog, number)
     assert len(reasons) == 1
-    assert list(catalog.image.topics()) == []
+    assert list(catalog.catalog.topics()) == []
 
 
 def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
@@ -205,7 +207,7 @@ def _snapshot(catalog: StoredCatalog) -> OSError | None:
             return Deferred.of(error)
         return Deferred.of(None)
 
-    steps, value = catalog.log.begin_snapshot(catalog.image.shard, in_thread), None
+    steps, value = catalog.log.begin_snapshot(catalog.catalog.state, in_thread), None
     try:
         while True:
             waited = steps.send(value)

@@ -14,7 +14,7 @@ from support.peers import Peer
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.records import MetadataRecord, PartitionChangeRecord, TopicId
-from odradek.catalog.shard import CatalogShard, OwnRecords
+from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire.api_keys import DESCRIBE_LOG_DIRS, FETCH, LIST_OFFSETS, OFFSET_COMMIT, PRODUCE
@@ -29,7 +29,7 @@ class LeaderChange(OwnRecords):
     def __init__(self, topic_id: TopicId, leader: int) -> None:
         self._record = PartitionChangeRecord(0, topic_id, leader=leader)
 
-    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+    def records(self, catalog: CatalogState) -> list[MetadataRecord]:
         return [self._record]
 
 

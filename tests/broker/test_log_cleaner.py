@@ -19,7 +19,7 @@ from odradek.broker.partitions import log_cleaner
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs
+from odradek.catalog.state import BROKER, TOPIC, AlterConfigs
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.coordinator.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError

@@ -22,7 +22,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
-from odradek.catalog.shard import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
+from odradek.catalog.state import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
 from odradek.coordinator.runtime import Runtime
 from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred

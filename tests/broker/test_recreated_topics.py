@@ -15,7 +15,7 @@ from test_server_start_and_stop import delete, end_offset, list_offset
 
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import DeleteTopic
+from odradek.catalog.state import DeleteTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import OffsetCommit, OffsetFetch, TopicCommit

@@ -18,7 +18,7 @@ from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CreateTopic
+from odradek.catalog.state import CreateTopic
 from odradek.cli.main import run
 from odradek.core.errors import StorageError
 
@@ -32,13 +32,13 @@ def served(data_dir: Path, *create: str) -> list[str]:
         directory.acquire(BrokerConfig())
         catalog = directory.open_catalog()
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()), lone_quorum(catalog))
-        loader = MetadataLoader(catalog.image, [logs, catalog.image])
+        loader = MetadataLoader(catalog.catalog, [logs, catalog.catalog])
         loader.load()
         for number, name in enumerate(create, 1):
-            change = Change(catalog.image.shard)
+            change = Change(catalog.catalog.state)
             finish(change.add(CreateTopic(name, UUID(int=number), 1, 1)))
             finish(loader.commit(written(catalog, change), change.records))
-        names = sorted(topic.name for topic in catalog.image.topics())
+        names = sorted(topic.name for topic in catalog.catalog.topics())
         catalog.close()
         directory.close()
         return names

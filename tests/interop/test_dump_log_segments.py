@@ -22,7 +22,7 @@ from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     GROUP,
     AllocateProducerIds,
     AlterClientQuotas,
@@ -210,9 +210,9 @@ def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_
         job()
         return Deferred.of(None)
 
-    finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
+    finish(catalog.log.begin_snapshot(catalog.catalog.shard, at_once))
     (snapshot,) = catalog.log.snapshots
-    assert snapshot.path.name == f"{catalog.image.log_end_offset:020d}-0000000000.checkpoint"
+    assert snapshot.path.name == f"{catalog.catalog.log_end_offset:020d}-0000000000.checkpoint"
     printed = dump(kafka_tools, [snapshot.path], "--cluster-metadata-decoder")
     assert re.findall(r"SnapshotHeader (\{.*\})$", printed, re.MULTILINE) == [
         f'{{"version":0,"lastContainedLogTimestamp":{T0}}}'

@@ -16,7 +16,7 @@ from odradek.broker.limits.host_limits import HostLimits, plain_address
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import BROKER, AlterConfigs
+from odradek.catalog.state import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerFailed, BrokerProcess
 from odradek.testing.thread import BrokerThread

@@ -35,13 +35,13 @@ from odradek.broker.server import BrokerServer
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     BROKER,
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
     CatalogRequest,
-    CatalogShard,
+    CatalogState,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -74,19 +74,19 @@ def at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:
 
 
 def snapshot(catalog: StoredCatalog) -> None:
-    finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
+    finish(catalog.log.begin_snapshot(catalog.catalog.state, at_once))
 
 
 def state(catalog: StoredCatalog) -> dict[str, Any]:
     """The whole state of the catalogue, as handlers see it."""
     return {
-        "topics": {found.name: found for found in catalog.image.topics()},
-        "by id": {found.id: catalog.image.topic_by_id(found.id) for found in catalog.image.topics()},  # type: ignore[arg-type]
-        "configs": dict(catalog.image.shard.configs),
-        "quotas": dict(catalog.image.quotas()),
-        "users": dict(catalog.image.users()),
-        "features": dict(catalog.image.features()),
-        "producer ids": catalog.image.shard.next_producer_id,
+        "topics": {found.name: found for found in catalog.catalog.topics()},
+        "by id": {found.id: catalog.catalog.topic_by_id(found.id) for found in catalog.catalog.topics()},  # type: ignore[arg-type]
+        "configs": dict(catalog.catalog.state.configs),
+        "quotas": dict(catalog.catalog.quotas()),
+        "users": dict(catalog.catalog.users()),
+        "features": dict(catalog.catalog.features()),
+        "producer ids": catalog.catalog.state.next_producer_id,
     }
 
 
@@ -139,7 +139,7 @@ def rolls_early(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files = MemoryFiles()
     catalog = filled(files, TIGHT)
-    before, end = state(catalog), catalog.image.log_end_offset
+    before, end = state(catalog), catalog.catalog.log_end_offset
     snapshot(catalog)
     snapshot(catalog)  # no change since the previous snapshot, so no new one
     assert checkpoints(files) == [f"{end:020d}-0000000000.checkpoint"]
@@ -149,11 +149,11 @@ def test_a_start_from_only_a_snapshot_has_the_state_of_the_log() -> None:
     files.crash()
     again = opened(files, TIGHT)
     assert state(again) == before
-    assert again.image.log_end_offset == end, "the log continues at the snapshot's end"
+    assert again.catalog.log_end_offset == end, "the log continues at the snapshot's end"
     changed(again, CreateTopic("later", UUID(int=50), 1, 1))
     files.crash()
     assert state(opened(files, TIGHT)) == state(again)
-    assert again.image.topic("later") is not None
+    assert again.catalog.topic("later") is not None
 
 
 def test_records_after_a_snapshot_are_read_after_it() -> None:
@@ -172,7 +172,7 @@ def test_changes_during_a_snapshot_are_not_lost() -> None:
     catalog = filled(files)
     for number in range(1000):
         catalog.apply(AlterConfigs(GROUP, f"g{number}", {"consumer.session.timeout.ms": "45000"}))
-    steps = catalog.log.begin_snapshot(catalog.image.shard, at_once)
+    steps = catalog.log.begin_snapshot(catalog.catalog.state, at_once)
     for number, _ in enumerate(steps):
         catalog.apply(AllocateProducerIds(1))
         changed(catalog, CreateTopic(f"t{number}", UUID(int=1000 + number), 2, 1))
@@ -210,7 +210,7 @@ def test_a_crash_at_any_point_of_a_snapshot_loses_nothing() -> None:
         again = opened(files, TIGHT)
         assert state(again) == before, changes
         assert not [name for name in checkpoints(files) if not name.endswith(".checkpoint")]
-        made += again.log.snapshots[-1].end_offset == again.image.log_end_offset
+        made += again.log.snapshots[-1].end_offset == again.catalog.log_end_offset
         changed(again, CreateTopic("after", UUID(int=99), 2, 1))
         snapshot(again)
         files.crash()
@@ -294,13 +294,13 @@ def test_the_log_stays_small_after_many_changes_of_the_catalogue(monkeypatch: py
     assert due >= 10
     assert most <= 60_000 + 2 * 20_000
     replayed: list[int] = []
-    replay = CatalogShard.replay
+    replay = CatalogState.replay
 
-    def counted(self: CatalogShard, offset: int, value: bytes) -> None:
+    def counted(self: CatalogState, offset: int, value: bytes) -> None:
         replayed.append(offset)
         replay(self, offset, value)
 
-    monkeypatch.setattr(CatalogShard, "replay", counted)
+    monkeypatch.setattr(CatalogState, "replay", counted)
     files.crash()
     again = opened(files, config)
     assert state(again) == state(catalog)
@@ -426,7 +426,7 @@ def test_a_snapshot_waits_for_the_change_in_progress(tmp_path: Path) -> None:
         (path,) = made_in(tmp_path / "data")
         read = metadata_snapshot.read(path, OsFiles())
         assert read is not None
-        shard = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+        shard = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
         for value in read[1]:
             shard.replay(-1, value)
         assert shard.topics == {"wide": broker.catalog.topic("wide")}

@@ -19,7 +19,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import ConfigType, inert_broker_keys
 from odradek.broker.settings.protection import protections_by_setting
-from odradek.catalog.shard import BROKER, AlterConfigs
+from odradek.catalog.state import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 from odradek.testing.cluster import BrokerProcess
 

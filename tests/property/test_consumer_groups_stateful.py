@@ -220,7 +220,7 @@ class Groups(RuleBasedStateMachine):
     @invariant()
     def replay_gives_the_live_state(self) -> None:  # 36 of docs/offset-behaviours.md
         lived = self.harness.shard(GROUP)
-        replayed = GroupShard(self.harness.config, self.harness.image)
+        replayed = GroupShard(self.harness.config, self.harness.group_catalog)
         for offset, (key, value) in enumerate(self.harness.partition_of(GROUP).raw()):
             assert key is not None
             replayed.replay(offset, SimpleRecord(key, value))
@@ -255,7 +255,7 @@ class Groups(RuleBasedStateMachine):
             for partition in partitions
         )
         read = set().union(*(group.topics_of(member) for member in group.members.values()))
-        found = [topic for topic in map(self.harness.image.topic, read) if topic is not None]
+        found = [topic for topic in map(self.harness.group_catalog.topic, read) if topic is not None]
         assert owned == sorted((topic.topic_id, number) for topic in found for number in range(topic.partition_count))
         for client in self.clients.values():
             held = {

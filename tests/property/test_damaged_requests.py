@@ -28,7 +28,7 @@ from odradek.broker.front_end.router import served_apis
 from odradek.broker.metadata.change import Change
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
+from odradek.catalog.state import CatalogRequest, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire import frames, schemas

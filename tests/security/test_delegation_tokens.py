@@ -14,9 +14,9 @@ from support.brokers import Wire
 
 import odradek
 from odradek.broker.metadata.delegation_tokens import DelegationTokens
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.delta import Delta
-from odradek.catalog.image import Image
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.catalog.tokens import FOREVER_MS, PutToken, RemoveToken, TokenTimes, ended
 from odradek.core.delegation_token import DelegationToken
 from odradek.core.effects import result_of
@@ -271,14 +271,14 @@ class _Id:
 
 
 def test_a_snapshot_has_the_tokens() -> None:
-    shard = CatalogShard(lambda data: _Id(), (1,), _Id())
+    shard = CatalogState(lambda data: _Id(), (1,), _Id())
     for request in (PutToken(TOKEN), PutToken(TOKEN._replace(id="u")), PutToken(TOKEN._replace(expiry_ms=7)),
                     RemoveToken("u"), RemoveToken("nothing")):  # fmt: skip
         for record in result_of(shard.generate(request)):
             shard.apply(0, record)
     assert shard.tokens == {"t": TOKEN._replace(expiry_ms=7)}
-    copy = CatalogShard(lambda data: _Id(), (1,), _Id())
-    for value in Image.of(shard).values():
+    copy = CatalogState(lambda data: _Id(), (1,), _Id())
+    for value in CatalogCopy.of(shard).values():
         copy.replay(-1, value)
     assert copy.tokens == shard.tokens
     assert list(Delta.of(copy).tokens) == ["t"]

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.metadata_log.log import MetadataLog
-from odradek.catalog.image import Image
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -71,7 +71,7 @@ def _forgetting_commits(replay_commits: Any) -> Any:
 
 
 def _without_settings(values: Any) -> Any:
-    def some(self: Image) -> Any:
+    def some(self: CatalogCopy) -> Any:
         return (record for record in values(self) if not isinstance(record, ConfigRecord))
 
     return some
@@ -89,7 +89,9 @@ BUGS: dict[str, Bug] = {
     "a log is not synced": _replacing(Log, "flush", _never_synced),
     "names of segments are not synced": _replacing(MemoryFiles, "sync_dir", _without_names(MemoryFiles.sync_dir)),
     "a change of the catalogue is not synced": _replacing(MetadataLog, "sync", lambda self: None),
-    "a snapshot of the catalogue has no settings": _replacing(Image, "_records", _without_settings(Image._records)),
+    "a snapshot of the catalogue has no settings": _replacing(
+        CatalogCopy, "_records", _without_settings(CatalogCopy._records)
+    ),
     "a repeated batch is written again": _sequences_are_taken_twice,
     "the last stable offset is the end": _replacing(
         Log, "last_stable_offset", property(lambda self: self.high_watermark)

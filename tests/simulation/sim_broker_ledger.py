@@ -19,7 +19,7 @@ from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataLog
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.storage.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def replay(files: MemoryFiles, node: Any) -> Catalog | None:
     for path, data in files.data.items():
         if path.parent == home / DIRECTORY or path.parent == home:
             copy.write(path, bytes(data))
-    image = Catalog(CatalogShard(lambda data: UUID(bytes=data), (node.broker.node_id,), UUID(int=0)))
+    image = Catalog(CatalogState(lambda data: UUID(bytes=data), (node.broker.node_id,), UUID(int=0)))
     MetadataLog.open(
         home, image.replay, node.broker.metadata_log._mark, clean=False, now_ms=lambda: 0, files=copy
     )  # fmt: skip

@@ -40,7 +40,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log import snapshot as snapshots
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
-from odradek.catalog.shard import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
+from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
 from odradek.cluster.records import Endpoint
@@ -160,28 +160,28 @@ class ClusterScenario:
         if self._catalog is not None:
             return
         self._starts += 1
-        shard = new_catalog(self._dice.randrange(1 << 30))
+        state = new_catalog(self._dice.randrange(1 << 30))
         owner = MetadataMark(0, str(CONTROLLER), CLUSTER, encode_id(UUID(int=9)))
         catalog = StoredCatalog.read_into(
-            shard, HOME, owner, clean=False, now_ms=self._world.clock, files=self._files, config=LIMITS
+            state, HOME, owner, clean=False, now_ms=self._world.clock, files=self._files, config=LIMITS
         )
         catalog.lead()
-        self._catalog, self._shard = catalog, shard
+        self._catalog, self._state = catalog, state
         self._thread = SyncThread()
         quorum = quorum_of(catalog, CONTROLLER, self._run_sync)
         assert isinstance(quorum, OneVoterQuorum)
         self._quorum, self._queue, self._snapshot = quorum, deque[Event](), None
         self._is_running = False
-        self._control = ClusterControl(shard, CLUSTER, SESSION_MS)
+        self._control = ClusterControl(state, CLUSTER, SESSION_MS)
         self._control.activate(self._world.steady())
         self._heard = {
             (one.broker_id, one.epoch): self._world.steady()
-            for one in shard.nodes.brokers.values()
+            for one in state.nodes.brokers.values()
             if not one.is_fenced
         }
         self._note("start of the controller", f"epoch {quorum.epoch}")
         self._read_committed()
-        self._check_image(shard, catalog.log.end_offset, "the started controller")
+        self._check_image(state, catalog.log.end_offset, "the started controller")
         if len(self._values) < self._acknowledged:
             self._fail(f"acknowledged records are lost: {self._acknowledged} of them, {len(self._values)} are there")
         self._check_sessions(self._starts)
@@ -221,7 +221,7 @@ class ClusterScenario:
             self._is_running = False
             return
         event = self._queue.popleft()
-        change = Change(self._shard, max_records=None)
+        change = Change(self._state, max_records=None)
         starts = self._starts
         try:
             finish(change.add(SteppedRecords(event.steps)))
@@ -238,14 +238,14 @@ class ClusterScenario:
             if self._catalog is None or starts != self._starts:
                 return
             assert not isinstance(offset, KafkaError)
-            delta = finish(self._catalog.image.commit(offset, change.records))
-            finish(self._catalog.image.on_metadata_update(delta, self._catalog.image))  # type: ignore[arg-type]
+            delta = finish(self._catalog.catalog.commit(offset, change.records))
+            finish(self._catalog.catalog.on_metadata_update(delta, self._catalog.catalog))  # type: ignore[arg-type]
             for record in delta.nodes:
                 self._control.on_applied(record)
             self._read_committed()
             end = offset + len(change.records)
             self._note(event.name, f"to {end}")
-            self._check_image(self._shard, end, "the controller")
+            self._check_image(self._state, end, "the controller")
             self._acknowledged = max(self._acknowledged, end)
             event.on_end(end - 1)
             self._world.after(0, self._next_event)
@@ -376,7 +376,7 @@ class ClusterScenario:
             control = self._control
 
             def steps() -> RecordSteps:
-                existing = self._shard.nodes.brokers.get(number)
+                existing = self._state.nodes.brokers.get(number)
                 heard = -SESSION_MS if existing is None else self._heard.get((number, existing.epoch), -SESSION_MS)
                 now = self._world.steady()
                 end = self._quorum._log.end_offset
@@ -392,7 +392,7 @@ class ClusterScenario:
                 if isinstance(result, KafkaError):
                     self._note("refused registration", result.code.name)
                     return
-                epoch = self._shard.nodes.brokers[number].epoch
+                epoch = self._state.nodes.brokers[number].epoch
                 if self._unclean.get(number) == epoch:
                     self._check_unclean(number)
                 self._send(lambda: accept(epoch))
@@ -409,7 +409,7 @@ class ClusterScenario:
         """Checks that an incarnation after an unclean stop is not eligible."""
         self._unclean.pop(number)
         self.counts["unclean"] += 1
-        for topic in self._shard.topics.values():
+        for topic in self._state.topics.values():
             for partition in topic.partitions:
                 if number in partition.elr or number in partition.isr:
                     self._fail(f"broker {number} is eligible for {topic.name} after an unclean stop")
@@ -424,8 +424,8 @@ class ClusterScenario:
         if self._catalog is None:
             return
         key, now = (asked.broker_id, asked.broker_epoch), self._world.steady()
-        control, shard = self._control, self._shard
-        known = shard.nodes.brokers.get(asked.broker_id)
+        control, state = self._control, self._state
+        known = state.nodes.brokers.get(asked.broker_id)
         if known is not None and known.epoch == asked.broker_epoch:
             self._heard[key] = now
         control.hear(*key, now)
@@ -457,7 +457,7 @@ class ClusterScenario:
             self._world.after(1_000, lambda: self._start_broker(broker))
 
     def _check_heartbeat(self, broker: SimulatedBroker, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
-        registered_at = self._shard.nodes.registered_at[asked.broker_id]
+        registered_at = self._state.nodes.registered_at[asked.broker_id]
         if reply.before is BrokerState.FENCED and reply.after is BrokerState.UNFENCED:
             self.counts["unfenced"] += 1
             if asked.metadata_offset < registered_at:
@@ -465,7 +465,7 @@ class ClusterScenario:
         if reply.before is BrokerState.CONTROLLED_SHUTDOWN and reply.should_shut_down:
             self.counts["controlled shutdown"] += 1
             end = self._control.sessions.shutdown_offset(asked.broker_id)
-            for other in self._shard.nodes.brokers.values():
+            for other in self._state.nodes.brokers.values():
                 if other.is_active and self.brokers[other.broker_id].offset - 1 < end:
                     self._fail(f"broker {asked.broker_id} stops before broker {other.broker_id} knows the new leaders")
 
@@ -520,13 +520,13 @@ class ClusterScenario:
         request = self._request()
 
         def steps() -> RecordSteps:
-            return self._shard.generate(request)
+            return self._state.generate(request)
 
         self._submit(Event(type(request).__name__, steps, lambda result: None))
         self._advance_snapshot()
 
     def _request(self) -> CatalogRequest:
-        dice, topics = self._dice, list(self._shard.topics.values())
+        dice, topics = self._dice, list(self._state.topics.values())
         kind = dice.random()
         if topics and kind < 0.1:
             return DeleteTopic(dice.choice(topics).id)
@@ -540,7 +540,7 @@ class ClusterScenario:
         assert self._catalog is not None
         if self._snapshot is None:
             if self._thread.job is None and self._dice.random() < 0.4:
-                self._snapshot = self._catalog.log.begin_snapshot(self._shard, _at_once)
+                self._snapshot = self._catalog.log.begin_snapshot(self._state, _at_once)
             return
         for step in self._snapshot:
             if step is not None or self._dice.random() < 0.5:
@@ -577,7 +577,7 @@ class ClusterScenario:
             self._start_broker(broker)
 
     def _check_peace(self, dead: SimulatedBroker) -> None:
-        nodes = self._shard.nodes
+        nodes = self._state.nodes
         for broker in self.brokers.values():
             if broker is not dead and not nodes.is_active(broker.broker_id):
                 self._fail(f"broker {broker.broker_id} is not active at the end: {nodes.brokers.get(broker.broker_id)}")
@@ -587,7 +587,7 @@ class ClusterScenario:
                 )
         if nodes.is_active(dead.broker_id):
             self._fail(f"the dead broker {dead.broker_id} is not fenced")
-        for topic in self._shard.topics.values():
+        for topic in self._state.topics.values():
             for partition in topic.partitions:
                 may_lead = set(partition.isr or partition.elr or partition.last_known_elr) - {dead.broker_id}
                 if partition.leader < 0 and may_lead:

@@ -33,7 +33,7 @@ from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, Sim
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import MetadataImage
+from odradek.groups.consumer_group import GroupCatalog
 from odradek.groups.messages import (
     DeleteGroups,
     Heartbeat,
@@ -122,7 +122,7 @@ class WatchedShard(GroupShard):
         self,
         coordinator: Coordinator,
         config: GroupConfig,
-        image: MetadataImage | None,
+        image: GroupCatalog | None,
         topic_id: TopicIds | None,
     ) -> None:
         super().__init__(config, image, topic_id)
@@ -297,7 +297,7 @@ class Coordinator:
             # small steps, so that requests race with a load; its duration has no effect
             self._process.environment(LoadSteps(seconds=0, size=2_000)),
             topic_id=self.topics.id_of,
-            image=self.topics,
+            catalog=self.topics,
         )
         self.runtime.partition_count = len(self.logs)
         for log in self.logs:

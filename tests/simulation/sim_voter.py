@@ -31,7 +31,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.check import check_log
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
-from odradek.catalog.shard import GROUP, AlterConfigs
+from odradek.catalog.state import GROUP, AlterConfigs
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage import checkpoints
@@ -186,8 +186,8 @@ class VoterScenario:
 
     def _change(self) -> None:
         assert self._catalog is not None
-        image, name = self._catalog.image, self._new_name()
-        change = Change(image.shard)
+        image, name = self._catalog.catalog, self._new_name()
+        change = Change(image.state)
         finish(change.add(AlterConfigs(GROUP, name, {"x": "1" * self._dice.randrange(1, 90)})))
 
         def end(result: int | KafkaError) -> None:
@@ -216,7 +216,7 @@ class VoterScenario:
         assert self._catalog is not None
         if self._snapshot is None:
             if self._thread.job is None:
-                self._snapshot = self._catalog.log.begin_snapshot(self._catalog.image.shard, _at_once)
+                self._snapshot = self._catalog.log.begin_snapshot(self._catalog.catalog.state, _at_once)
             return
         for step in self._snapshot:
             if step is not None or self._dice.random() < 0.3:
@@ -226,7 +226,7 @@ class VoterScenario:
     # --- what must hold -----------------------------------------------------------------------------------------
 
     def _check_catalogue(self, catalog: StoredCatalog) -> None:
-        present = {name for kind, name in catalog.image.shard.configs if kind == GROUP}
+        present = {name for kind, name in catalog.catalog.state.configs if kind == GROUP}
         if lost := self._acknowledged - present:
             self._fail(f"acknowledged changes are lost: {sorted(lost)}")
         if unknown := present - self._tried:

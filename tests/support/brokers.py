@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pytest
 
-from odradek.catalog.shard import AlterConfigs, DeleteTopic
+from odradek.catalog.state import AlterConfigs, DeleteTopic
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS

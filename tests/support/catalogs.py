@@ -8,14 +8,14 @@ from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.catalog.shard import CatalogRequest
+from odradek.catalog.state import CatalogRequest
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError
 
 
 def changed(catalog: StoredCatalog, *requests: CatalogRequest) -> Change:
     """Commits the records of the requests, and publishes them. Returns the change."""
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     for request in requests:
         finish(change.add(request))
     commit(catalog, change)
@@ -24,8 +24,8 @@ def changed(catalog: StoredCatalog, *requests: CatalogRequest) -> Change:
 
 def commit(catalog: StoredCatalog, change: Change) -> None:
     """Commits and publishes a change. Raises KafkaError."""
-    delta = finish(catalog.image.commit(written(catalog, change), change.records))
-    finish(catalog.image.on_metadata_update(delta, catalog.image))
+    delta = finish(catalog.catalog.commit(written(catalog, change), change.records))
+    finish(catalog.catalog.on_metadata_update(delta, catalog.catalog))
 
 
 def written(catalog: StoredCatalog, change: Change) -> int:

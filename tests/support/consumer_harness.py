@@ -105,7 +105,7 @@ class ConsumerHarness(GroupHarness):
 
     def change_topics(self, *names: str, created: bool = False) -> None:
         """Sends the notification of a catalogue change to the groups."""
-        self.image.version += 1
+        self.group_catalog.version += 1
         self.runtime.on_topics_changed(names, created=created)
 
 

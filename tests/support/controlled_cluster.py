@@ -6,11 +6,11 @@ import random
 from typing import Any
 from uuid import UUID
 
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.features import AT_FIRST
-from odradek.catalog.image import Image
 from odradek.catalog.records import MetadataRecord, encode
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.catalog.shard import CatalogRequest, CreateTopic, RecordSteps
+from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
 from odradek.cluster.records import Endpoint, FeatureRange, decode
@@ -130,4 +130,4 @@ class ControlledCluster:
 
 def state_of(catalog: ClusterCatalog) -> list[bytes]:
     """The whole catalogue as the values of a snapshot."""
-    return list(Image.of(catalog).values())
+    return list(CatalogCopy.of(catalog).values())

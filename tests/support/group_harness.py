@@ -73,7 +73,7 @@ class FakeCatalog:
         return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
 
 
-class HarnessMetadataImage:
+class HarnessGroupCatalog:
     """What groups see: the catalogue's topics, and ``settings`` of single groups by (group, name)."""
 
     def __init__(self, catalog: FakeCatalog) -> None:
@@ -153,7 +153,7 @@ class GroupHarness:
         self._uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
         """The bytes that handlers have counted for long replies."""
-        self.image = HarnessMetadataImage(self.catalog)
+        self.group_catalog = HarnessGroupCatalog(self.catalog)
         self.start_process()
 
     def restart(self) -> None:
@@ -171,7 +171,7 @@ class GroupHarness:
             self.config,
             self.process.environment(),
             topic_id=self._topic_id,
-            image=self.image,
+            catalog=self.group_catalog,
         )
         groups = HarnessGroups(GROUPS, self)  # type: ignore[arg-type]  # a harness has fewer parts than a broker
         groups.made_runtime = self.runtime

@@ -35,7 +35,7 @@ from odradek.core.errors import OdradekError
 if TYPE_CHECKING:
     from odradek.broker.fault_injection.middleware import FaultInjection
     from odradek.broker.server import BrokerServer
-    from odradek.catalog.shard import Topic
+    from odradek.catalog.state import Topic
 
 MAX_COMMAND_BYTES = 1 << 20
 

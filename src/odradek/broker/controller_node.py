@@ -13,7 +13,7 @@ from odradek.broker.metadata.registered_brokers import RegisteredBrokers
 from odradek.broker.node import BrokerNode
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers import BrokerSettings
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.core.errors import StorageError
 
@@ -31,7 +31,7 @@ class ControllerNode(BrokerNode):
     def _apis(self) -> dict[int, Api]:
         return served_apis("controller")
 
-    def _new_shard(self) -> CatalogShard:
+    def _new_shard(self) -> CatalogState:
         settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
 
@@ -42,10 +42,10 @@ class ControllerNode(BrokerNode):
                 f"{self.directory.path} is the directory of a lone broker, and this node is a controller: choose "
                 "another directory"
             )
-        shard = self.catalog.shard
-        assert isinstance(shard, ClusterCatalog)
+        state = self.catalog.state
+        assert isinstance(state, ClusterCatalog)
         reads = ObserverReads(self)
-        self.cluster = RegisteredBrokers(self, shard, int(self.config.text(SESSION_TIMEOUT) or 0), reads)
+        self.cluster = RegisteredBrokers(self, state, int(self.config.text(SESSION_TIMEOUT) or 0), reads)
         self._idle_records = IdleRecords(self, int(self.config.text(MAX_IDLE) or 0))
         own = BrokerSettings(self.config, self.node_id, self.host_limits)
         modes = PrivateDirectory(self.directory, self.in_thread)

@@ -43,7 +43,7 @@ from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers import authorizer_of, in_order, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, TRANSACTION
-from odradek.catalog.shard import BROKER, CatalogShard, Topic
+from odradek.catalog.state import BROKER, CatalogState, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.descriptors import SHARED
@@ -296,7 +296,7 @@ class BrokerNode:
     def _apis(self) -> dict[int, Api]:
         return served_apis()
 
-    def _new_shard(self) -> CatalogShard | None:
+    def _new_shard(self) -> CatalogState | None:
         """Returns an empty catalogue; None for that of a lone broker."""
         return None
 
@@ -304,7 +304,7 @@ class BrokerNode:
         """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
         self.quorums.prepare(self.directory.path, self.node_id, self.directory.files)
         stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config), self._new_shard())
-        catalog, self.metadata_log = stored.image, stored.log
+        catalog, self.metadata_log = stored.catalog, stored.log
         self.catalog, self.quorum = catalog, self.quorums.quorum_of(stored, self.node_id, self.in_thread)
         self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0

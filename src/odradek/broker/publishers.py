@@ -13,7 +13,7 @@ from odradek.broker.loop.scheduler import Steps
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.settings.config import log_config
 from odradek.catalog.features import ELIGIBLE_LEADERS
-from odradek.catalog.shard import BROKER, TOPIC, Topic
+from odradek.catalog.state import BROKER, TOPIC, Topic
 
 if TYPE_CHECKING:
     from typing import Protocol

@@ -1,7 +1,7 @@
 """What committed metadata records change. Publishers apply deltas (``broker/metadata/loader``) at start and later.
 
-A delta is made from records in log order. A replay applies removals and changes to the image at once. New topics and
-new partitions of topics are only in the delta until ``CatalogShard.publish``, because the broker makes their logs
+A delta is made from records in log order. A replay applies removals and changes to the state at once. New topics and
+new partitions of topics are only in the delta until ``CatalogState.publish``, because the broker makes their logs
 first.
 """
 
@@ -29,20 +29,20 @@ from odradek.catalog.records import (
     UserScramCredentialRecord,
 )
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.catalog.shard import TOPIC, CatalogShard, Entity, Topic
+from odradek.catalog.state import TOPIC, CatalogState, Entity, Topic
 
 
 class Delta:
     """The changed resources in the order of the records.
 
-    Settings, quotas, users, tokens, ACLs and features are only names or ids here: the image has their values.
+    Settings, quotas, users, tokens, ACLs and features are only names or ids here: the state has their values.
 
-    ``is_initial``: this is the first delta, and it names everything in the image.
+    ``is_initial``: this is the first delta, and it names everything in the state.
     """
 
     __slots__ = (
-        "_image",
         "_replaced",
+        "_state",
         "acls",
         "configs",
         "created",
@@ -58,7 +58,7 @@ class Delta:
         "users",
     )  # fmt: skip
 
-    def __init__(self, image: CatalogShard, *, is_initial: bool = False) -> None:
+    def __init__(self, state: CatalogState, *, is_initial: bool = False) -> None:
         self.is_initial = is_initial
         self.created: dict[TopicId, Topic] = {}
         self.grown: dict[TopicId, Topic] = {}
@@ -77,24 +77,24 @@ class Delta:
         """Records about the nodes of a cluster."""
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
-        self._image = image
+        self._state = state
         self._replaced: set[TopicId] = set()
-        """Topics of which the image has a copy that this delta has made: a snapshot may still read the former one."""
+        """Topics of which the state has a copy that this delta has made: a snapshot may still read the former one."""
 
     @classmethod
-    def of(cls, image: CatalogShard) -> Delta:
-        """Returns the delta from an empty catalogue to the image.
+    def of(cls, state: CatalogState) -> Delta:
+        """Returns the delta from an empty catalogue to the state.
 
         The delta has no producer id blocks, because a broker uses only blocks that it gets after its start.
         """
-        delta = cls(image, is_initial=True)
-        delta.created = dict(image.topics_by_id)
-        delta.configs = dict.fromkeys(image.configs)
-        delta.quotas = dict.fromkeys(image.quotas)
-        delta.users = dict.fromkeys(image.users)
-        delta.acls = dict.fromkeys(image.acls.by_id)
-        delta.tokens = dict.fromkeys(image.tokens)
-        delta.features = dict.fromkeys(image.features)
+        delta = cls(state, is_initial=True)
+        delta.created = dict(state.topics_by_id)
+        delta.configs = dict.fromkeys(state.configs)
+        delta.quotas = dict.fromkeys(state.quotas)
+        delta.users = dict.fromkeys(state.users)
+        delta.acls = dict.fromkeys(state.acls.by_id)
+        delta.tokens = dict.fromkeys(state.tokens)
+        delta.features = dict.fromkeys(state.features)
         return delta
 
     @property
@@ -133,15 +133,15 @@ class Delta:
                 self.producer_ids.append(record)
             case NodeRecord():
                 self.nodes.append(record)
-                for change in record.partition_changes(self._image.topics):
+                for change in record.partition_changes(self._state.topics):
                     self.replay(offset, change)
             case PartitionChangeRecord():
                 if self._replay_change(record):
                     return
-        self._image.apply(offset, record)
+        self._state.apply(offset, record)
         match record:
             case PartitionRecord(index, topic_id) | PartitionChangeRecord(index, topic_id):
-                topic = self._image.topics_by_id[topic_id]
+                topic = self._state.topics_by_id[topic_id]
                 self.partitions[topic.name, index] = topic.partitions[index]
 
     def _replay_new_partition(self, record: PartitionRecord) -> bool:
@@ -149,13 +149,13 @@ class Delta:
 
         Returns whether the partition is only in the delta."""
         topic_id, index = record.topic_id, record.partition_id
-        present = self._image.topics_by_id.get(topic_id)
+        present = self._state.topics_by_id.get(topic_id)
         is_present = present is not None and index < present.partition_count
         topic = self.created.get(topic_id) or self.grown.get(topic_id)
         if topic is None:
             if present is None or is_present:
                 self._replace(topic_id)
-                return False  # the image raises for an unknown topic
+                return False  # the state raises for an unknown topic
             topic = self.grown[topic_id] = Topic(present.name, topic_id, list(present.partitions))
         if index < topic.partition_count:
             topic.partitions[index] = PartitionRegistration.of(record)
@@ -169,26 +169,26 @@ class Delta:
         self._replace(topic_id)
         topic = self.created.get(topic_id) or self.grown.get(topic_id)
         if topic is None or not 0 <= index < topic.partition_count:
-            return False  # the image raises for an unknown topic or partition
+            return False  # the state raises for an unknown topic or partition
         topic.partitions[index] = topic.partitions[index].changed(record)
-        present = self._image.topics_by_id.get(topic_id)
+        present = self._state.topics_by_id.get(topic_id)
         return present is None or index >= present.partition_count
 
     def _replace(self, topic_id: TopicId) -> None:
-        """Replaces a topic of the image by its copy before the delta's first change of a partition."""
-        present = self._image.topics_by_id.get(topic_id)
+        """Replaces a topic of the state by its copy before the delta's first change of a partition."""
+        present = self._state.topics_by_id.get(topic_id)
         if present is not None and topic_id not in self._replaced:
             self._replaced.add(topic_id)
-            self._image.publish(Topic(present.name, topic_id, list(present.partitions)))
+            self._state.publish(Topic(present.name, topic_id, list(present.partitions)))
 
     def _replay_removal(self, topic_id: TopicId) -> bool:
         """Applies a removal, and returns whether only the delta had the topic."""
         topic = self.created.pop(topic_id, None)
         if topic is not None:
-            self._image.configs.pop((TOPIC, topic.name), None)
+            self._state.configs.pop((TOPIC, topic.name), None)
             return True
         self.grown.pop(topic_id, None)
-        present = self._image.topics_by_id.get(topic_id)
+        present = self._state.topics_by_id.get(topic_id)
         if present is not None:
             self.deleted[topic_id] = present
         return False

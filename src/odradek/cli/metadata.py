@@ -65,7 +65,7 @@ def check(*, data_dir: DataDir, as_json: Json = False) -> None:
         directory.acquire_lock()
         diagnosis = Diagnosis(data_dir, directory.files)
         lines = findings(diagnosis)
-        topics = len(diagnosis.salvage.shard.topics)
+        topics = len(diagnosis.salvage.catalog.topics)
         if as_json:
             print_json({"ok": not lines, "end_offset": diagnosis.salvage.end_offset, "topics": topics, "faults": lines})
         elif lines:

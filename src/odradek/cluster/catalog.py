@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import ConfigRecord, IdFactory, MetadataRecord, NodeRecord, PartitionRecord, TopicId
-from odradek.catalog.shard import BROKER, TOPIC, CatalogRequest, CatalogShard, OwnRecords, RecordSteps
+from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps
 from odradek.cluster import records
 from odradek.cluster.placement import Dice, UsableBroker, place
 from odradek.cluster.registrations import Registrations
@@ -27,11 +27,11 @@ class SteppedRecords(OwnRecords):
     def __init__(self, steps: Callable[[], RecordSteps]) -> None:
         self.steps = steps
 
-    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+    def records(self, catalog: CatalogState) -> list[MetadataRecord]:
         raise AssertionError("the catalogue of a cluster calls steps")
 
 
-class ClusterCatalog(CatalogShard):
+class ClusterCatalog(CatalogState):
     """The catalogue of a cluster. ``dice``: the chance in the placement of replicas. ``settings``: those of this node
     that have an effect on topics without an own value.
     """

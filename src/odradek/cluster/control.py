@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from odradek.catalog.records import MetadataRecord, PartitionChangeRecord, ProducerIdsRecord, TopicId
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.catalog.shard import PRODUCER_ID_BLOCK, RecordSteps, Topic
+from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps, Topic
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.elections import Election, ElectionRules, change
 from odradek.cluster.records import (

@@ -43,7 +43,7 @@ class ClassicMembers:
 
     def __init__(self, membership: ConsumerMembership) -> None:
         self._membership = membership
-        self._image = membership.image
+        self._catalog = membership.catalog
         self._timers = membership.timers
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class ClassicMembers:
         membership, group = self._membership, change.group
         owned = {
             topic_id: sorted(partitions)
-            for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._image).items()
+            for topic_id, partitions in migration.partitions_by_id(subscription.owned, self._catalog).items()
         }
         if not downgrades:
             target = yield from membership.next_target(change, changed, out)
@@ -163,7 +163,7 @@ class ClassicMembers:
                 out.reply = SyncGroupReply(ErrorCode.rebalance_in_progress)
                 return out
             partitions = without_epochs(member.assigned)
-            assignment = migration.packed_assignment(classic, partitions, self._image)
+            assignment = migration.packed_assignment(classic, partitions, self._catalog)
         except KafkaError as error:
             return Result(SyncGroupReply(error.code))
         except MalformedProtocol:

@@ -38,7 +38,7 @@ NOTHING: Partitions = {}
 _NEVER_MS = (1 << 31) - 1
 
 
-class MetadataImage(Protocol):
+class GroupCatalog(Protocol):
     """The broker's topics and the settings of single groups, read-only."""
 
     @property
@@ -52,8 +52,8 @@ class MetadataImage(Protocol):
         """Returns a setting of this group, or None if the broker's setting applies to it."""
 
 
-class EmptyMetadataImage:
-    """An image without topics and settings."""
+class EmptyGroupCatalog:
+    """A catalogue without topics and settings."""
 
     version = 0
 
@@ -291,14 +291,14 @@ class ConsumerGroup:
                 counted.add_resolved(resolved.topics, -1)
         return counted
 
-    def hash_of(self, subscriptions: Subscriptions, image: MetadataImage) -> int:
-        return result_of(self.hash_in_steps(subscriptions, image, Pace()))
+    def hash_of(self, subscriptions: Subscriptions, catalog: GroupCatalog) -> int:
+        return result_of(self.hash_in_steps(subscriptions, catalog, Pace()))
 
     @staticmethod
-    def hash_in_steps(subscriptions: Subscriptions, image: MetadataImage, pace: Pace) -> Generator[None, None, int]:
+    def hash_in_steps(subscriptions: Subscriptions, catalog: GroupCatalog, pace: Pace) -> Generator[None, None, int]:
         found: list[TopicFacts] = []
         for name in subscriptions.topics():
-            topic = image.topic(name)
+            topic = catalog.topic(name)
             if topic is not None:
                 found.append(topic)
             if pace.spend():

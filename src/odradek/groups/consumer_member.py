@@ -38,7 +38,7 @@ class ClassicMemberMetadata(NamedTuple):
 
 
 class ResolvedPattern(NamedTuple):
-    """The topics that a pattern matched at the ``version`` of the metadata image."""
+    """The topics that a pattern matched at the ``version`` of the metadata catalog."""
 
     topics: frozenset[str]
     version: int

@@ -31,7 +31,7 @@ from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_checks import check_epoch, check_request, check_size, find_member
-from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
+from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
 from odradek.groups.consumer_member import ConsumerMember, MemberState, Reconciliation, TargetAssignment, without_epochs
 from odradek.groups.consumer_messages import (
     ConsumerHeartbeat,
@@ -50,13 +50,13 @@ class ConsumerMembership:
     def __init__(
         self,
         config: GroupConfig,
-        image: MetadataImage,
+        catalog: GroupCatalog,
         groups: dict[str, ConsumerGroup],
         classic_groups: dict[str, ClassicGroup],
         classic: Membership,
     ) -> None:
         self.config = config
-        self.image = image
+        self.catalog = catalog
         self.groups = groups
         self.timers = MemberTimers()
         self._classic_groups = classic_groups
@@ -65,7 +65,7 @@ class ConsumerMembership:
         """Returns the largest number of bytes of records in a batch."""
         self.pace = Pace()
         """The work of the current request since its last pause."""
-        self.patterns = PatternResolution(config, image, groups)
+        self.patterns = PatternResolution(config, catalog, groups)
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class ConsumerMembership:
         out.records.append(migration.classic_tombstone(group_id))
         if classic.state is State.EMPTY:
             return ConsumerGroup(group_id), classic
-        group = yield from migration.upgraded(classic, self.config, self.image, self.pace)
+        group = yield from migration.upgraded(classic, self.config, self.catalog, self.pace)
         out.records += yield from migration.upgrade_records(group, self.pace)
         return group, classic
 
@@ -245,7 +245,7 @@ class ConsumerMembership:
     def next_epoch(self, change: MemberChange, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
         """Starts a new epoch if the topics' metadata has changed or ``is_new_epoch`` is set. Returns the epoch."""
         group = change.group
-        metadata_hash = yield from group.hash_in_steps(change.subscriptions(), self.image, self.pace)
+        metadata_hash = yield from group.hash_in_steps(change.subscriptions(), self.catalog, self.pace)
         epoch = group.epoch
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch += 1
@@ -295,7 +295,7 @@ class ConsumerMembership:
         """Returns the ids of a member's existing topics, and adds the partition count of each one to ``counts``."""
         topic_ids: list[bytes] = []
         for name in group.topics_of(member):
-            topic = self.image.topic(name)
+            topic = self.catalog.topic(name)
             if topic is not None:
                 topic_ids.append(topic.topic_id)
                 counts[topic.topic_id] = topic.partition_count
@@ -382,7 +382,7 @@ class ConsumerMembership:
             for pattern in group.subscriptions.patterns
             if pattern not in subscriptions.patterns
         ]
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self.image, self.pace)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self.catalog, self.pace)
         out.records.append(records.group_epoch(group_id, group.epoch + 1, metadata_hash))
         check_size(out.records, limit)
         for member in leaving:
@@ -402,7 +402,7 @@ class ConsumerMembership:
 
         Raises KafkaError (GROUP_ID_NOT_FOUND).
         """
-        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.image, pace=self.pace)
+        classic = yield from migration.downgraded(group, leaving, joining, now_ms, self.catalog, pace=self.pace)
         replaced = None if joining is None else group.static_member(joining.instance_id)
         renamed = {} if joining is None or replaced is None else {replaced.member_id: joining.member_id}
         for record in group.tombstones(renamed):
@@ -524,5 +524,5 @@ class ConsumerMembership:
         self.timers.renew(now_ms, (group_id, member_id), timeout_ms, out)
 
     def _setting(self, group_id: str, name: str, default: int) -> int:
-        text = self.image.group_setting(group_id, name)
+        text = self.catalog.group_setting(group_id, name)
         return default if text is None else int(text)

@@ -26,7 +26,7 @@ from odradek.groups.consumer_embedded import (
     read_assignment,
     read_subscription,
 )
-from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
+from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
 from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
@@ -37,12 +37,12 @@ def classic_tombstone(group_id: str) -> SimpleRecord:
     return SimpleRecord(group_key(group_id), None)
 
 
-def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partitions:
+def partitions_by_id(listed: PartitionsByTopic, catalog: GroupCatalog) -> Partitions:
     """Returns the listed partitions that exist, by topic id.
 
     A listed topic may have been deleted, or created again with fewer partitions.
     """
-    found = ((image.topic(name), numbers) for name, numbers in listed)
+    found = ((catalog.topic(name), numbers) for name, numbers in listed)
     return {
         topic.topic_id: frozenset(number for number in numbers if number < topic.partition_count)
         for topic, numbers in found
@@ -50,10 +50,10 @@ def partitions_by_id(listed: PartitionsByTopic, image: MetadataImage) -> Partiti
     }
 
 
-def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, image: MetadataImage) -> bytes:
+def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, catalog: GroupCatalog) -> bytes:
     """Returns an assignment in the format of a classic member. Raises MalformedProtocol."""
     version = read_subscription(side.protocols[0].metadata).version
-    found = ((image.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
+    found = ((catalog.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
     return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
 
 
@@ -61,7 +61,7 @@ def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, image
 
 
 def upgraded(
-    group: ClassicGroup, config: GroupConfig, image: MetadataImage, pace: Pace
+    group: ClassicGroup, config: GroupConfig, catalog: GroupCatalog, pace: Pace
 ) -> Generator[None, None, ConsumerGroup]:
     """Returns the group as a KIP-848 group.
 
@@ -79,7 +79,7 @@ def upgraded(
         raise KafkaError(ErrorCode.unknown_server_error, "The group has no protocol yet.")
     if not reason:
         try:
-            return (yield from _upgraded(group, image, pace))
+            return (yield from _upgraded(group, catalog, pace))
         except MalformedProtocol:
             reason = "the embedded consumer protocol is malformed"
         except _CustomData:
@@ -95,7 +95,7 @@ class _CustomData(Exception):
     """An assignment contains user data of the client's assignor. A conversion would lose this data."""
 
 
-def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Generator[None, None, ConsumerGroup]:
+def _upgraded(classic: ClassicGroup, catalog: GroupCatalog, pace: Pace) -> Generator[None, None, ConsumerGroup]:
     epoch = classic.generation
     group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
     for old in classic.members.values():
@@ -103,7 +103,7 @@ def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Genera
         listed, user_data = read_assignment(old.assignment) if old.assignment else ((), b"")
         if user_data:
             raise _CustomData
-        partitions = partitions_by_id(listed, image)
+        partitions = partitions_by_id(listed, catalog)
         size = 5 + len(subscription.topics) + sum([1 + len(numbers) // 4 for _, numbers in listed])
         group.targets[old.member_id] = partitions
         group.put(
@@ -123,7 +123,7 @@ def _upgraded(classic: ClassicGroup, image: MetadataImage, pace: Pace) -> Genera
         )
         if pace.spend(size):
             yield
-    group.metadata_hash = yield from group.hash_in_steps(group.subscriptions, image, pace)
+    group.metadata_hash = yield from group.hash_in_steps(group.subscriptions, catalog, pace)
     return group
 
 
@@ -168,7 +168,7 @@ def downgraded(
     leaving: Collection[str],
     joining: ConsumerMember | None,
     now_ms: int,
-    image: MetadataImage,
+    catalog: GroupCatalog,
     *,
     pace: Pace,
 ) -> Generator[None, None, ClassicGroup]:
@@ -181,11 +181,11 @@ def downgraded(
     try:
         for member in group.members.values():
             if member.member_id not in leaving and member is not replaced:
-                _join(classic, member, group.targets.get(member.member_id, {}), image)
+                _join(classic, member, group.targets.get(member.member_id, {}), catalog)
             if pace.spend(5 + len(member.topics)):
                 yield
         if joining is not None and replaced is not None:
-            _join(classic, joining, group.targets.get(replaced.member_id, {}), image)
+            _join(classic, joining, group.targets.get(replaced.member_id, {}), catalog)
     except MalformedProtocol as error:
         text = f"Cannot downgrade the classic group {group.group_id}: {error}."
         raise KafkaError(ErrorCode.group_id_not_found, text) from error
@@ -194,7 +194,7 @@ def downgraded(
     return classic
 
 
-def _join(classic: ClassicGroup, consumer: ConsumerMember, target: Partitions, image: MetadataImage) -> None:
+def _join(classic: ClassicGroup, consumer: ConsumerMember, target: Partitions, catalog: GroupCatalog) -> None:
     assert consumer.classic is not None
     member = Member(
         consumer.member_id,
@@ -204,6 +204,6 @@ def _join(classic: ClassicGroup, consumer: ConsumerMember, target: Partitions, i
         consumer.rebalance_timeout_ms,
         consumer.classic.session_timeout_ms,
         consumer.classic.protocols,
-        packed_assignment(consumer.classic, target, image),
+        packed_assignment(consumer.classic, target, catalog),
     )
     classic.add(member, CONSUMER)

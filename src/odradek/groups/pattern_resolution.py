@@ -12,7 +12,7 @@ from odradek.core.pace import Pace
 from odradek.groups import assignors, regex
 from odradek.groups import consumer_records as records
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import ConsumerGroup, MetadataImage
+from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
 from odradek.groups.consumer_member import ResolvedPattern
 from odradek.groups.consumer_timers import PATTERNS
 from odradek.groups.member_change import MemberChange
@@ -33,11 +33,11 @@ class PatternResolution:
     def __init__(
         self,
         config: GroupConfig,
-        image: MetadataImage,
+        catalog: GroupCatalog,
         groups: Mapping[str, ConsumerGroup],
     ) -> None:
         self._config = config
-        self._image = image
+        self._catalog = catalog
         self._groups = groups
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
         """Returns the largest number of bytes of records in a batch."""
@@ -45,10 +45,10 @@ class PatternResolution:
         """The ids of the groups whose timer is set or whose patterns are being resolved."""
         self._describers: dict[str, Callable[[str], bool]] = {}
         """By the id of a due group: which topics the client may describe whose request made the group due."""
-        self._topics_created_at = -1  # the image's version after the last creation of a topic
+        self._topics_created_at = -1  # the catalogue's version after the last creation of a topic
 
     def on_topics_created(self) -> None:
-        self._topics_created_at = self._image.version
+        self._topics_created_at = self._catalog.version
 
     def note(self, change: MemberChange, out: Result) -> tuple[bool, bool]:
         """Returns whether the member's pattern has changed, and whether the topics of the changed pattern are known.
@@ -118,7 +118,7 @@ class PatternResolution:
         if group is None or not group.subscriptions.patterns:
             self._forget(group_id)
             return
-        version, names = self._image.version, list(self._image.topic_names())
+        version, names = self._catalog.version, list(self._catalog.topic_names())
         known = group.patterns
         patterns = [each for each in group.subscriptions.patterns if self._is_due(known.get(each), now_ms)]
         steps = regex.resolve_in_steps(patterns, names)
@@ -158,7 +158,7 @@ class PatternResolution:
                 subscriptions.add_resolved(topics)
             resolved = ResolvedPattern(topics, version, now_ms)
             out.records.append((yield from records.pattern_in_steps(group_id, pattern, resolved, pace)))
-        metadata_hash = yield from group.hash_in_steps(subscriptions, self._image, pace)
+        metadata_hash = yield from group.hash_in_steps(subscriptions, self._catalog, pace)
         if is_new_epoch or metadata_hash != group.metadata_hash:
             epoch = group.epoch + 1
             out.records.append(records.group_epoch(group_id, epoch, metadata_hash))

@@ -50,7 +50,7 @@ from odradek.groups.classic_records import ClassicChange
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.consumer_classic import ClassicMembers
-from odradek.groups.consumer_group import ConsumerGroup, EmptyMetadataImage, MetadataImage
+from odradek.groups.consumer_group import ConsumerGroup, EmptyGroupCatalog, GroupCatalog
 from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.consumer_timers import KINDS
 from odradek.groups.early_checks import join_error
@@ -99,14 +99,14 @@ class DurableState(NamedTuple):
 class GroupShard:
     """The shard of groups. The contract is in coordinator/shard.
 
-    ``image`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. ``catch_up`` needs it to find
+    ``catalog`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. ``catch_up`` needs it to find
     the offsets of deleted topics; without it ``catch_up`` deletes nothing.
     """
 
     reads: ClassVar[tuple[type, ...]] = (OffsetFetch, DescribeConsumerGroup)
 
     def __init__(
-        self, config: GroupConfig, image: MetadataImage | None = None, topic_id: TopicIds | None = None
+        self, config: GroupConfig, catalog: GroupCatalog | None = None, topic_id: TopicIds | None = None
     ) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
@@ -117,7 +117,7 @@ class GroupShard:
         self._membership = Membership(config, self.groups)
         self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
         self._consumers = ConsumerMembership(
-            config, image or EmptyMetadataImage(), self.consumer_groups, self.groups, self._membership
+            config, catalog or EmptyGroupCatalog(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self._consumers)
         self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {

@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
-from odradek.catalog.image import Image
 from odradek.catalog.records import (
     ConfigRecord,
     MetadataRecord,
@@ -21,14 +21,14 @@ from odradek.catalog.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     BROKER,
     TOPIC,
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
     CatalogRequest,
-    CatalogShard,
+    CatalogState,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -40,21 +40,21 @@ ID, OTHER = UUID(int=1), UUID(int=2)
 USER = (("user", "u"),)
 
 
-def image_of(*requests: CatalogRequest) -> CatalogShard:
-    """An image in which the results of all these requests are published."""
-    image = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+def state_of(*requests: CatalogRequest) -> CatalogState:
+    """An state in which the results of all these requests are published."""
+    state = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
     for request in requests:
-        for record in result_of(image.generate(request)):
-            image.apply(0, record)
-    return image
+        for record in result_of(state.generate(request)):
+            state.apply(0, record)
+    return state
 
 
-def delta_of(image: CatalogShard, *requests: CatalogRequest) -> Delta:
-    return replayed(image, *(record for each in requests for record in result_of(image.generate(each))))
+def delta_of(state: CatalogState, *requests: CatalogRequest) -> Delta:
+    return replayed(state, *(record for each in requests for record in result_of(state.generate(each))))
 
 
-def replayed(image: CatalogShard, *records: MetadataRecord) -> Delta:
-    delta = Delta(image)
+def replayed(state: CatalogState, *records: MetadataRecord) -> Delta:
+    delta = Delta(state)
     for record in records:
         delta.replay(0, record)
     return delta
@@ -105,65 +105,65 @@ CREDENTIAL = AlterCredential("u", SCRAM_SHA_256, Credential(b"s", b"k", b"v", 40
     ],
 )
 def test_a_delta_names_what_a_request_changes(request_: CatalogRequest, expected: dict[str, list[object]]) -> None:
-    delta = delta_of(image_of(TWO), request_)
+    delta = delta_of(state_of(TWO), request_)
     assert not delta.is_initial
     assert named(delta) == expected
 
 
 def test_new_topics_and_partitions_are_only_in_the_delta_and_settings_are_in_the_image_at_once() -> None:
-    image = image_of(TWO)
-    present = image.topics["t"]
+    state = state_of(TWO)
+    present = state.topics["t"]
     requests = (
         CreateTopic("u", OTHER, 1, 1, configs={"retention.ms": "1"}), CreatePartitions("t", 5),
         AlterConfigs(TOPIC, "t", {"retention.ms": "6"}),
     )  # fmt: skip
-    delta = delta_of(image, *requests)
-    assert image.topics == {"t": present}
+    delta = delta_of(state, *requests)
+    assert state.topics == {"t": present}
     assert present.partition_count == 2
-    assert image.topic_configs("t") == {"retention.ms": "6"}
-    assert image.topic_configs("u") == {"retention.ms": "1"}, "the new topic has these settings"
+    assert state.topic_configs("t") == {"retention.ms": "6"}
+    assert state.topic_configs("u") == {"retention.ms": "1"}, "the new topic has these settings"
     assert [topic.name for topic in delta.new_topics] == ["u", "t"]
     for topic in delta.new_topics:
-        image.publish(topic)
-    assert {name: topic.partition_count for name, topic in image.topics.items()} == {"t": 5, "u": 1}
+        state.publish(topic)
+    assert {name: topic.partition_count for name, topic in state.topics.items()} == {"t": 5, "u": 1}
 
 
 def test_a_topic_that_one_batch_creates_and_deletes_is_not_in_the_delta() -> None:
     """Odradek's requests write no such records, but the log of another controller may contain them. The delta still
     names the topic's settings."""
-    image = image_of()
+    state = state_of()
     made = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), ConfigRecord(TOPIC, "u", "a", "b"))
-    assert named(replayed(image, *made, RemoveTopicRecord(OTHER))) == {"configs": [(TOPIC, "u")]}
-    assert not image.topic_configs("u")
-    assert not image.topics
-    again = replayed(image, *made, RemoveTopicRecord(OTHER), *made)
+    assert named(replayed(state, *made, RemoveTopicRecord(OTHER))) == {"configs": [(TOPIC, "u")]}
+    assert not state.topic_configs("u")
+    assert not state.topics
+    again = replayed(state, *made, RemoveTopicRecord(OTHER), *made)
     assert named(again)["created"] == [("u", 1)]
 
 
 def test_a_topic_that_one_batch_extends_and_deletes_has_its_old_partitions_in_the_delta() -> None:
-    image = image_of(TWO)
+    state = state_of(TWO)
     grown = PartitionRecord(2, ID, (1,), (1,), 1)
-    assert named(replayed(image, grown, RemoveTopicRecord(ID))) == {"deleted": [("t", 2)]}
+    assert named(replayed(state, grown, RemoveTopicRecord(ID))) == {"deleted": [("t", 2)]}
 
 
 def test_a_partition_has_the_leader_epoch_of_its_last_record() -> None:
-    image = image_of(TWO)
+    state = state_of(TWO)
     grown, again = PartitionRecord(2, ID, (1,), (1,), 1), PartitionRecord(2, ID, (1,), (1,), 1, leader_epoch=4)
     old = PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=3)
-    delta = replayed(image, grown, again, old, PartitionChangeRecord(1, ID, None))
+    delta = replayed(state, grown, again, old, PartitionChangeRecord(1, ID, None))
     assert [partition.leader_epoch for partition in delta.grown[ID].partitions] == [3, 0, 4]
-    assert [partition.leader_epoch for partition in image.topics["t"].partitions] == [3, 0]
+    assert [partition.leader_epoch for partition in state.topics["t"].partitions] == [3, 0]
     assert {key: partition.leader_epoch for key, partition in delta.partitions.items()} == {("t", 0): 3, ("t", 1): 0}
 
 
 def test_a_snapshot_in_progress_has_no_later_change_of_a_partition() -> None:
-    image = image_of(TWO)
-    before = list(Image.of(image).values())
-    snapshot = Image.of(image)
-    replayed(image, PartitionChangeRecord(0, ID, 1), PartitionChangeRecord(1, ID, isr=()))
-    replayed(image, PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=7))
+    state = state_of(TWO)
+    before = list(CatalogCopy.of(state).values())
+    snapshot = CatalogCopy.of(state)
+    replayed(state, PartitionChangeRecord(0, ID, 1), PartitionChangeRecord(1, ID, isr=()))
+    replayed(state, PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=7))
     assert list(snapshot.values()) == before
-    assert [partition.leader_epoch for partition in image.topics["t"].partitions] == [7, 0]
+    assert [partition.leader_epoch for partition in state.topics["t"].partitions] == [7, 0]
 
 
 def test_replay_live_image_and_snapshot_agree_on_partitions() -> None:
@@ -172,12 +172,12 @@ def test_replay_live_image_and_snapshot_agree_on_partitions() -> None:
         PartitionChangeRecord(1, ID, replicas=(1, 2), adding=(2,), directories=(ID, OTHER)),
         PartitionChangeRecord(0, ID, -1, isr=(), last_known_elr=(2,), recovery_state=1),
     )
-    live, loaded = image_of(TWO), image_of(TWO)
+    live, loaded = state_of(TWO), state_of(TWO)
     for change in changes:
         replayed(live, change)
         loaded.apply(0, change)
-    again = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
-    for value in Image.of(live).values():
+    again = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+    for value in CatalogCopy.of(live).values():
         again.replay(-1, value)
     assert live.topics == loaded.topics == again.topics
     first, second = live.topics["t"].partitions
@@ -186,17 +186,17 @@ def test_replay_live_image_and_snapshot_agree_on_partitions() -> None:
 
 
 def test_a_change_of_a_partition_that_only_the_delta_has_stays_there() -> None:
-    image = image_of(TWO)
+    state = state_of(TWO)
     new = (TopicRecord("u", OTHER), PartitionRecord(0, OTHER, (1,), (1,), 1), PartitionChangeRecord(0, OTHER, 1))
-    delta = replayed(image, *new, PartitionRecord(2, ID, (1,), (1,), 1), PartitionChangeRecord(2, ID, 1))
+    delta = replayed(state, *new, PartitionRecord(2, ID, (1,), (1,), 1), PartitionChangeRecord(2, ID, 1))
     assert (delta.created[OTHER].partitions[0].leader_epoch, delta.grown[ID].partitions[2].leader_epoch) == (1, 1)
-    assert (list(image.topics), image.topics["t"].partition_count, delta.partitions) == (["t"], 2, {})
+    assert (list(state.topics), state.topics["t"].partition_count, delta.partitions) == (["t"], 2, {})
 
 
 @pytest.mark.parametrize("record", [PartitionRecord(0, OTHER, (1,), (1,), 1), RemoveTopicRecord(OTHER)])
 def test_a_record_for_an_unknown_topic_is_refused(record: MetadataRecord) -> None:
     with pytest.raises(ValueError, match="topic id that does not exist"):
-        replayed(image_of(TWO), record)
+        replayed(state_of(TWO), record)
 
 
 def test_the_initial_delta_contains_the_image_without_producer_ids() -> None:
@@ -204,14 +204,14 @@ def test_the_initial_delta_contains_the_image_without_producer_ids() -> None:
         TWO, CreatePartitions("t", 3), AlterConfigs(BROKER, "1", {"log.retention.ms": "7"}),
         AlterClientQuotas(USER, {"producer_byte_rate": 1.0}), CREDENTIAL, AllocateProducerIds(1),
     )  # fmt: skip
-    image = image_of(*changes)
-    delta = Delta.of(image)
+    state = state_of(*changes)
+    delta = Delta.of(state)
     assert delta.is_initial
     assert named(delta) == {
         "created": [("t", 3)],
         "configs": [(TOPIC, "t"), (BROKER, "1")],
         "quotas": [USER],
         "users": ["u"],
-        "features": list(image.features),
+        "features": list(state.features),
     }, "producer ids that were allocated before the restart may be in use"
     assert ProducerIdsRecord not in map(type, delta.producer_ids)

@@ -22,14 +22,14 @@ from odradek.catalog.features import (
     FeatureUpdate,
     UpdateFeatures,
 )
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
 
 class Catalogue:
     def __init__(self, log: Iterable[bytes] = ()) -> None:
-        self.shard = CatalogShard(lambda data: uuid.UUID(bytes=data), (1,), uuid.UUID(int=9))
+        self.shard = CatalogState(lambda data: uuid.UUID(bytes=data), (1,), uuid.UUID(int=9))
         self.log: list[bytes] = []
         self.take(log)
 

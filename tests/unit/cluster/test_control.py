@@ -10,7 +10,7 @@ from support.controlled_cluster import SESSION_MS, ControlledCluster, new_catalo
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, ProducerIdsRecord
-from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
+from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.cluster.sessions import NEVER, BrokerState

@@ -143,7 +143,7 @@ def test_new_assignments_wait_for_the_assignment_interval(harness: ConsumerHarne
 
 
 def test_the_settings_of_a_group_override_the_brokers_settings(harness: ConsumerHarness) -> None:
-    settings = harness.image.settings
+    settings = harness.group_catalog.settings
     settings["g", "consumer.assignment.interval.ms"] = "0"
     settings["g", "consumer.heartbeat.interval.ms"] = "7000"
     settings["g", "consumer.session.timeout.ms"] = "50000"

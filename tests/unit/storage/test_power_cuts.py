@@ -16,7 +16,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CreateTopic
+from odradek.catalog.state import CreateTopic
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
@@ -267,8 +267,8 @@ def test_a_committed_change_of_the_catalogue_survives_every_power_cut(files: Mem
     for _ in range(6):
         directory, catalog = begin(files)
         identity.add(directory.cluster_id)
-        directory.begin_recovery(catalog.image)
-        assert {topic.name for topic in catalog.image.topics()} == {f"t{n}" for n in range(number)}
+        directory.begin_recovery(catalog.catalog)
+        assert {topic.name for topic in catalog.catalog.topics()} == {f"t{n}" for n in range(number)}
         for _ in range(chance.randrange(1, 4)):
             create(catalog, number)
             number += 1
@@ -287,8 +287,8 @@ def test_an_uncommitted_change_is_there_whole_or_not_at_all(files: MemoryFiles) 
     number = 0
     for step in range(40):
         directory, catalog = begin(files)
-        directory.begin_recovery(catalog.image)
-        topics = {topic.name for topic in catalog.image.topics()}
+        directory.begin_recovery(catalog.catalog)
+        topics = {topic.name for topic in catalog.catalog.topics()}
         acknowledged = {f"t{n}" for n in range(number)}
         assert acknowledged <= topics
         assert topics - acknowledged in (set(), {f"t{number}", f"t{number + 1}"})
@@ -299,7 +299,7 @@ def test_an_uncommitted_change_is_there_whole_or_not_at_all(files: MemoryFiles) 
         generated = [
             record
             for n in (number, number + 1)
-            for record in result_of(catalog.image.shard.generate(CreateTopic(f"t{n}", UUID(int=n), 1, 1)))
+            for record in result_of(catalog.catalog.state.generate(CreateTopic(f"t{n}", UUID(int=n), 1, 1)))
         ]
         packed_records = [part for n, record in enumerate(generated) for part in packed(record, n)]
         catalog.log.append(packed_records, len(generated))  # and not synced
@@ -369,6 +369,6 @@ def test_an_old_mark_of_the_metadata_log_is_no_fault(files: MemoryFiles) -> None
     mark = files.data[HOME / "new" / "broker" / metadata_mark.FILE]
     files.power_cut()
     directory, catalog = begin(files)
-    assert len(list(catalog.image.topics())) == 4
+    assert len(list(catalog.catalog.topics())) == 4
     assert catalog.log.synced_end == catalog.log.end_offset
     assert directory.cluster_id.encode() in bytes(mark)

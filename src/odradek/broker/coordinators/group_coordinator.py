@@ -34,7 +34,7 @@ class GroupCoordinator:
         )
 
     def new_runtime(self, broker: CoordinatorBroker) -> GroupRuntime:
-        from odradek.broker.coordinators.group_metadata import CatalogMetadataImage
+        from odradek.broker.coordinators.group_metadata import BrokerGroupCatalog
         from odradek.broker.coordinators.group_runtime import GroupRuntime
         from odradek.groups.config import GroupConfig
 
@@ -48,7 +48,7 @@ class GroupCoordinator:
             GroupConfig.of(config.value),
             broker.coordinator_environment,
             topic_id=topic_id,
-            image=CatalogMetadataImage(catalog, config),
+            catalog=BrokerGroupCatalog(catalog, config),
         )
 
     def on_metadata_update(self, runtime: GroupRuntime, delta: Delta) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.catalog.shard import GROUP, Topic
+from odradek.catalog.state import GROUP, Topic
 from odradek.groups.metadata_hash import TopicFacts
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from odradek.broker.settings.config import BrokerConfig
 
 
-class CatalogMetadataImage:
-    """The catalogue and the broker's settings as a ``groups.consumer_group.MetadataImage``."""
+class BrokerGroupCatalog:
+    """The catalogue and the broker's settings as a ``groups.consumer_group.GroupCatalog``."""
 
     def __init__(self, catalog: CatalogImage, config: BrokerConfig) -> None:
         self._catalog = catalog

@@ -11,7 +11,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import MetadataImage
+from odradek.groups.consumer_group import GroupCatalog
 from odradek.groups.early_checks import early_refusal
 from odradek.groups.messages import TopicsChanged, TopicsDeleted
 from odradek.groups.offsets import TopicIds
@@ -19,7 +19,7 @@ from odradek.groups.shard import GroupShard
 
 
 class GroupRuntime(Runtime[GroupShard]):
-    """The runtime of groups. ``topic_id`` returns the id of a topic. ``image`` has the topics for KIP-848 groups."""
+    """The runtime of groups. ``topic_id`` returns the id of a topic. ``catalog`` has the topics for KIP-848 groups."""
 
     def __init__(
         self,
@@ -27,15 +27,15 @@ class GroupRuntime(Runtime[GroupShard]):
         environment: Environment,
         *,
         topic_id: TopicIds | None = None,
-        image: MetadataImage | None = None,
+        catalog: GroupCatalog | None = None,
     ) -> None:
         self.config = config
         self._topic_id = topic_id
-        self._image = image
+        self._catalog = catalog
         super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
 
     def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
-        shard = GroupShard(self.config, self._image, self._topic_id)
+        shard = GroupShard(self.config, self._catalog, self._topic_id)
         shard.limit_batches(batch_bytes)
         return shard
 

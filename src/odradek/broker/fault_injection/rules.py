@@ -14,7 +14,7 @@ from uuid import UUID
 from kio.serial._introspect import classify_field
 
 from odradek.broker.fault_injection.error_replies import has_code
-from odradek.catalog.shard import TOPIC
+from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode
 from odradek.wire import schemas
 from odradek.wire.api_keys import FETCH

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kio.static.primitive import i64Timedelta
 
     from odradek.broker.handlers.api import BrokerServices, Context
-    from odradek.catalog.shard import Topic
+    from odradek.catalog.state import Topic
     from odradek.wire.chunks import Chunk
 
     class OffsetCommitRequestTopic(v10.OffsetCommitRequestTopic):

@@ -15,7 +15,7 @@ from odradek.broker.handlers.setting_changes import check_allowed, check_resourc
 from odradek.broker.settings.description import ConfigRow, describe_broker, describe_topic
 from odradek.broker.settings.keys import ConfigSource, dynamic_broker_key
 from odradek.broker.settings.resources import LOGGER, describe, describe_loggers
-from odradek.catalog.shard import BROKER, TOPIC, check_topic_name
+from odradek.catalog.state import BROKER, TOPIC, check_topic_name
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 

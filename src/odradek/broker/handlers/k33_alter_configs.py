@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers import setting_changes
 from odradek.broker.settings.resources import LOGGER
-from odradek.catalog.shard import BROKER
+from odradek.catalog.state import BROKER
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.catalog.shard import AlterConfigs
+    from odradek.catalog.state import AlterConfigs
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)

@@ -16,7 +16,7 @@ from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
-from odradek.catalog.shard import CreatePartitions
+from odradek.catalog.state import CreatePartitions
 from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 

@@ -15,7 +15,7 @@ from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, IP, USER
 from odradek.broker.loop.long_lists import STEP_ELEMENTS
-from odradek.catalog.shard import Entity
+from odradek.catalog.state import Entity
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.settings.resources import LOGGER
-from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
 

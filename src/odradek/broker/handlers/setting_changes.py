@@ -22,7 +22,7 @@ from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
-from odradek.catalog.shard import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
+from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
 from odradek.core import acl
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.limits.quota_tables import MOST_ENTRIES, Bucket, Name, UseTable, short_name
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import Entity
+from odradek.catalog.state import Entity
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ class FirstUsers(NamedTuple):
         """Adds the users that do not exist. A user that exists keeps its password. Raises ConfigError."""
         for user in self.users:
             with _line_named(self.path, user.line):
-                if user.mechanism in stored.image.users().get(user.name, {}):
+                if user.mechanism in stored.catalog.users().get(user.name, {}):
                     log.warning(
                         "--add-scram %s, line %d: the user %r has a credential for %s already, which stays as it is",
                         self.path, user.line, user.name, MECHANISMS[user.mechanism],

@@ -14,7 +14,7 @@ from odradek.catalog import records
 from odradek.catalog.credentials import FormCounts
 from odradek.catalog.delta import Delta
 from odradek.catalog.records import MetadataRecord, TopicId
-from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.catalog.state import CatalogState, Entity, Topic
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 from odradek.core.delegation_token import DelegationToken
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Catalog:
     """The state machine's committed state. Readers see it as ``CatalogImage``, without the methods that change it."""
 
-    def __init__(self, shard: CatalogShard) -> None:
-        self.shard = shard
+    def __init__(self, state: CatalogState) -> None:
+        self.state = state
         self._end = 0
         self._removed: dict[TopicId, str] = {}
         self._removed_end = -1
@@ -40,9 +40,9 @@ class Catalog:
 
         Raises ValueError."""
         removed = records.removed_topic(value)
-        if removed is not None and (topic := self.shard.topics_by_id.get(UUID(bytes=removed))) is not None:
+        if removed is not None and (topic := self.state.topics_by_id.get(UUID(bytes=removed))) is not None:
             self._removed[topic.id] = topic.name
-        self.shard.replay(offset, value)
+        self.state.replay(offset, value)
 
     def begin_at(self, end_offset: int, read_removed: Callable[[], dict[TopicId, str]]) -> None:
         """Ends the replay. ``end_offset``: the end of the log. ``read_removed``: reads the names of the removed topics
@@ -52,7 +52,7 @@ class Catalog:
     def apply(self, offset: int, changes: Sequence[MetadataRecord]) -> None:
         """Applies committed records at once, before the first publication. Raises ValueError."""
         for step, record in enumerate(changes):
-            self.shard.apply(offset + step, record)
+            self.state.apply(offset + step, record)
         self._end = offset + len(changes)
 
     def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[Delta]:
@@ -60,7 +60,7 @@ class Catalog:
 
         Requests see new topics and partitions only after they are published.
         """
-        delta = Delta(self.shard)
+        delta = Delta(self.state)
         for step, record in enumerate(changes):
             delta.replay(offset + step, record)
             yield None
@@ -69,14 +69,14 @@ class Catalog:
 
     def initial_delta(self) -> Delta:
         """Returns the delta from an empty catalogue to the whole image."""
-        return Delta.of(self.shard)
+        return Delta.of(self.state)
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
         """Shows the new topics and partitions to requests. All other changes are visible since their replay."""
         if delta.is_initial:
             return
         for topic in delta.new_topics:
-            self.shard.publish(topic)
+            self.state.publish(topic)
             yield None
 
     # --- the image ----------------------------------------------------------------------------------------------
@@ -96,32 +96,32 @@ class Catalog:
         return self._removed.get(topic_id)
 
     def topic(self, name: str) -> Topic | None:
-        return self.shard.topics.get(name)
+        return self.state.topics.get(name)
 
     def topic_by_id(self, topic_id: UUID) -> Topic | None:
-        return self.shard.topics_by_id.get(topic_id)
+        return self.state.topics_by_id.get(topic_id)
 
     def topics(self) -> Iterable[Topic]:
-        return self.shard.topics.values()
+        return self.state.topics.values()
 
     def topic_configs(self, name: str) -> Mapping[str, str]:
         """Returns the settings of a topic, without the broker's defaults."""
-        return self.shard.topic_configs(name)
+        return self.state.topic_configs(name)
 
     def configs(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
-        return self.shard.configs.get((resource_type, resource_name), {})
+        return self.state.configs.get((resource_type, resource_name), {})
 
     def configured_resources(self, resource_type: int) -> list[str]:
         """Returns the names of the resources of a type that have settings."""
-        return sorted(name for kind, name in self.shard.configs if kind == resource_type)
+        return sorted(name for kind, name in self.state.configs if kind == resource_type)
 
     def quotas(self) -> Mapping[Entity, Mapping[str, float]]:
         """Returns all client quotas by entity."""
-        return self.shard.quotas
+        return self.state.quotas
 
     def users(self) -> Mapping[str, Mapping[int, Credential]]:
         """Returns the SCRAM credentials: user → mechanism → credential."""
-        return self.shard.users
+        return self.state.users
 
     def credential_forms(self) -> Mapping[int, FormCounts]:
         """Returns how many users have each form of a SCRAM credential: mechanism → counts."""
@@ -129,16 +129,16 @@ class Catalog:
 
     def tokens(self) -> Mapping[str, DelegationToken]:
         """Returns the delegation tokens by id."""
-        return self.shard.tokens
+        return self.state.tokens
 
     def acls(self) -> Mapping[UUID, Acl]:
         """Returns all ACLs by id."""
-        return cast("Mapping[UUID, Acl]", self.shard.acls.by_id)
+        return cast("Mapping[UUID, Acl]", self.state.acls.by_id)
 
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""
-        return self.shard.features
+        return self.state.features
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""
-        self.shard.check_replicas(replicas, len(replicas))
+        self.state.check_replicas(replicas, len(replicas))

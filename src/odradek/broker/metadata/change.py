@@ -9,7 +9,7 @@ from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog import records
 from odradek.catalog.records import MetadataRecord
-from odradek.catalog.shard import CatalogRequest, CatalogShard, CreatePartitions, CreateTopic
+from odradek.catalog.state import CatalogRequest, CatalogState, CreatePartitions, CreateTopic
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -28,12 +28,12 @@ class Change:
     take effect when they are committed (``metadata/loader``).
     """
 
-    def __init__(self, shard: CatalogShard, max_records: int | None = MAX_CHANGE_RECORDS) -> None:
+    def __init__(self, state: CatalogState, max_records: int | None = MAX_CHANGE_RECORDS) -> None:
         self.records: list[MetadataRecord] = []
         self.makes_logs = False
         """Whether the change adds partitions."""
         self._max_records = max_records
-        self._shard = shard
+        self._state = state
         self.packed: list[bytes] = []
         self.on_end: Callable[[int], None] | None = None
         """Called with the offset of the newest record when the change is committed and published, or without records.
@@ -45,7 +45,7 @@ class Change:
 
         Raises ChangeTooLarge if the whole change has to be refused.
         """
-        records_of_part = yield from self._shard.generate(request)
+        records_of_part = yield from self._state.generate(request)
         self.makes_logs |= isinstance(request, CreateTopic | CreatePartitions)
         for record in records_of_part:
             new = packed(record, len(self.records))
@@ -63,7 +63,7 @@ class Change:
 
     def check(self, request: CatalogRequest) -> None:
         """Raises KafkaError if the catalogue would refuse this part. Only for small parts: the check has no steps."""
-        result_of(self._shard.generate(request))
+        result_of(self._state.generate(request))
 
 
 def packed(record: MetadataRecord, number: int) -> list[bytes]:

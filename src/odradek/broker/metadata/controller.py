@@ -18,7 +18,7 @@ from odradek.broker.loop.scheduler import Steps, Task, value_of
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, Change, ChangeTooLarge
 from odradek.broker.settings.config import MIN_ISR, check_topic_configs
 from odradek.catalog.features import ELIGIBLE_LEADERS, UpdateFeatures
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     BROKER,
     AllocateProducerIds,
     AlterConfigs,
@@ -238,7 +238,7 @@ class Controller:
         broker = self._broker
         with self._queued() as entry:
             yield entry.at_front
-            change = Change(broker.catalog.shard, max_records)
+            change = Change(broker.catalog.state, max_records)
             try:
                 result = yield from operation(change)
                 if change.records and not validate_only:
@@ -387,7 +387,7 @@ class Controller:
     def _snapshot(self) -> Steps[None]:
         with self._queued() as entry:
             yield entry.at_front
-            steps = self._broker.metadata_log.begin_snapshot(self._broker.catalog.shard, self._broker.in_thread)
+            steps = self._broker.metadata_log.begin_snapshot(self._broker.catalog.state, self._broker.in_thread)
         yield from steps
 
     def _end_snapshot(self, result: Exception | None) -> None:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.catalog.credentials import FormCounts
     from odradek.catalog.delta import Delta
-    from odradek.catalog.shard import Entity, Topic
+    from odradek.catalog.state import Entity, Topic
     from odradek.core.acl import Acl
     from odradek.core.credential import Credential
     from odradek.core.delegation_token import DelegationToken

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.catalog.records import MetadataRecord, PartitionChangeRecord
-from odradek.catalog.shard import CatalogShard, OwnRecords
+from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ PartitionKey = tuple[str, int]
 class BeginEpochs(OwnRecords):
     """Starts a new leader epoch in every partition and keeps the leader: a log may have lost records."""
 
-    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+    def records(self, catalog: CatalogState) -> list[MetadataRecord]:
         return [
             PartitionChangeRecord(partition.partition_id, topic.id, partition.leader)
             for topic in catalog.topics.values()
@@ -49,7 +49,7 @@ class RaiseEpochs(OwnRecords):
     def __init__(self, epochs: Mapping[PartitionKey, int]) -> None:
         self._epochs = epochs
 
-    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+    def records(self, catalog: CatalogState) -> list[MetadataRecord]:
         """Raises KafkaError (UNKNOWN_TOPIC_OR_PARTITION)."""
         made: list[MetadataRecord] = []
         for (name, index), leader_epoch in self._epochs.items():

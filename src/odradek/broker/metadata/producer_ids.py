@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps, value_of
-from odradek.catalog.shard import PRODUCER_ID_BLOCK
+from odradek.catalog.state import PRODUCER_ID_BLOCK
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

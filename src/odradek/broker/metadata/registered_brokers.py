@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.catalog.shard import PRODUCER_ID_BLOCK, RecordSteps
+from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply, ReplicaDirectory
 from odradek.cluster.registrations import NewBroker, NewController

@@ -11,7 +11,7 @@ from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
-from odradek.catalog.shard import CatalogRequest, CatalogShard
+from odradek.catalog.state import CatalogRequest, CatalogState
 from odradek.core.effects import result_of
 from odradek.storage.files import Files
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class StoredCatalog:
-    """The log of a catalogue, and the image of its records. ``voter``: None for the directory of a lone broker."""
+    """The log of a catalogue, and the catalogue of its records. ``voter``: None for the directory of a lone broker."""
 
-    def __init__(self, log: MetadataLog, image: Catalog, voter: Voter | None = None) -> None:
+    def __init__(self, log: MetadataLog, catalog: Catalog, voter: Voter | None = None) -> None:
         self.log = log
-        self.image = image
+        self.catalog = catalog
         self.voter = voter
 
     @classmethod
@@ -42,14 +42,14 @@ class StoredCatalog:
         cluster_id: str = "",
     ) -> StoredCatalog:
         """Reads the catalogue of a lone broker. Raises the errors of ``MetadataLog.open``."""
-        shard = CatalogShard(lambda data: UUID(bytes=data), (node_id,), directory_id)
+        state = CatalogState(lambda data: UUID(bytes=data), (node_id,), directory_id)
         owner = MetadataMark(0, str(node_id), cluster_id, encode_id(directory_id))
-        return cls.read_into(shard, data_dir, owner, clean=clean, now_ms=now_ms, files=files, config=config)
+        return cls.read_into(state, data_dir, owner, clean=clean, now_ms=now_ms, files=files, config=config)
 
     @classmethod
     def read_into(
         cls,
-        shard: CatalogShard,
+        state: CatalogState,
         data_dir: Path,
         owner: MetadataMark,
         *,
@@ -58,24 +58,24 @@ class StoredCatalog:
         files: Files,
         config: MetadataConfig | None = None,
     ) -> StoredCatalog:
-        """Reads a catalogue into an empty shard. ``owner``: the mark of this directory at any offset.
+        """Reads a catalogue into an empty state. ``owner``: the mark of this directory at any offset.
 
         Raises the errors of ``MetadataLog.open``."""
-        image = Catalog(shard)
-        log = MetadataLog.open(data_dir, image.replay, owner, clean=clean, now_ms=now_ms, files=files, config=config)
-        image.begin_at(log.end_offset, log.read_removed)
+        catalog = Catalog(state)
+        log = MetadataLog.open(data_dir, catalog.replay, owner, clean=clean, now_ms=now_ms, files=files, config=config)
+        catalog.begin_at(log.end_offset, log.read_removed)
         voter = None
         if log.quorum_state is not None:
             from odradek.broker.metadata.voter import Voter  # here, because a lone broker does not need it
 
             voter = Voter(log, log.quorum_state, int(owner.node_id), data_dir / DIRECTORY, files)
-        return cls(log, image, voter)
+        return cls(log, catalog, voter)
 
     def lead(self) -> None:
         """Begins the leader epoch of a voter, unless it has begun. Raises StorageError."""
         if self.voter is not None and not self.voter.is_leading:
             self.voter.lead()
-            self.image.begin_at(self.log.end_offset, self.log.read_removed)
+            self.catalog.begin_at(self.log.end_offset, self.log.read_removed)
 
     def apply(self, request: CatalogRequest) -> None:
         """Writes and syncs the records of a request, then applies them. Raises KafkaError if the request is refused,
@@ -83,7 +83,7 @@ class StoredCatalog:
 
         The records may be several batches. After a crash, each batch is complete or missing.
         """
-        generated = result_of(self.image.shard.generate(request))
+        generated = result_of(self.catalog.state.generate(request))
         if not generated:
             return
         self.lead()
@@ -92,7 +92,7 @@ class StoredCatalog:
             some = generated[start : start + MAX_CHANGE_RECORDS]
             self.log.append([part for number, record in enumerate(some) for part in packed(record, number)], len(some))
         self.log.sync()
-        self.image.apply(offset, generated)
+        self.catalog.apply(offset, generated)
         self.log.note_synced()
 
     def close(self) -> None:

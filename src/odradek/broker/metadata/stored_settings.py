@@ -10,7 +10,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.settings import protection
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.keys import UnknownConfig, find_broker_key
-from odradek.catalog.shard import BROKER, AlterConfigs
+from odradek.catalog.state import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
 
 log = logging.getLogger("odradek.broker")
@@ -21,7 +21,7 @@ def delete(stored: StoredCatalog, node_id: int, names: Sequence[str]) -> None:
 
     This helps if a setting keeps all clients out, for example ``max.connections.per.ip.overrides``.
     """
-    texts_of = {resource: stored.image.configs(BROKER, resource) for resource in (str(node_id), "")}
+    texts_of = {resource: stored.catalog.configs(BROKER, resource) for resource in (str(node_id), "")}
     for name in names:
         try:
             if not any(name in texts for texts in texts_of.values()):

@@ -20,7 +20,7 @@ from odradek.broker.metadata_log.stray_logs import (
     sort_directories,
     stored_id,
 )
-from odradek.catalog.shard import Topic, check_topic_name
+from odradek.catalog.state import Topic, check_topic_name
 from odradek.core.counts import counted, span
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage import checkpoints
@@ -44,10 +44,10 @@ class SalvagedImage:
         self._salvage = salvage
 
     def topic(self, name: str) -> Topic | None:
-        return self._salvage.shard.topics.get(name)
+        return self._salvage.catalog.topics.get(name)
 
     def topic_by_id(self, topic_id: UUID) -> Topic | None:
-        return self._salvage.shard.topics_by_id.get(topic_id)
+        return self._salvage.catalog.topics_by_id.get(topic_id)
 
     def removed_topic(self, topic_id: UUID) -> str | None:
         return self._salvage.removed.get(topic_id)
@@ -151,7 +151,7 @@ class Diagnosis:
     @property
     def is_empty(self) -> bool:
         """Whether there is no readable record, although the directory was in use."""
-        return not self.salvage.end_offset and not self.salvage.shard.topics
+        return not self.salvage.end_offset and not self.salvage.catalog.topics
 
     @property
     def is_lossy(self) -> bool:
@@ -173,13 +173,13 @@ class Diagnosis:
     def _unknown_topics(self) -> list[DirectoryTopic]:
         """Returns the topics that only directories name. A topic with the name of a known topic is not one of them."""
         found: dict[tuple[str, UUID], list[int]] = {}
-        shard = self.salvage.shard
+        catalog = self.salvage.catalog
         for name in sort_directories(self.data_dir, self.files, SalvagedImage(self.salvage)).unknown:
             if not PARTITION_DIRECTORY.fullmatch(name):
                 continue
             partition = parsed(name)
             topic_id, _ = stored_id(self.data_dir / name, self.files)
-            known = shard.topics.get(partition.topic)
+            known = catalog.topics.get(partition.topic)
             if topic_id is not None and (known is None or known.id == topic_id) and _is_legal(partition.topic):
                 found.setdefault((partition.topic, topic_id), []).append(partition.partition)
         topics = [DirectoryTopic(name, topic_id, tuple(sorted(indexes))) for (name, topic_id), indexes in found.items()]

@@ -30,7 +30,7 @@ from odradek.catalog.records import (
     TopicId,
     TopicRecord,
 )
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
@@ -43,7 +43,7 @@ from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
     from odradek.broker.metadata_log.quorum_state import QuorumState
-    from odradek.catalog.image import Image
+    from odradek.catalog.copy import CatalogCopy
 
 _logger = logging.getLogger("odradek.broker")
 
@@ -237,27 +237,27 @@ class MetadataLog:
         if self._new_bytes >= config.bytes_between_snapshots or 0 < config.snapshot_interval_ms <= age_ms:
             self.on_snapshot_due()
 
-    def begin_snapshot(self, shard: CatalogShard, in_thread: InThread) -> Steps[None]:
+    def begin_snapshot(self, state: CatalogState, in_thread: InThread) -> Steps[None]:
         """Returns the steps of a snapshot of the present catalogue. No change may be in progress at the call.
 
         Raises KafkaError if the log is offline.
         """
-        from odradek.catalog.image import Image  # here, because a start does not need it
+        from odradek.catalog.copy import CatalogCopy  # here, because a start does not need it
 
         if self._log.active.size >= ROLL_BYTES:
             self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
-        image, end_offset, timestamp_ms = Image.of(shard), self._log.log_end_offset, self._written_ms
+        copy, end_offset, timestamp_ms = CatalogCopy.of(state), self._log.log_end_offset, self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
-        return self._snapshot(image, end_offset, timestamp_ms, in_thread)
+        return self._snapshot(copy, end_offset, timestamp_ms, in_thread)
 
-    def _snapshot(self, image: Image, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
+    def _snapshot(self, copy: CatalogCopy, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
         if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
             try:
                 snapshot = yield from metadata_snapshot.write(
                     self._log.path,
                     self._files,
-                    image.values(),
+                    copy.values(),
                     end_offset=end_offset,
                     timestamp_ms=timestamp_ms,
                     now_ms=self._now_ms(),

@@ -29,7 +29,7 @@ from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import next_batch, segment_bases
 from odradek.catalog import records
 from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicId, UnsupportedRecord
-from odradek.catalog.shard import CatalogShard
+from odradek.catalog.state import CatalogState
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
 from odradek.storage.files import Buffer, Files
@@ -126,7 +126,7 @@ class Salvage:
     """The catalogue of all readable records. ``notes``: what is wrong; ``lost``: offsets without a record."""
 
     def __init__(self, path: Path, files: Files, node_id: int, directory_id: TopicId) -> None:
-        self.shard = CatalogShard(_topic_id, (node_id,), directory_id)
+        self.catalog = CatalogState(_topic_id, (node_id,), directory_id)
         self.notes: list[str] = []
         self.lost: list[LostOffsets] = []
         self.refused: list[str] = []
@@ -216,11 +216,11 @@ class Salvage:
             self.refused.append(f"the records of the batch at offset {offset} cannot be read: {error.message}")
 
     def _apply(self, offset: int, value: bytes) -> None:
-        shard = self.shard
+        catalog = self.catalog
         try:
             record = records.decode(value, _topic_id)
             self._note(record)
-            shard.apply(offset, record)
+            catalog.apply(offset, record)
         except UnsupportedRecord as error:
             self.unread.append(str(error) if offset < 0 else f"{error} in the batch at offset {offset}")
         except (ValueError, IndexError) as error:
@@ -232,8 +232,8 @@ class Salvage:
                 self.leader = leader
                 if directories:
                     self.directory_id = directories[0]
-            case RemoveTopicRecord(topic_id) if topic_id in self.shard.topics_by_id:
-                self.removed[topic_id] = self.shard.topics_by_id[topic_id].name
+            case RemoveTopicRecord(topic_id) if topic_id in self.catalog.topics_by_id:
+                self.removed[topic_id] = self.catalog.topics_by_id[topic_id].name
 
 
 def _topic_id(data: bytes) -> UUID:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 from uuid import UUID, uuid4
 
-from odradek.catalog.shard import Topic
+from odradek.catalog.state import Topic
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
 from odradek.storage import checkpoints

@@ -32,7 +32,7 @@ from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
 from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CatalogShard, Topic
+from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
@@ -158,11 +158,11 @@ class LogDirectory:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def open_catalog(self, config: MetadataConfig | None = None, shard: CatalogShard | None = None) -> StoredCatalog:
+    def open_catalog(self, config: MetadataConfig | None = None, shard: CatalogState | None = None) -> StoredCatalog:
         """Reads the catalogue into ``shard``; None: that of a lone broker. Raises StorageError."""
         try:
             catalog = StoredCatalog.read_into(
-                shard or CatalogShard(lambda data: UUID(bytes=data), (self.node_id,), self._directory_id),
+                shard or CatalogState(lambda data: UUID(bytes=data), (self.node_id,), self._directory_id),
                 self.path,
                 MetadataMark(0, str(self.node_id), self.cluster_id, encode_id(self._directory_id)),
                 clean=self.clean,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.catalog.shard import BROKER
+from odradek.catalog.state import BROKER
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
 

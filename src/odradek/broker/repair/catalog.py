@@ -31,9 +31,9 @@ from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState
 from odradek.broker.metadata_log.snapshot import EPOCH
 from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY, STRAY_SUFFIX, renamed
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.image import Image
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.records import ConfigRecord, PartitionRecord, ProducerIdsRecord, TopicRecord
-from odradek.catalog.shard import PRODUCER_ID_BLOCK, TOPIC, CatalogShard
+from odradek.catalog.state import PRODUCER_ID_BLOCK, TOPIC, CatalogState
 from odradek.core.deferred import Deferred
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, TopicPartition
 from odradek.storage import checkpoints
@@ -52,7 +52,7 @@ class RepairPlan:
     def __init__(self, diagnosis: Diagnosis, now_ms: int) -> None:
         self._diagnosis = diagnosis
         self._now_ms = now_ms
-        self._shard = diagnosis.salvage.shard
+        self._catalog = diagnosis.salvage.catalog
         self._has_new_log = bool(
             diagnosis.fault is not None
             or diagnosis.salvage.notes
@@ -79,7 +79,7 @@ class RepairPlan:
         return self._copy
 
     def _plan_log(self) -> None:
-        diagnosis, shard = self._diagnosis, self._shard
+        diagnosis, catalog = self._diagnosis, self._catalog
         self.steps.append(f"copy the metadata log, its mark and meta.properties to {self._copy.name}")
         if diagnosis.is_lossy:
             for topic in diagnosis.unknown:
@@ -95,37 +95,37 @@ class RepairPlan:
             end_offset = max(end_offset, lost.start + 1, lost.end or 0)
         self._end_offset = max(end_offset, 1)
         self.steps.append(
-            f"write a snapshot (topics: {len(shard.topics)}) at offset {self._end_offset}, and remove the files of "
+            f"write a snapshot (topics: {len(catalog.topics)}) at offset {self._end_offset}, and remove the files of "
             "the old metadata log"
         )
         if diagnosis.is_lossy:
             self.steps.append("check all logs at the next start, as after a crash")
 
     def _add_topic(self, topic: DirectoryTopic) -> None:
-        shard, node_id = self._shard, self._diagnosis.node_id
+        catalog, node_id = self._catalog, self._diagnosis.node_id
         first = 0
-        known = shard.topics_by_id.get(topic.topic_id)
+        known = catalog.topics_by_id.get(topic.topic_id)
         if known is None:
-            shard.apply(-1, TopicRecord(topic.name, topic.topic_id))
+            catalog.apply(-1, TopicRecord(topic.name, topic.topic_id))
             for name, value in internal_configs(topic.name).items():
-                shard.apply(-1, ConfigRecord(TOPIC, topic.name, name, value))
+                catalog.apply(-1, ConfigRecord(TOPIC, topic.name, name, value))
         else:
             first = known.partition_count
         count = topic.partitions[-1] + 1
         for index in range(first, count):
             record = PartitionRecord(
-                index, topic.topic_id, (node_id,), (node_id,), node_id, directories=(shard.directory,)
+                index, topic.topic_id, (node_id,), (node_id,), node_id, directories=(catalog.directory,)
             )
-            shard.apply(-1, record)
+            catalog.apply(-1, record)
         self.steps.append(f"take the topic {topic.name} (partitions: {count}) from its directories")
 
     def _keep_records(self) -> None:
         """Sets the settings with which no topic loses records because of a lost setting."""
         own = {kind.topic for kind in TYPES}
-        names = [name for name in self._shard.topics if name not in own]
+        names = [name for name in self._catalog.topics if name not in own]
         for name in names:
-            for key, value in keeping_configs(self._shard, name).items():
-                self._shard.apply(-1, ConfigRecord(TOPIC, name, key, value))
+            for key, value in keeping_configs(self._catalog, name).items():
+                self._catalog.apply(-1, ConfigRecord(TOPIC, name, key, value))
         if names:
             self.steps.append(
                 f"set retention.ms=-1 and retention.bytes=-1 (and min.compaction.lag.ms, if it is compacted) for each "
@@ -136,8 +136,8 @@ class RepairPlan:
     def _skip_producer_ids(self) -> None:
         """Uses the time as the next producer id: a lost record may have allocated any id below it."""
         block = PRODUCER_ID_BLOCK
-        next_id = max(self._shard.next_producer_id, -(-self._now_ms // block) * block)
-        self._shard.apply(-1, ProducerIdsRecord(self._diagnosis.node_id, -1, next_id))
+        next_id = max(self._catalog.next_producer_id, -(-self._now_ms // block) * block)
+        self._catalog.apply(-1, ProducerIdsRecord(self._diagnosis.node_id, -1, next_id))
         self.steps.append(f"allocate the next producer ids from {next_id} on")
 
     def _wanted_state(self) -> QuorumState | None:
@@ -154,7 +154,7 @@ class RepairPlan:
         cluster_id = mark.cluster_id if mark is not None else diagnosis.properties.get("cluster.id")
         return {
             "node.id": str(diagnosis.node_id),
-            "directory.id": checkpoints.encode_uuid(UUID(bytes=self._shard.directory.bytes)),
+            "directory.id": checkpoints.encode_uuid(UUID(bytes=self._catalog.directory.bytes)),
             "version": "1",
             "cluster.id": cluster_id or checkpoints.encode_uuid(uuid4()),
         }
@@ -188,7 +188,7 @@ class RepairPlan:
             metadata_snapshot.write(
                 path,
                 files,
-                Image.of(self._shard).values(),
+                CatalogCopy.of(self._catalog).values(),
                 end_offset=self._end_offset,
                 timestamp_ms=max(self._diagnosis.salvage.timestamp_ms, 0),
                 now_ms=self._now_ms,
@@ -228,7 +228,7 @@ def internal_configs(name: str) -> Mapping[str, str]:
     return KEEPING
 
 
-def keeping_configs(shard: CatalogShard, name: str) -> Mapping[str, str]:
+def keeping_configs(catalog: CatalogState, name: str) -> Mapping[str, str]:
     """Returns the settings with which a topic of the catalogue keeps all records."""
-    is_compacted = "compact" in shard.topic_configs(name).get("cleanup.policy", "")
+    is_compacted = "compact" in catalog.topic_configs(name).get("cleanup.policy", "")
     return KEEPING | KEEPING_COMPACTED if is_compacted else KEEPING

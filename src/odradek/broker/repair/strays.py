@@ -30,7 +30,7 @@ from odradek.broker.metadata_log.stray_logs import (
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.catalog import copy_catalog, internal_configs
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CreateTopic, DeleteTopic, Topic
+from odradek.catalog.state import CreateTopic, DeleteTopic, Topic
 from odradek.core.errors import CorruptRecord, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
 from odradek.storage import checkpoints
@@ -145,7 +145,7 @@ class _TopicRestore:
     def __init__(self, directory: LogDirectory, catalog: StoredCatalog, strays: list[StrayLog], name: str) -> None:
         self._directory = directory
         self._stored = catalog
-        self._catalog = catalog.image
+        self._catalog = catalog.catalog
         self._strays = strays
         self._name = name
         self._files = directory.files
@@ -171,7 +171,7 @@ class _TopicRestore:
         count = max(stray.partition for stray in self._strays) + 1
         request = CreateTopic(self._name, topic_id, count, 1, configs=self._configs())
         if present is None:
-            Change(self._catalog.shard).check(request)
+            Change(self._catalog.state).check(request)
         return request
 
     def run(self, request: CreateTopic) -> list[str]:

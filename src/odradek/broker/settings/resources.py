@@ -16,7 +16,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import ConfigRow
 from odradek.broker.settings.keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
 from odradek.broker.settings.table import NO_SUCH_GROUPS
-from odradek.catalog.shard import CLIENT_METRICS, GROUP
+from odradek.catalog.state import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 LOGGER = 8

@@ -13,7 +13,7 @@ from odradek.broker.limits.quotas import (
     Quotas,
 )
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import Entity
+from odradek.catalog.state import Entity
 from odradek.core.errors import KafkaError
 from odradek.wire import schemas
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply

@@ -15,7 +15,7 @@ from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.acls import CreateAcl, DeleteAcl
 from odradek.catalog.delta import Delta
-from odradek.catalog.shard import CatalogRequest, CatalogShard
+from odradek.catalog.state import CatalogRequest, CatalogState
 from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.core.effects import result_of
 from odradek.core.errors import ConfigError
@@ -37,7 +37,7 @@ class World:
     """A catalogue with an authorizer that follows it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.shard = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+        self.shard = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
         self.authorizer = Authorizer(**settings)
         self._next = 0
 

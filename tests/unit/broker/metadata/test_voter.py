@@ -25,7 +25,7 @@ from odradek.broker.repair.catalog import LOST_EPOCHS, RepairPlan
 from odradek.broker.repair.strays import restore
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
-from odradek.catalog.shard import CreateTopic
+from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage import checkpoints
@@ -71,7 +71,7 @@ def create(catalog: StoredCatalog, number: int) -> None:
 
 
 def topics(catalog: StoredCatalog) -> list[str]:
-    return sorted(topic.name for topic in catalog.image.topics())
+    return sorted(topic.name for topic in catalog.catalog.topics())
 
 
 def epoch_of(files: MemoryFiles) -> int:
@@ -121,7 +121,7 @@ def quorum_in(catalog: StoredCatalog, threads: Threads | None = None) -> OneVote
 
 
 def change(catalog: StoredCatalog, number: int) -> Change:
-    made = Change(catalog.image.shard)
+    made = Change(catalog.catalog.state)
     finish(made.add(CreateTopic(f"t{number}", UUID(int=number), 1, 1)))
     return made
 
@@ -154,7 +154,7 @@ def test_each_start_begins_an_epoch_once() -> None:
     catalog = opened(files)
     assert topics(catalog) == ["t1", "t2", "t3"]
     assert catalog.log._log.epochs.latest == 3
-    assert catalog.image.log_end_offset == 9
+    assert catalog.catalog.log_end_offset == 9
 
 
 def test_the_directory_of_a_lone_broker_goes_on_without_epochs() -> None:
@@ -194,8 +194,8 @@ def test_a_start_that_fails_before_a_change_uses_no_epoch() -> None:
 def test_the_snapshot_and_the_image_end_with_the_epoch() -> None:
     files = voter_files()
     catalog = led(files)
-    assert catalog.image.log_end_offset == 1
-    finish(catalog.log.begin_snapshot(catalog.image.shard, lambda job: Deferred.of(job())))
+    assert catalog.catalog.log_end_offset == 1
+    finish(catalog.log.begin_snapshot(catalog.catalog.state, lambda job: Deferred.of(job())))
     (snapshot,) = catalog.log.snapshots
     assert snapshot.path.name == "00000000000000000001-0000000001.checkpoint"
 
@@ -387,7 +387,7 @@ def test_a_repair_of_the_log_keeps_the_epochs() -> None:
     for number in (1, 2, 3):
         create(led(files), number)
     catalog = led(files)
-    finish(catalog.log.begin_snapshot(catalog.image.shard, lambda job: Deferred.of(job())))
+    finish(catalog.log.begin_snapshot(catalog.catalog.state, lambda job: Deferred.of(job())))
     files.data[LOG][100] ^= 1
     diagnosis = Diagnosis(HOME, files)
     assert diagnosis.fault is not None

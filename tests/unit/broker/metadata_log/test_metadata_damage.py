@@ -18,7 +18,7 @@ from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.repair.catalog import RepairPlan
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     BROKER,
     TOPIC,
     AllocateProducerIds,
@@ -57,11 +57,11 @@ def opened(files: MemoryFiles, *, clean: bool = False) -> StoredCatalog:
 
 def state(catalog: StoredCatalog) -> dict[str, Any]:
     return {
-        "topics": {topic.name: topic for topic in catalog.image.topics()},
-        "configs": dict(catalog.image.shard.configs),
-        "quotas": dict(catalog.image.quotas()),
-        "producer ids": catalog.image.shard.next_producer_id,
-        "end": catalog.image.log_end_offset,
+        "topics": {topic.name: topic for topic in catalog.catalog.topics()},
+        "configs": dict(catalog.catalog.state.configs),
+        "quotas": dict(catalog.catalog.quotas()),
+        "producer ids": catalog.catalog.state.next_producer_id,
+        "end": catalog.catalog.log_end_offset,
     }
 
 
@@ -71,7 +71,7 @@ def filled(*, clean: bool, snapshot_after: int | None = None) -> tuple[MemoryFil
     catalog = opened(files)
     for number, request in enumerate(REQUESTS):
         if number == snapshot_after:
-            finish(catalog.log.begin_snapshot(catalog.image.shard, at_once))
+            finish(catalog.log.begin_snapshot(catalog.catalog.state, at_once))
         catalog.apply(request)
     for index in range(2):
         checkpoints.write_partition_metadata(HOME / f"precious-{index}", PRECIOUS, files)
@@ -282,7 +282,7 @@ def test_the_mark_moves_after_the_sync_and_before_the_reply() -> None:
         catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
         mark = metadata_mark.read(HOME, files)
         assert mark is not None
-        assert mark.end_offset == catalog.image.log_end_offset
+        assert mark.end_offset == catalog.catalog.log_end_offset
         assert files.syncs.count(LOG) == synced + 1, "the mark needs no sync of its own"
     assert files.syncs.count(MARK) == 1
 
@@ -299,7 +299,7 @@ def test_a_mark_that_cannot_be_written_does_not_refuse_a_change(caplog: pytest.L
         catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
     assert caplog.text.count("metadata-recovery-point could not be written") == 1
     files.crash()
-    assert len(list(opened(copied(files)).image.topics())) == 3
+    assert len(list(opened(copied(files)).catalog.topics())) == 3
 
 
 @pytest.mark.parametrize("old", [None, b"x" * 300], ids=["missing", "damaged"])
@@ -324,7 +324,7 @@ def test_a_mark_that_a_start_cannot_write_is_written_by_a_later_change(
     catalog.apply(CreateTopic("second", UUID(int=72), 1, 1))
     mark = metadata_mark.read(HOME, files)
     assert mark is not None
-    assert mark.end_offset == catalog.image.log_end_offset
+    assert mark.end_offset == catalog.catalog.log_end_offset
 
 
 def test_a_repair_that_a_crash_interrupts_can_be_repeated() -> None:

@@ -12,7 +12,7 @@ from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change, ChangeTooLarge
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
-from odradek.catalog.shard import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
+from odradek.catalog.state import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage import checkpoints
 from odradek.storage.memory_files import Crash, MemoryFiles
@@ -42,7 +42,7 @@ def test_each_change_is_synced_before_apply_returns() -> None:
 def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     files = MemoryFiles()
     catalog = opened(files)
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     for number in range(1, 51):
         finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 2, 1, configs={"retention.ms": "1"})))
     with pytest.raises(KafkaError) as refused:
@@ -51,13 +51,13 @@ def test_many_topics_of_one_request_share_a_batch_and_a_sync() -> None:
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (0, 0)
     offset = written(catalog, change)
     assert (files.appends.count(LOG), files.syncs.count(LOG)) == (1, 1)
-    delta = finish(catalog.image.commit(offset, change.records))
-    assert not list(catalog.image.topics()), "a topic is not visible before it is published"
-    finish(catalog.image.on_metadata_update(delta, catalog.image))
-    before = list(catalog.image.topics())
+    delta = finish(catalog.catalog.commit(offset, change.records))
+    assert not list(catalog.catalog.topics()), "a topic is not visible before it is published"
+    finish(catalog.catalog.on_metadata_update(delta, catalog.catalog))
+    before = list(catalog.catalog.topics())
     assert len(before) == 50
     files.crash()
-    again = opened(files).image
+    again = opened(files).catalog
     assert list(again.topics()) == before
     assert again.topic_configs("t7") == {"retention.ms": "1"}
 
@@ -68,7 +68,7 @@ def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
     changed(catalog, CreateTopic("a.b", UUID(int=1), 1, 1), CreateTopic("a_b", UUID(int=2), 1, 1))
     catalog.apply(DeleteTopic(UUID(int=1)))
     with pytest.raises(KafkaError, match=r"collides with existing topic: a_b"):
-        finish(Change(catalog.image.shard).add(CreateTopic("a.b", UUID(int=9), 1, 1)))
+        finish(Change(catalog.catalog.state).add(CreateTopic("a.b", UUID(int=9), 1, 1)))
     catalog.apply(DeleteTopic(UUID(int=2)))
     changed(catalog, CreateTopic("a.b", UUID(int=3), 1, 1))
 
@@ -76,18 +76,18 @@ def test_names_that_collide_are_refused_unless_one_request_has_both() -> None:
 def test_new_partitions_become_visible_together() -> None:
     catalog = opened(MemoryFiles())
     changed(catalog, CreateTopic("t", UUID(int=1), 2, 1))
-    seen = catalog.image.topic("t")
+    seen = catalog.catalog.topic("t")
     assert seen is not None
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     finish(change.add(CreatePartitions("t", 5)))
-    delta = finish(catalog.image.commit(written(catalog, change), change.records))
+    delta = finish(catalog.catalog.commit(written(catalog, change), change.records))
     assert seen.partition_count == 2
-    assert catalog.image.topic("t") is seen
-    finish(catalog.image.on_metadata_update(delta, catalog.image))
-    grown = catalog.image.topic("t")
+    assert catalog.catalog.topic("t") is seen
+    finish(catalog.catalog.on_metadata_update(delta, catalog.catalog))
+    grown = catalog.catalog.topic("t")
     assert grown is not None
     assert [partition.partition_id for partition in grown.partitions] == list(range(5))
-    assert catalog.image.topic_by_id(UUID(int=1)) is grown
+    assert catalog.catalog.topic_by_id(UUID(int=1)) is grown
 
 
 def test_after_a_crash_a_change_is_complete_or_absent() -> None:
@@ -95,7 +95,7 @@ def test_after_a_crash_a_change_is_complete_or_absent() -> None:
     for kept in range(0, 3000, 7):
         files = MemoryFiles()
         catalog = opened(files)
-        change = Change(catalog.image.shard)
+        change = Change(catalog.catalog.state)
         for number in range(10):
             finish(change.add(CreateTopic(f"t{number}", UUID(int=number), 3, 1)))
         files.tear_after(kept)
@@ -103,7 +103,7 @@ def test_after_a_crash_a_change_is_complete_or_absent() -> None:
             written(catalog, change)
         size = len(change.records)
         files.crash()
-        found = list(opened(files).image.topics())
+        found = list(opened(files).catalog.topics())
         assert len(found) in (0, 10), kept
         if found:
             break
@@ -124,19 +124,19 @@ def test_a_change_that_a_crash_cuts_off_is_removed_after_a_clean_stop_too() -> N
         create(catalog, 2)
     files.crash()
     again = opened(files, clean=checkpoints.read_clean_shutdown(HOME, files))
-    assert [topic.name for topic in again.image.topics()] == ["t1"]
+    assert [topic.name for topic in again.catalog.topics()] == ["t1"]
 
 
 def test_a_change_too_large_for_one_batch_is_refused_completely() -> None:
     catalog = opened(MemoryFiles())
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     finish(change.add(CreateTopic("a", UUID(int=1), 9_000, 1)))
     with pytest.raises(ChangeTooLarge) as refused:
         finish(change.add(CreateTopic("b", UUID(int=2), 999, 1)))
     assert (refused.value.code, refused.value.message) == (
         ErrorCode.policy_violation, "Unable to perform excessively large batch operation.",
     )  # fmt: skip
-    change = Change(catalog.image.shard, None)
+    change = Change(catalog.catalog.state, None)
     for number in range(250):
         finish(change.add(AlterConfigs(GROUP, f"g{number}", {"x": "v" * 32_000})))
     with pytest.raises(ChangeTooLarge) as refused:
@@ -148,9 +148,9 @@ def test_a_failed_sync_is_an_error() -> None:
     files = MemoryFiles()
     catalog = opened(files)
     files.fail_sync = lambda path: path == LOG
-    change = Change(catalog.image.shard)
+    change = Change(catalog.catalog.state)
     finish(change.add(CreateTopic("t", UUID(int=1), 1, 1)))
     with pytest.raises(KafkaError) as failed:
         written(catalog, change)
     assert failed.value.code is ErrorCode.kafka_storage_error
-    assert not list(catalog.image.topics())
+    assert not list(catalog.catalog.topics())

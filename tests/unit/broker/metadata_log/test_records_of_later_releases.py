@@ -18,7 +18,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog import control_records
 from odradek.catalog.control_records import KRaftVersion, KRaftVoters, LeaderChange, SnapshotFooter, SnapshotHeader
 from odradek.catalog.records import NEWEST_VERSIONS, PARTITION, TOPIC, UnsupportedRecord, decode
-from odradek.catalog.shard import CreateTopic
+from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
@@ -107,12 +107,12 @@ def test_a_record_of_a_later_release_ends_the_start(directory: Directory, value:
 
 
 def test_such_a_record_in_a_snapshot_ends_the_start(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.catalog.image import Image
+    from odradek.catalog.copy import CatalogCopy
 
-    values = Image.values
-    monkeypatch.setattr(Image, "values", lambda image: iter([*values(image), REGISTER_CONTROLLER]))
+    values = CatalogCopy.values
+    monkeypatch.setattr(CatalogCopy, "values", lambda image: iter([*values(image), REGISTER_CONTROLLER]))
     catalog = directory.start()
-    finish(catalog.log.begin_snapshot(catalog.image.shard, lambda job: Deferred.of(job())))
+    finish(catalog.log.begin_snapshot(catalog.catalog.state, lambda job: Deferred.of(job())))
     (snapshot,) = catalog.log.snapshots
     directory.stop()
     monkeypatch.undo()
@@ -130,7 +130,7 @@ def test_a_repair_leaves_such_records_out(directory: Directory) -> None:
     plan = RepairPlan(diagnosis, T0)
     assert any("retention.ms=-1" in step for step in plan.steps), "the record may have been a setting"
     plan.carry_out()
-    assert directory.start().image.topic("flights") is not None
+    assert directory.start().catalog.topic("flights") is not None
     directory.stop()
 
 
@@ -173,7 +173,7 @@ def test_other_control_records_are_read_or_named(directory: Directory, kind: int
 
 def test_the_level_0_of_kraft_version_changes_nothing(directory: Directory) -> None:
     directory.append(SimpleRecord(key(5), struct.pack(">hh", 0, 0) + b"\0"), control=True)
-    assert directory.start().image.topic("flights") is not None
+    assert directory.start().catalog.topic("flights") is not None
     directory.stop()
 
 

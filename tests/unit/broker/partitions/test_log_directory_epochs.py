@@ -28,7 +28,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CatalogRequest, CreateTopic
+from odradek.catalog.state import CatalogRequest, CreateTopic
 from odradek.core.effects import SimpleRecord
 from odradek.storage.files import OsFiles
 
@@ -54,17 +54,17 @@ class Broker:
             directory.abandon()
             raise
         logs = PartitionLogs(directory, BrokerConfig(), lambda: catalog.apply(BeginEpochs()), lone_quorum(catalog))
-        loader = MetadataLoader(catalog.image, [logs, catalog.image])
+        loader = MetadataLoader(catalog.catalog, [logs, catalog.catalog])
         loader.load()
 
         def commit(request: CatalogRequest) -> None:
-            change = Change(catalog.image.shard)
+            change = Change(catalog.catalog.state)
             finish(change.add(request))
             finish(loader.commit(written(catalog, change), change.records))
 
         if lost := directory.lost_epochs():
             commit(RaiseEpochs(lost))
-        if catalog.image.topic("t") is None:
+        if catalog.catalog.topic("t") is None:
             commit(CreateTopic("t", UUID(int=1), 2, 1))
         try:
             yield [partition for _, partition in sorted(directory.partitions.items())]

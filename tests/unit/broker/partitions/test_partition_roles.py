@@ -28,7 +28,7 @@ from odradek.catalog.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from odradek.catalog.shard import TOPIC
+from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.memory_files import MemoryFiles
 
@@ -64,9 +64,9 @@ class Node:
         self.catalog: StoredCatalog = self.directory.open_catalog()
         self.quorum = FollowedQuorum(end)
         logs = PartitionLogs(self.directory, BrokerConfig(), partial(self.catalog.apply, BeginEpochs()), self.quorum)  # type: ignore[arg-type]
-        self.loader = MetadataLoader(self.catalog.image, [logs, self.catalog.image])
+        self.loader = MetadataLoader(self.catalog.catalog, [logs, self.catalog.catalog])
         self.loader.load()
-        self.end = self.catalog.image.log_end_offset
+        self.end = self.catalog.catalog.log_end_offset
 
     def apply(self, *records: MetadataRecord) -> None:
         for record in records:

@@ -26,7 +26,7 @@ from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
 from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.shard import CatalogRequest, CreateTopic, DeleteTopic
+from odradek.catalog.state import CatalogRequest, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -48,11 +48,11 @@ class Life:
         self.catalog: StoredCatalog = self.directory.open_catalog()
         begin_epochs = partial(self.catalog.apply, BeginEpochs())
         logs = PartitionLogs(self.directory, BrokerConfig(), begin_epochs, quorum or lone_quorum(self.catalog))
-        self.loader = MetadataLoader(self.catalog.image, [logs, self.catalog.image])
+        self.loader = MetadataLoader(self.catalog.catalog, [logs, self.catalog.catalog])
         self.loader.load()
 
     def create(self, name: str, topic_id: UUID, partitions: int = 1) -> None:
-        change = Change(self.catalog.image.shard)
+        change = Change(self.catalog.catalog.state)
         finish(change.add(CreateTopic(name, topic_id, partitions, 1)))
         finish(self.loader.commit(written(self.catalog, change), change.records))
 
@@ -189,7 +189,7 @@ def test_a_topic_that_an_older_catalogue_lacks_is_set_aside_and_restored(
     assert "retention.ms=-1" in " ".join(lines)
     life = Life(files)
     assert (life.start_offset("flights"), life.end("flights")) == (3, 7)
-    assert life.catalog.image.topic_configs("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
+    assert life.catalog.catalog.topic_configs("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
     assert life.end("new") == 0
     life.append("flights", 1)
     life.kill()
@@ -249,7 +249,7 @@ def test_the_offsets_topic_comes_back_compacted() -> None:
     restored(files, "__consumer_offsets")
     life = Life(files)
     assert life.end("__consumer_offsets") == 3
-    assert life.catalog.image.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
+    assert life.catalog.catalog.topic_configs("__consumer_offsets")["cleanup.policy"] == "compact"
 
 
 def interrupted_deletion(*, snapshot: bool) -> MemoryFiles:
@@ -262,7 +262,7 @@ def interrupted_deletion(*, snapshot: bool) -> MemoryFiles:
     life.append("flights", 1)
     life.catalog.apply(DeleteTopic(GONE))
     if snapshot:
-        finish(life.catalog.log.begin_snapshot(life.catalog.image.shard, lambda job: Deferred.of(job())))
+        finish(life.catalog.log.begin_snapshot(life.catalog.catalog.state, lambda job: Deferred.of(job())))
     life.kill()
     return files
 
@@ -365,7 +365,7 @@ def test_long_names_are_cut_before_the_partition_and_kept_in_the_directory() -> 
 
 def kept_ends(files: MemoryFiles, life: Life) -> dict[UUID, int]:
     """The end of partition 0 of each topic, by its id: of its log, or of its directory that was set aside."""
-    ends = {topic.id: life.end(topic.name) for topic in life.catalog.image.topics() if isinstance(topic.id, UUID)}
+    ends = {topic.id: life.end(topic.name) for topic in life.catalog.catalog.topics() if isinstance(topic.id, UUID)}
     for stray in stray_restore.stray_logs(HOME, files):
         if stray.topic_id is not None and not stray.partition:
             ends[stray.topic_id] = max(stray.end, ends.get(stray.topic_id, 0))

@@ -19,14 +19,14 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.catalog.shard import CatalogShard, Entity, Topic
+from odradek.catalog.state import CatalogState, Entity, Topic
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
 from odradek.core.delegation_token import DelegationToken
 
 
 @dataclass(slots=True, frozen=True)
-class Image:
+class CatalogCopy:
     """An immutable copy of the catalogue. A ``Delta`` replaces topics and values, and does not modify them."""
 
     topics: tuple[Topic, ...]
@@ -43,24 +43,24 @@ class Image:
     """The registered nodes of a cluster. A lone broker has none."""
 
     @classmethod
-    def of(cls, shard: CatalogShard) -> Image:
-        """Returns the image of a shard.
+    def of(cls, state: CatalogState) -> CatalogCopy:
+        """Returns the copy of a state.
 
-        The shard must have no unpublished delta: its topics would be missing in the snapshot and in the log after the
+        The state must have no unpublished delta: its topics would be missing in the snapshot and in the log after the
         snapshot.
         """
         return cls(
-            tuple(shard.topics.values()),
-            dict(shard.configs),
-            dict(shard.quotas),
-            dict(shard.acls.by_id),
-            dict(shard.users),
-            dict(shard.tokens),
-            dict(shard.features),
-            shard.next_producer_id,
-            shard.producer_ids_owner,
-            shard.directory,
-            shard.node_records(),
+            tuple(state.topics.values()),
+            dict(state.configs),
+            dict(state.quotas),
+            dict(state.acls.by_id),
+            dict(state.users),
+            dict(state.tokens),
+            dict(state.features),
+            state.next_producer_id,
+            state.producer_ids_owner,
+            state.directory,
+            state.node_records(),
         )
 
     def values(self) -> Iterator[bytes]:

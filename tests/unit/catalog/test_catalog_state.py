@@ -12,14 +12,14 @@ from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
 from odradek.catalog import records
 from odradek.catalog.credentials import AlterCredential
 from odradek.catalog.records import PartitionChangeRecord
-from odradek.catalog.shard import (
+from odradek.catalog.state import (
     BROKER,
     PRODUCER_ID_BLOCK,
     TOPIC,
     AllocateProducerIds,
     AlterClientQuotas,
     AlterConfigs,
-    CatalogShard,
+    CatalogState,
     CreatePartitions,
     CreateTopic,
     DeleteTopic,
@@ -38,33 +38,33 @@ class Catalogue:
     """A shard and its log."""
 
     def __init__(self) -> None:
-        self.shard = self.fresh()
+        self.state = self.fresh()
         self.log: list[bytes] = []
 
     @staticmethod
-    def fresh() -> CatalogShard:
-        return CatalogShard(make_id, (1,), uuid.UUID(int=9))
+    def fresh() -> CatalogState:
+        return CatalogState(make_id, (1,), uuid.UUID(int=9))
 
     def apply(self, request):
         """Writes and replays the records that the request generates, and returns them."""
-        generated = result_of(self.shard.generate(request))
+        generated = result_of(self.state.generate(request))
         for record in generated:
             value = records.encode(record)
-            self.shard.replay(len(self.log), value)
+            self.state.replay(len(self.log), value)
             self.log.append(value)
         return generated
 
     def create(self, name: str, count: int = 1, **more) -> None:
         self.apply(CreateTopic(name, uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}{len(self.log)}"), count, 1, **more))
 
-    def replayed(self) -> CatalogShard:
+    def replayed(self) -> CatalogState:
         shard = self.fresh()
         for offset, value in enumerate(self.log):
             shard.replay(offset, value)
         return shard
 
 
-def state(shard: CatalogShard):
+def state(shard: CatalogState):
     return shard.topics, shard.topics_by_id, shard.configs, shard.quotas, shard.next_producer_id
 
 
@@ -77,14 +77,14 @@ def refused(catalogue: Catalogue, request) -> ErrorCode:
 def test_a_new_topic_has_its_partitions_settings_and_id() -> None:
     catalogue = Catalogue()
     catalogue.create("flights", 3, configs={"retention.ms": "5"})
-    topic = catalogue.shard.topics["flights"]
+    topic = catalogue.state.topics["flights"]
     assert [(p.partition_id, p.leader, p.replicas, p.leader_epoch) for p in topic.partitions] == [
         (0, 1, (1,), 0),
         (1, 1, (1,), 0),
         (2, 1, (1,), 0),
     ]
-    assert catalogue.shard.topics_by_id[topic.id] is topic
-    assert catalogue.shard.topic_configs("flights") == {"retention.ms": "5"}
+    assert catalogue.state.topics_by_id[topic.id] is topic
+    assert catalogue.state.topic_configs("flights") == {"retention.ms": "5"}
 
 
 def test_only_replay_changes_state() -> None:
@@ -147,10 +147,10 @@ def test_illegal_names_are_refused(name: str) -> None:
 def test_names_that_collide_with_existing_topics_are_refused() -> None:
     catalogue = Catalogue()
     catalogue.create("a.b")
-    for shard in (catalogue.shard, catalogue.replayed()):
-        catalogue.shard = shard
+    for shard in (catalogue.state, catalogue.replayed()):
+        catalogue.state = shard
         assert refused(catalogue, CreateTopic("a_b", uuid.UUID(int=9), 1, 1)) is ErrorCode.invalid_topic_exception
-    catalogue.apply(DeleteTopic(catalogue.shard.topics["a.b"].id))
+    catalogue.apply(DeleteTopic(catalogue.state.topics["a.b"].id))
     catalogue.create("a_b")
     assert refused(catalogue, CreateTopic("a.b", uuid.UUID(int=9), 1, 1)) is ErrorCode.invalid_topic_exception
 
@@ -160,13 +160,13 @@ def test_a_deleted_topic_loses_its_settings() -> None:
     # claim 55 (the topic's side): a topic that is created again has a new id
     catalogue = Catalogue()
     catalogue.create("flights", configs={"retention.ms": "5"})
-    first = catalogue.shard.topics["flights"].id
+    first = catalogue.state.topics["flights"].id
     catalogue.apply(DeleteTopic(first))
-    assert not catalogue.shard.topics
-    assert not catalogue.shard.configs
+    assert not catalogue.state.topics
+    assert not catalogue.state.configs
     catalogue.create("flights")
-    assert catalogue.shard.topics["flights"].id != first
-    assert catalogue.shard.topic_configs("flights") == {}
+    assert catalogue.state.topics["flights"].id != first
+    assert catalogue.state.topic_configs("flights") == {}
 
 
 def test_producer_ids_are_allocated_in_blocks_that_do_not_overlap() -> None:
@@ -197,7 +197,7 @@ def test_replayed_state_equals_live_state(steps) -> None:
                 case ("create", name, count):
                     catalogue.create(name, count)
                 case ("delete", name):
-                    topic = catalogue.shard.topics.get(name)
+                    topic = catalogue.state.topics.get(name)
                     catalogue.apply(DeleteTopic(topic.id if topic else uuid.UUID(int=404)))
                 case ("grow", name, count):
                     catalogue.apply(CreatePartitions(name, count))
@@ -211,7 +211,7 @@ def test_replayed_state_equals_live_state(steps) -> None:
                     catalogue.apply(AllocateProducerIds(1))
         except KafkaError:
             pass
-        assert state(catalogue.replayed()) == state(catalogue.shard)
+        assert state(catalogue.replayed()) == state(catalogue.state)
 
 
 def test_quotas_are_set_changed_and_removed() -> None:
@@ -219,12 +219,12 @@ def test_quotas_are_set_changed_and_removed() -> None:
     entity = (("client-id", "c"), ("user", None))
     catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 5.0, "request_percentage": 1.0}))
     catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 6.0, "request_percentage": None}))
-    assert catalogue.shard.quotas == {entity: {"producer_byte_rate": 6.0}}
+    assert catalogue.state.quotas == {entity: {"producer_byte_rate": 6.0}}
     written = len(catalogue.log)
     catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": 6.0, "consumer_byte_rate": None}))
     assert len(catalogue.log) == written  # no change, so no record
     catalogue.apply(AlterClientQuotas(entity, {"producer_byte_rate": None}))
-    assert catalogue.shard.quotas == {}
+    assert catalogue.state.quotas == {}
     assert catalogue.replayed().quotas == {}
 
 
@@ -234,7 +234,7 @@ def test_every_partition_gets_the_new_leader_epoch() -> None:
     catalogue.apply(BeginEpochs())
     catalogue.create("b")
     catalogue.apply(BeginEpochs())
-    for shard in (catalogue.shard, catalogue.replayed()):
+    for shard in (catalogue.state, catalogue.replayed()):
         epochs = {name: [one.leader_epoch for one in topic.partitions] for name, topic in shard.topics.items()}
         assert epochs == {"a": [2, 2], "b": [1]}
         assert {one.leader for topic in shard.topics.values() for one in topic.partitions} == {1}
@@ -243,16 +243,16 @@ def test_every_partition_gets_the_new_leader_epoch() -> None:
 def test_a_change_of_an_unknown_partition_is_refused() -> None:
     catalogue = Catalogue()
     catalogue.create("a")
-    change = records.encode(PartitionChangeRecord(1, catalogue.shard.topics["a"].id, 1))
+    change = records.encode(PartitionChangeRecord(1, catalogue.state.topics["a"].id, 1))
     with pytest.raises(ValueError, match="metadata record at offset 9 names a partition that does not exist"):
-        catalogue.shard.replay(9, change)
+        catalogue.state.replay(9, change)
 
 
 def test_leader_epochs_can_be_raised_for_one_partition() -> None:
     catalogue = Catalogue()
     catalogue.create("a", 3)
     catalogue.apply(RaiseEpochs({("a", 1): 7}))
-    for shard in (catalogue.shard, catalogue.replayed()):
+    for shard in (catalogue.state, catalogue.replayed()):
         assert [one.leader_epoch for one in shard.topics["a"].partitions] == [0, 7, 0]
         assert [one.partition_id for one in shard.topics["a"].partitions] == [0, 1, 2]
     for unknown in (("b", 0), ("a", 3), ("a", -1)):

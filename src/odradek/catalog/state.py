@@ -145,7 +145,7 @@ class OwnRecords(ABC):
     """A request that makes its records itself: those of ``broker/metadata/lone_broker``."""
 
     @abstractmethod
-    def records(self, catalog: CatalogShard) -> list[MetadataRecord]:
+    def records(self, catalog: CatalogState) -> list[MetadataRecord]:
         """Returns the records, from the present state. Raises KafkaError."""
 
 
@@ -196,7 +196,7 @@ def _unified(name: str) -> str:
     return name.replace(".", "_")
 
 
-class CatalogShard:
+class CatalogState:
     """The catalogue of one broker. ``brokers``: the node ids for replicas; ``directory``: their log directory."""
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: TopicId) -> None:
