@@ -18,11 +18,10 @@ from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdentity
-from odradek.transactions.messages import Partition
+from odradek.core.ids import PartitionKey, ProducerIdentity
 from odradek.wire.api_keys import CREATE_TOPICS, FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE
 
-Answer = Deferred[Mapping[Partition, ErrorCode]]
+Answer = Deferred[Mapping[PartitionKey, ErrorCode]]
 
 
 class LatePartitions(LocalPartitions):
@@ -30,9 +29,9 @@ class LatePartitions(LocalPartitions):
 
     def __init__(self, local: LocalPartitions) -> None:
         self._local = local
-        self.asked: list[tuple[Answer, str, ProducerIdentity, Collection[Partition]]] = []
+        self.asked: list[tuple[Answer, str, ProducerIdentity, Collection[PartitionKey]]] = []
 
-    def add(self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]) -> Answer:
+    def add(self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]) -> Answer:
         answer: Answer = Deferred()
         self.asked.append((answer, transactional_id, producer, partitions))
         return answer

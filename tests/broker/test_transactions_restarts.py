@@ -17,8 +17,8 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import PartitionKey
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.transactions.messages import Partition
 from odradek.wire.api_keys import END_TXN, UPDATE_FEATURES
 
 NAME = "tx"
@@ -55,11 +55,13 @@ def end_without_reply(producer: RawProducer, *, commit: bool) -> None:
     producer.wire.send(END_TXN, 5 if producer.level == 2 else 4, identity)
 
 
-def never_written(writer: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+def never_written(writer: MarkerWriter, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
     return Deferred()
 
 
-def only_first_written(writer: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+def only_first_written(
+    writer: MarkerWriter, partition: PartitionKey, marker: EndTransactionMarker
+) -> Deferred[ErrorCode]:
     return WRITE(writer, partition, marker) if partition == ("t", 0) else Deferred()
 
 

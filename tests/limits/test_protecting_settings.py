@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.brokers import Wire
 
-from odradek.broker.front_end.entrances import Entrances
+from odradek.broker.front_end.bound_sockets import BoundSockets
 from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
@@ -411,7 +411,7 @@ def test_loopback_addresses_are_recognised() -> None:
 def test_a_listener_beyond_the_loopback_is_a_warning(caplog: pytest.LogCaptureFixture, host: str, lines: int) -> None:
     """The warning is one line. The test closes the socket at once, so it accepts no connection."""
     with caplog.at_level(logging.WARNING, logger="odradek.broker"):
-        entrances = Entrances(50)
-        entrances.bind(BrokerConfig().listeners_at((host, 0)))
-        entrances.release()
+        sockets = BoundSockets(50)
+        sockets.bind(BrokerConfig().listeners_at((host, 0)))
+        sockets.release()
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [f"listening on {host}"] * lines

@@ -42,13 +42,13 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def follower() -> ViewFollower:
-    return ViewFollower()  # few rows: axe takes half a minute for a thousand cells on a busy machine
+def reader() -> ViewFollower:
+    return ViewFollower()  # few rows: axe takes half a minute for a thousand cells on a busy tracker
 
 
 @pytest.fixture(scope="module")
-def url(follower: ViewFollower) -> Iterator[str]:
-    with served(follower) as address:
+def url(reader: ViewFollower) -> Iterator[str]:
+    with served(reader) as address:
         yield address
 
 
@@ -152,19 +152,19 @@ def refresh(tab: Tab) -> None:
 
 
 def test_an_open_page_follows_the_view_until_it_is_paused(browser: Any) -> None:
-    follower = ViewFollower()
-    with served(follower) as url:
+    reader = ViewFollower()
+    with served(reader) as url:
         tab = Tab(browser, url, viewport={"width": 1280, "height": 900})
         page = tab.open("/group?name=slow")
         page.click("summary >> text=Lag as a table")
         rows = page.locator("figure details table").first.locator("tbody tr")
         assert rows.count() == 8
-        follower.poll()
+        reader.poll()
         refresh(tab)
         sync_api.expect(rows).to_have_count(9)  # and the table is still open
         assert page.locator("details[open]").count() == 1
         page.click("#pause")
-        follower.poll()
+        reader.poll()
         refresh(tab)
         page.wait_for_timeout(300)
         assert rows.count() == 9
@@ -175,8 +175,8 @@ def test_an_open_page_follows_the_view_until_it_is_paused(browser: Any) -> None:
 
 
 def test_an_open_page_goes_on_after_a_restart_of_the_service(browser: Any) -> None:
-    follower = ViewFollower()
-    with served(follower) as url:
+    reader = ViewFollower()
+    with served(reader) as url:
         tab = Tab(browser, url)
         tab.open("/")
     refresh(tab)

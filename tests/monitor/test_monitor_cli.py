@@ -144,7 +144,7 @@ def test_its_process_loads_no_pandas() -> None:
         "import sys\n"
         "from odradek.monitor.arrow_memory import load_arrow\n"
         "load_arrow()\n"
-        "import odradek.monitor.follower, pyarrow as pa\n"
+        "import odradek.monitor.offsets_reader, pyarrow as pa\n"
         "pa.array([1, 2])\n"
         "assert 'pandas' not in sys.modules\n"
         "import pandas\n"

@@ -16,7 +16,7 @@ from support.monitor_view import ODD_NAMES, ViewFollower, served
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
-from odradek.monitor.follower import Trouble
+from odradek.monitor.offsets_reader import Trouble
 from odradek.monitor.web import formats
 
 TOKEN = "t" * 32
@@ -61,13 +61,13 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def follower() -> ViewFollower:
+def reader() -> ViewFollower:
     return ViewFollower(more=150)
 
 
 @pytest.fixture(scope="module")
-def url(follower: ViewFollower) -> Iterator[str]:
-    with served(follower) as address:
+def url(reader: ViewFollower) -> Iterator[str]:
+    with served(reader) as address:
         yield address
 
 
@@ -90,9 +90,9 @@ def test_groups_are_sorted_filtered_and_paged_by_links_alone(url: str) -> None:
     assert "No group matches" in get(url + "/?search=nothing-like-this").text
 
 
-def test_the_list_of_groups_waits_for_no_refresh(follower: ViewFollower, url: str) -> None:
+def test_the_list_of_groups_waits_for_no_refresh(reader: ViewFollower, url: str) -> None:
     """A refresh of a million partitions holds the lock for half a second."""
-    with follower.access:
+    with reader.access:
         for path in ("/?sort=-lag", "/api/v1/groups?sort=-lag", "/api/v1/status"):
             assert get(url + path).code == 200
 
@@ -156,16 +156,16 @@ def test_the_policy_of_pages_allows_nothing_from_elsewhere(url: str) -> None:
 
 
 def test_pages_say_what_is_out_of_date() -> None:
-    follower = ViewFollower()
-    with served(follower) as url:
-        follower.trouble = Trouble(1_790_000_000_000, "no <broker> answers")
+    reader = ViewFollower()
+    with served(reader) as url:
+        reader.trouble = Trouble(1_790_000_000_000, "no <broker> answers")
         page = get(url + "/").text
         assert "Out of date since" in page
         assert "no &lt;broker&gt; answers" in page
-        follower.trouble = None
-        follower.machine.stale_logs = {next(iter(follower.machine.partitions())): "the partition has no leader"}
+        reader.trouble = None
+        reader.tracker.stale_logs = {next(iter(reader.tracker.partitions())): "the partition has no leader"}
         assert "the partition has no leader" in get(url + "/group?name=slow").text
-        follower.groups = None
+        reader.groups = None
         assert "The first view is not complete yet" in get(url + "/").text
 
 

@@ -11,15 +11,15 @@ from uuid import UUID
 
 from kio.schema.index import api_key_map
 from kio.serial._introspect import classify_field
+from odradek.catalog.image import Image
+from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CatalogShard
 
 import odradek
 from odradek.broker.logins.states import LoginAnswer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import describe_broker
 from odradek.catalog.credentials import AlterCredential
-from odradek.catalog.image import Image
 from odradek.catalog.records import ConfigRecord, UserScramCredentialRecord
-from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CatalogShard
 from odradek.core.credential import Credential
 from odradek.monitor.metrics import MetricsOptions
 from odradek.monitor.service import ServiceOptions

@@ -41,7 +41,7 @@ from odradek.coordinator.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
+from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, PartitionKey, ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit, TxnOffsetCommit
@@ -49,7 +49,6 @@ from odradek.groups.shard import GroupShard
 from odradek.storage.log import AppendInfo
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import EndTransaction, InitProducerId
-from odradek.transactions.messages import Partition as MarkedPartition
 from odradek.transactions.shard import TransactionShard
 from odradek.transactions.transitions import PREPARED
 
@@ -128,11 +127,11 @@ class WatchedMarkerWriter(MarkerWriter):
         super().__init__(*arguments)
         self._faults = faults
 
-    def write_marker(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         self._faults.on_marker(marker)
         return self.write(partition, marker)
 
-    def write(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def write(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         return MarkerWriter.write_marker(self, partition, marker)
 
 
@@ -144,7 +143,7 @@ class LateMarkerWriter(WatchedMarkerWriter):
         self._world = world
         self._after = after
 
-    def write(self, partition: MarkedPartition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def write(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         write = super().write
         if self._world.chance(0.5):
             return write(partition, marker)

@@ -19,11 +19,11 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC, PartitionKey
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log import Log
 from odradek.storage.producers import Producers
-from odradek.transactions.messages import Markers, MarkersDelayed, Partition
+from odradek.transactions.messages import Markers, MarkersDelayed
 
 CHANCE = random.Random(1)
 RARELY = 0.1
@@ -33,7 +33,7 @@ LONGEST_DELAY_S = 0.1
 def lose_markers() -> None:
     write = MarkerWriter.write_marker
 
-    def lost(self: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def lost(self: MarkerWriter, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         if CHANCE.random() < RARELY:
             done: Deferred[ErrorCode] = Deferred()
             done.resolve(ErrorCode.none)
@@ -46,7 +46,7 @@ def lose_markers() -> None:
 def write_wrong_epochs() -> None:
     write = MarkerWriter.write_marker
 
-    def wrong(self: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def wrong(self: MarkerWriter, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         if CHANCE.random() < RARELY:
             marker = marker._replace(producer_epoch=marker.producer_epoch + 1)
         return write(self, partition, marker)
@@ -102,7 +102,7 @@ def delay_markers() -> None:
     """About half of the markers are written up to a tenth of a second late, independently for each partition."""
     write = MarkerWriter.write_marker
 
-    def late(self: MarkerWriter, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def late(self: MarkerWriter, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         if CHANCE.random() < 0.5:
             return write(self, partition, marker)
         written: Deferred[ErrorCode] = Deferred()

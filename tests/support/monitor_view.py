@@ -1,4 +1,4 @@
-"""A follower with one view and no cluster, and the monitor's HTTP service in this process."""
+"""A reader with one view and no cluster, and the monitor's HTTP service in this process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from odradek.core.ids import TopicPartition
 from odradek.history.columns import NO_MEMBER
 from odradek.history.verdict_rules import VerdictRules
-from odradek.monitor.follower import Trouble
+from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
 from odradek.monitor.lag_series import LagSeries
-from odradek.monitor.machine import ListedState, LogBoundsRow, MonitorMachine
+from odradek.monitor.offsets_reader import Trouble
 from support.offset_entries import STEP_MS, batch_of, entry
 
 ODD_NAMES = ("a/b", "%2F", "<b>bold</b><script>alert(1)</script>", "🙂", " ", "..", "", "\u202eright-to-left")
@@ -32,14 +32,14 @@ class ViewFollower:
     """A group of each status, groups with odd names, and ``more`` groups; eight polls."""
 
     def __init__(self, more: int = 0) -> None:
-        self.machine = MonitorMachine(VerdictRules())
+        self.tracker = GroupTracker(VerdictRules())
         self.access, self.lags = threading.Lock(), LagSeries()
         self.trouble: Trouble | None = None
         self.source, self.source_reason, self.poll_ms = "topic", "", 5
         self.groups: Any = None
         self._place, self._polls = 0, 0
         self._more = [f"group-{number:05d}" for number in range(more)]
-        self.machine.set_groups({"idle": ListedState("Empty", "classic")})
+        self.tracker.set_groups({"idle": ListedState("Empty", "classic")})
         for _ in range(8):
             self.poll()
 
@@ -49,7 +49,7 @@ class ViewFollower:
 
     def commit(self, group: str, number: int, ms: int, offset: int) -> None:
         self._place += 1
-        self.machine.add_entries(batch_of([entry(group, ORDERS[number], (0, self._place), ms, offset, None)]))
+        self.tracker.add_entries(batch_of([entry(group, ORDERS[number], (0, self._place), ms, offset, None)]))
 
     def poll(self) -> None:
         """Commits of ten seconds, and the poll that follows them."""
@@ -58,7 +58,7 @@ class ViewFollower:
         if self._polls in (1, 4):
             self._place += 1
             members = 2 if self._polls == 1 else 0
-            self.machine.add_entries(batch_of([member_entry("reset", self._place, ms, members, self._polls)]))
+            self.tracker.add_entries(batch_of([member_entry("reset", self._place, ms, members, self._polls)]))
         for number in range(3):
             self.commit("billing", number, ms, end - 20 * number)
             self.commit("slow", number, ms, 100 * self._polls)
@@ -67,13 +67,13 @@ class ViewFollower:
         for name in (*ODD_NAMES, *(self._more if self._polls == 0 else ())):
             self.commit(name, 0, ms, end)
         self._polls += 1
-        self.machine.add_bounds(ms + STEP_MS, {tp: LogBoundsRow(20, end) for tp in ORDERS}, {})
-        self.groups = self.machine.groups(ms + STEP_MS)
+        self.tracker.add_bounds(ms + STEP_MS, {tp: LogBoundsRow(20, end) for tp in ORDERS}, {})
+        self.groups = self.tracker.groups(ms + STEP_MS)
         self.lags.add(self.groups)
 
 
 @contextmanager
-def served(follower: ViewFollower, token: str = "") -> Iterator[str]:
+def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
     """Serves the view on a free port of this process. Yields the address."""
     import uvicorn
 
@@ -82,7 +82,7 @@ def served(follower: ViewFollower, token: str = "") -> Iterator[str]:
     from odradek.monitor.service import Service, ServiceOptions
 
     options = ServiceOptions(MetricsOptions("main"), frozenset({"127.0.0.1", "localhost"}), token, ("127.0.0.1:9092",))
-    app: Any = Service(follower, options).app()  # type: ignore[arg-type]
+    app: Any = Service(reader, options).app()  # type: ignore[arg-type]
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
     )

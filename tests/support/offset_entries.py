@@ -9,7 +9,7 @@ import pyarrow as pa
 from odradek.core.ids import TopicPartition
 from odradek.history.columns import SCHEMA
 from odradek.history.verdict_rules import VerdictRules
-from odradek.monitor.machine import LogBoundsRow, MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow
 
 STEP_MS = 1_000
 
@@ -36,13 +36,13 @@ def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def machine_with(commits: dict[tuple[str, TopicPartition], list[int]], end: int = 100) -> MonitorMachine:
-    machine = MonitorMachine(VerdictRules())
+def machine_with(commits: dict[tuple[str, TopicPartition], list[int]], end: int = 100) -> GroupTracker:
+    tracker = GroupTracker(VerdictRules())
     place = 0
     for (group, tp), offsets in commits.items():
         for offset in offsets:
             place += 1
-            machine.add_entries(batch_of([entry(group, tp, (0, place), place * STEP_MS, offset, None)]))
+            tracker.add_entries(batch_of([entry(group, tp, (0, place), place * STEP_MS, offset, None)]))
     bounds = {tp: LogBoundsRow(0, end) for _, tp in commits}
-    machine.add_bounds(place * STEP_MS, bounds, {})
-    return machine
+    tracker.add_bounds(place * STEP_MS, bounds, {})
+    return tracker

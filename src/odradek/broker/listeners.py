@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from odradek.broker.front_end.bound_sockets import BoundSockets, OwnerFactory, ProtocolFactory
 from odradek.broker.front_end.connection import Connection
-from odradek.broker.front_end.entrances import Entrances, HostFactory, ProtocolFactory
 
 if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler
@@ -23,9 +23,9 @@ class BrokerListeners:
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
-        self._entrances = Entrances(node.config.socket_listen_backlog_size)
+        self._sockets = BoundSockets(node.config.socket_listen_backlog_size)
         self._tls: dict[str, ListenerTls] = {}
-        self._hosts: dict[str, HostFactory] = {}
+        self._owners: dict[str, OwnerFactory] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def bind(self) -> None:
@@ -39,24 +39,24 @@ class BrokerListeners:
             self._tls = {
                 one.name: ListenerTls(ListenerSettings(node.config, one), one.name, node.in_thread) for one in secured
             }
-        self._entrances.bind(node.listeners)
-        node.listeners = self._entrances.listeners
+        self._sockets.bind(node.listeners)
+        node.listeners = self._sockets.listeners
 
     async def open(self) -> None:
         node = self._node
-        self._hosts = {one.name: node.hosts(one) for one in node.listeners if one.has_sasl or one.has_tls}
+        self._owners = {one.name: node.connection_owners(one) for one in node.listeners if one.has_sasl or one.has_tls}
         if any(one.has_sasl for one in node.listeners):
             await node.logins.prepare()
-        await self._entrances.open(self._protocols)
+        await self._sockets.open(self._protocols)
         if self._tls:
             self._refresh_tls()
 
     def release(self) -> None:
-        self._entrances.release()
+        self._sockets.release()
 
     def close(self) -> None:
         """Accepts no more connections, and ends those that are within their TLS handshake."""
-        self._entrances.close()
+        self._sockets.close()
         self._node.admissions.close()
         if self._timer is not None:
             self._timer.cancel()
@@ -74,11 +74,11 @@ class BrokerListeners:
         node = self._node
         if not listener.has_sasl and not listener.has_tls:
             return lambda: Connection(node, listener)
-        make_host = self._hosts[listener.name]
+        make_owner = self._owners[listener.name]
         if not listener.has_tls:
-            return lambda: Connection(make_host(None), listener)
+            return lambda: Connection(make_owner(None), listener)
         tls = self._tls[listener.name]
-        return tls.protocols(self, lambda accepted_s: Connection(make_host(accepted_s), listener))
+        return tls.protocols(self, lambda accepted_s: Connection(make_owner(accepted_s), listener))
 
     # --- the gate of connections --------------------------------------------------------------------------------
 

@@ -53,9 +53,9 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
     from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
     from odradek.broker.front_end.connection import Connection
-    from odradek.broker.front_end.entrances import HostFactory
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.handlers.api import Client, Context
     from odradek.broker.limits.request_elements import RequestElements
@@ -396,8 +396,8 @@ class BrokerNode:
         self._schedule_upkeep()
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
-    def hosts(self, listener: Listener) -> HostFactory:
-        """Returns the factory of the hosts of a listener's connections."""
+    def connection_owners(self, listener: Listener) -> OwnerFactory:
+        """Returns the factory of the owners of a listener's connections."""
         return self.logins.sessions(listener) if listener.has_sasl else lambda accepted_s: self
 
     @cached_property

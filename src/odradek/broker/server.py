@@ -36,28 +36,28 @@ class BrokerServer(BrokerNode):
     ) -> None:
         listeners, own = config.listeners_at(listen), world or NodeWorld.of_process()
         super().__init__(config, data_dir, listeners, own, delete_configs, first_users=first_users)
-        self.entrances = BrokerListeners(self)
+        self.listening = BrokerListeners(self)
 
     async def start(self) -> None:
         """Binds the port, locks the directory, reads the logs, and begins to serve.
 
         Raises ListenError, StorageError, ConfigError.
         """
-        self.entrances.bind()
+        self.listening.bind()
         try:
             self.begin(asyncio.get_running_loop())
         except BaseException:
-            self.entrances.release()
+            self.listening.release()
             await self.give_up()
             raise
-        await self.entrances.open()
+        await self.listening.open()
         self.begin_upkeep()
 
     async def stop(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
-        self.entrances.close()
+        self.listening.close()
         await self.end()
 
     async def abandon(self) -> None:
-        self.entrances.close()
+        self.listening.close()
         await super().abandon()

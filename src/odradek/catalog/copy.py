@@ -15,9 +15,9 @@ from odradek.catalog.records import (
     MetadataRecord,
     NodeRecord,
     ProducerIdsRecord,
-    TopicId,
     TopicRecord,
     UserScramCredentialRecord,
+    Uuid,
 )
 from odradek.catalog.state import CatalogState, Entity, Topic
 from odradek.core.acl import Acl
@@ -32,13 +32,13 @@ class CatalogCopy:
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(repr=False)
     quotas: Mapping[Entity, Mapping[str, float]]
-    acls: Mapping[TopicId, Acl]
+    acls: Mapping[Uuid, Acl]
     users: Mapping[str, Mapping[int, Credential]]
     tokens: Mapping[str, DelegationToken]
     features: Mapping[str, int]
     next_producer_id: int
     broker_id: int
-    directory: TopicId
+    directory: Uuid
     nodes: tuple[NodeRecord, ...] = ()
     """The registered nodes of a cluster. A lone broker has none."""
 

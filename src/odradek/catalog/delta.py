@@ -24,9 +24,9 @@ from odradek.catalog.records import (
     RemoveDelegationTokenRecord,
     RemoveTopicRecord,
     RemoveUserScramCredentialRecord,
-    TopicId,
     TopicRecord,
     UserScramCredentialRecord,
+    Uuid,
 )
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import TOPIC, CatalogState, Entity, Topic
@@ -60,17 +60,17 @@ class Delta:
 
     def __init__(self, state: CatalogState, *, is_initial: bool = False) -> None:
         self.is_initial = is_initial
-        self.created: dict[TopicId, Topic] = {}
-        self.grown: dict[TopicId, Topic] = {}
+        self.created: dict[Uuid, Topic] = {}
+        self.grown: dict[Uuid, Topic] = {}
         """Topics with all their partitions, old and new."""
-        self.deleted: dict[TopicId, Topic] = {}
+        self.deleted: dict[Uuid, Topic] = {}
         self.partitions: dict[tuple[str, int], PartitionRegistration] = {}
         """Changed partitions of present topics, by topic and index."""
         self.configs: dict[tuple[int, str], None] = {}
         """Resources (type and name) with a changed setting."""
         self.quotas: dict[Entity, None] = {}
         self.users: dict[str, None] = {}
-        self.acls: dict[TopicId, None] = {}
+        self.acls: dict[Uuid, None] = {}
         self.tokens: dict[str, None] = {}
         self.features: dict[str, None] = {}
         self.nodes: list[NodeRecord] = []
@@ -78,7 +78,7 @@ class Delta:
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
         self._state = state
-        self._replaced: set[TopicId] = set()
+        self._replaced: set[Uuid] = set()
         """Topics of which the state has a copy that this delta has made: a snapshot may still read the former one."""
 
     @classmethod
@@ -174,14 +174,14 @@ class Delta:
         present = self._state.topics_by_id.get(topic_id)
         return present is None or index >= present.partition_count
 
-    def _replace(self, topic_id: TopicId) -> None:
+    def _replace(self, topic_id: Uuid) -> None:
         """Replaces a topic of the state by its copy before the delta's first change of a partition."""
         present = self._state.topics_by_id.get(topic_id)
         if present is not None and topic_id not in self._replaced:
             self._replaced.add(topic_id)
             self._state.publish(Topic(present.name, topic_id, list(present.partitions)))
 
-    def _replay_removal(self, topic_id: TopicId) -> bool:
+    def _replay_removal(self, topic_id: Uuid) -> bool:
         """Applies a removal, and returns whether only the delta had the topic."""
         topic = self.created.pop(topic_id, None)
         if topic is not None:

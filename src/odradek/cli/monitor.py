@@ -1,4 +1,4 @@
-"""``odradek monitor``: checks the options, opens the port, and runs the follower and the HTTP service."""
+"""``odradek monitor``: checks the options, opens the port, and runs the reader and the HTTP service."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     from odradek.monitor.arrow_memory import load_arrow
 
     load_arrow()
-    from odradek.monitor.follower import SOURCES, Follower, FollowerOptions
-    from odradek.monitor.machine import MonitorMachine
+    from odradek.monitor.group_tracker import GroupTracker
     from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
+    from odradek.monitor.offsets_reader import SOURCES, OffsetsReader, ReaderOptions
 
     _check_choice("--source", line.source, SOURCES)
     _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
@@ -51,10 +51,10 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     listening = open_port(host, port)
 
     polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
-    follower = Follower(
+    reader = OffsetsReader(
         replace(config, client_id="odradek-monitor"),
-        MonitorMachine(rules, polls),
-        FollowerOptions(line.source, interval_ms),
+        GroupTracker(rules, polls),
+        ReaderOptions(line.source, interval_ms),
     )
     options = ServiceOptions(
         MetricsOptions(line.cluster_name, line.metrics_granularity),
@@ -63,10 +63,10 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
         tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else (),
     )
     stop = threading.Event()
-    following = threading.Thread(target=follower.run, args=(stop,), name="odradek-monitor", daemon=True)
+    following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
     server = uvicorn.Server(
         uvicorn.Config(
-            Service(follower, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
+            Service(reader, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
         )
     )
     following.start()
@@ -111,7 +111,7 @@ def read_token(path: Path | None) -> str:
 
 
 def check_exposure(host: str, token: str) -> None:
-    """Raises CommandError if another machine could read the service without a token."""
+    """Raises CommandError if another tracker could read the service without a token."""
     from odradek.monitor.addresses import is_loopback
 
     if not is_loopback(host) and not token:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.catalog.features import METADATA
-from odradek.catalog.records import NodeRecord, TopicId
+from odradek.catalog.records import NodeRecord, Uuid
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -36,15 +36,15 @@ class BrokerRegistration(NamedTuple):
 
     broker_id: int
     epoch: int
-    incarnation_id: TopicId
+    incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     rack: str | None
     is_fenced: bool
     is_shutting_down: bool
     is_migrating: bool
-    directories: tuple[TopicId, ...]
-    cordoned: tuple[TopicId, ...] | None
+    directories: tuple[Uuid, ...]
+    cordoned: tuple[Uuid, ...] | None
 
     @property
     def is_active(self) -> bool:
@@ -70,11 +70,11 @@ class NewBroker(NamedTuple):
 
     broker_id: int
     cluster_id: str
-    incarnation_id: TopicId
+    incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     rack: str | None
-    directories: tuple[TopicId, ...]
+    directories: tuple[Uuid, ...]
     previous_epoch: int | None = None
     is_migrating: bool = False
 
@@ -83,7 +83,7 @@ class NewController(NamedTuple):
     """A request to register a controller."""
 
     controller_id: int
-    incarnation_id: TopicId
+    incarnation_id: Uuid
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     is_migration_ready: bool = False
@@ -99,7 +99,7 @@ class Registrations:
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
-        self.directory_owners: dict[TopicId, int] = {}
+        self.directory_owners: dict[Uuid, int] = {}
         self.registered_at: dict[int, int] = {}
 
     # --- the present state --------------------------------------------------------------------------------------
@@ -262,9 +262,7 @@ class Registrations:
             )
         return broker
 
-    def _move_directories(
-        self, offset: int, broker_id: int, before: Collection[TopicId], after: Collection[TopicId]
-    ) -> None:
+    def _move_directories(self, offset: int, broker_id: int, before: Collection[Uuid], after: Collection[Uuid]) -> None:
         for directory in after:
             if self.directory_owners.get(directory, broker_id) != broker_id:
                 raise ValueError(
@@ -277,23 +275,23 @@ class Registrations:
             self.directory_owners[directory] = broker_id
 
 
-def offline_directories(broker: BrokerRegistration, offline: Collection[TopicId]) -> tuple[TopicId, ...]:
+def offline_directories(broker: BrokerRegistration, offline: Collection[Uuid]) -> tuple[Uuid, ...]:
     """Returns the directories of a broker that it now reports as offline."""
     return tuple(directory for directory in broker.directories if directory in offline)
 
 
-def is_reserved(directory: TopicId) -> bool:
+def is_reserved(directory: Uuid) -> bool:
     """Returns whether no log directory can have this id: a number below 100, whose lower half has a sign in Kafka."""
     high, low = _halves(directory)
     return high == 0 and low < FIRST_OWN_DIRECTORY
 
 
-def _sorted(directories: Iterable[TopicId]) -> tuple[TopicId, ...]:
+def _sorted(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
     """Returns ids in the order of Kafka's Uuid."""
     return tuple(sorted(directories, key=_halves))
 
 
-def _halves(directory: TopicId) -> tuple[int, int]:
+def _halves(directory: Uuid) -> tuple[int, int]:
     """Returns an id as two numbers with signs."""
     packed = directory.bytes
     return int.from_bytes(packed[:8], "big", signed=True), int.from_bytes(packed[8:], "big", signed=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, TypeAlias
 
 GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
+
+PartitionKey: TypeAlias = tuple[str, int]
+"""A topic\'s name and a partition\'s number, as a key of a dictionary: a plain tuple takes less time and memory."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"

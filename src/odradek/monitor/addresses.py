@@ -8,7 +8,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether only this machine can connect to an address."""
+    """Returns whether only this tracker can connect to an address."""
     if host == "localhost":
         return True
     try:

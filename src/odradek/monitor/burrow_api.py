@@ -1,4 +1,4 @@
-"""The replies of Burrow's HTTP API v3: its keys, types, messages and codes, from the machine's view of one cluster."""
+"""The replies of Burrow's HTTP API v3: its keys, types, messages and codes, from the tracker's view of one cluster."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from odradek.batches.kernel_arrays import Array
 from odradek.history.verdict_rules import Status, group_status
+from odradek.monitor.group_tracker import GroupTracker
 from odradek.monitor.json_api import Json
-from odradek.monitor.machine import MonitorMachine
 
 _MOST_PARTITIONS = 200_000
 
@@ -26,14 +26,14 @@ def _refusal(code: int, message: str) -> Reply:
 
 
 class BurrowApi:
-    """The replies about one cluster. The caller holds the lock of the machine. Times are milliseconds."""
+    """The replies about one cluster. The caller holds the lock of the tracker. Times are milliseconds."""
 
-    def __init__(self, machine: MonitorMachine, cluster: str, servers: list[str]) -> None:
-        self._machine, self._cluster, self._servers = machine, cluster, servers
+    def __init__(self, tracker: GroupTracker, cluster: str, servers: list[str]) -> None:
+        self._tracker, self._cluster, self._servers = tracker, cluster, servers
 
     @property
     def _now_ms(self) -> int:
-        return self._machine.last_poll_ms
+        return self._tracker.last_poll_ms
 
     def clusters(self) -> Reply:
         return Reply(200, {"error": False, "message": "cluster list returned", "clusters": [self._cluster]})
@@ -51,11 +51,11 @@ class BurrowApi:
     def topics(self, cluster: str) -> Reply:
         if cluster != self._cluster:
             return _refusal(404, "cluster not found")
-        names = sorted({tp.topic for tp in self._machine.partitions()})
+        names = sorted({tp.topic for tp in self._tracker.partitions()})
         return Reply(200, {"error": False, "message": "topic list returned", "topics": names})
 
     def topic(self, cluster: str, topic: str) -> Reply:
-        partitions, bounds = self._machine.bounds(self._now_ms)
+        partitions, bounds = self._tracker.bounds(self._now_ms)
         ends = {
             tp.partition: int(end)
             for tp, end in zip(partitions, bounds.ends.tolist(), strict=True)
@@ -69,38 +69,38 @@ class BurrowApi:
     def topic_consumers(self, cluster: str, topic: str) -> Reply:
         if cluster != self._cluster:
             return _refusal(404, "cluster not found")
-        names = self._machine.groups_of_topic(topic)
+        names = self._tracker.groups_of_topic(topic)
         return Reply(200, {"error": False, "message": "consumers of topic returned", "consumers": names})
 
     def consumers(self, cluster: str) -> Reply:
         if cluster != self._cluster:
             return _refusal(404, "cluster not found")
-        names = self._machine.group_names()
+        names = self._tracker.group_names()
         return Reply(200, {"error": False, "message": "consumer list returned", "consumers": names})
 
     def consumer(self, cluster: str, group: str) -> Reply:
         """Returns the windows of a group: for each topic a list by partition number, oldest commits first."""
-        slots = self._machine.slots(group)
-        if cluster != self._cluster or not (len(slots) or group in self._machine.group_states):
+        slots = self._tracker.slots(group)
+        if cluster != self._cluster or not (len(slots) or group in self._tracker.group_states):
             return _refusal(404, "cluster or consumer not found")
         topics: dict[str, list[Json]] = {}
         if len(slots):
-            found, _ = self._machine.judge(slots, self._now_ms)
-            for at, tp in enumerate(self._machine.partitions_of(slots)):
+            found, _ = self._tracker.judge(slots, self._now_ms)
+            for at, tp in enumerate(self._tracker.partitions_of(slots)):
                 rows = topics.setdefault(tp.topic, [])
                 if not 0 <= tp.partition < _MOST_PARTITIONS:
                     continue  # no topic has this partition, and the list would be too long
                 while len(rows) <= tp.partition:
                     rows.append({"offsets": [], "owner": "", "client_id": "", "current-lag": 0})
-                window: list[Json | None] = [_commit(*one) for one in self._machine.window(int(slots[at]))]
-                missing: list[Json | None] = [None] * (self._machine.rules.intervals - len(window))
+                window: list[Json | None] = [_commit(*one) for one in self._tracker.window(int(slots[at]))]
+                missing: list[Json | None] = [None] * (self._tracker.rules.intervals - len(window))
                 rows[tp.partition] |= {"offsets": missing + window, "current-lag": max(0, int(found.lags[at]))}
         return Reply(200, {"error": False, "message": "consumer detail returned", "topics": topics})
 
     def status(self, cluster: str, group: str, *, everything: bool) -> Reply:
         """Returns the status of a group; ``everything``: also of the partitions that are OK."""
-        slots = self._machine.slots(group)
-        is_known = cluster == self._cluster and bool(len(slots) or group in self._machine.group_states)
+        slots = self._tracker.slots(group)
+        is_known = cluster == self._cluster and bool(len(slots) or group in self._tracker.group_states)
         partitions: list[Json] = []
         worst, complete, total = Status.NOTFOUND, 0, 0
         if is_known and len(slots):
@@ -125,11 +125,11 @@ class BurrowApi:
         return Reply(200 if is_known else 404, body)
 
     def _partitions(self, slots: Array) -> list[Json]:
-        found, _ = self._machine.judge(slots, self._now_ms)
+        found, _ = self._tracker.judge(slots, self._now_ms)
         statuses = found.statuses
         rows = []
-        for at, tp in enumerate(self._machine.partitions_of(slots)):
-            window = self._machine.window(int(slots[at]))
+        for at, tp in enumerate(self._tracker.partitions_of(slots)):
+            window = self._tracker.window(int(slots[at]))
             rows.append({
                 "topic": tp.topic,
                 "partition": tp.partition,
@@ -139,7 +139,7 @@ class BurrowApi:
                 "start": _commit(*window[0]),
                 "end": _commit(*window[-1]),
                 "current_lag": max(0, int(found.lags[at])),
-                "complete": _share(len(window), self._machine.rules.intervals),
+                "complete": _share(len(window), self._tracker.rules.intervals),
             })  # fmt: skip
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
 
@@ -147,9 +147,9 @@ class BurrowApi:
         """Forgets a group, or its partitions of a topic, in this view. Kafka keeps them. Burrow replies 200 always."""
         if cluster == self._cluster:
             if topic is None:
-                self._machine.forget_group(group)
+                self._tracker.forget_group(group)
             else:
-                self._machine.forget_topic(group, topic)
+                self._tracker.forget_topic(group, topic)
         return Reply(200, {"error": False, "message": "consumer group removed"})
 
 

@@ -16,7 +16,7 @@ from odradek.client.model import ListedOffset, Node
 from odradek.client.offset_requests import NAMES_CEILING, READ_UNCOMMITTED, try_list_offsets
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition
-from odradek.monitor.machine import ListedState, LogBoundsRow
+from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.net.connection import BrokerConnection
 from odradek.wire.api_keys import LIST_GROUPS, OFFSET_FETCH
 

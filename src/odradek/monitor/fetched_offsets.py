@@ -1,4 +1,4 @@
-"""Entries for the machine where the offsets topic may not be read: changes between two lookups of committed offsets.
+"""Entries for the tracker where the offsets topic may not be read: changes between two lookups of committed offsets.
 
 A lookup shows an offset, not its commits. So a commit is seen as late as the next lookup, and a commit of the same
 offset is not seen. A group that commits one offset again and again is STOP here, not STALL.

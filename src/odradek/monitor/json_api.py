@@ -10,8 +10,8 @@ import numpy as np
 from odradek.core.errors import OdradekError
 from odradek.history.columns import rows_with_numbers
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
-from odradek.monitor.follower import Follower
 from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.offsets_reader import OffsetsReader
 
 Json = dict[str, Any]
 SORTS = (
@@ -30,30 +30,30 @@ class RequestRefused(OdradekError):
         self.field = field
 
 
-def monitor_state(follower: Follower) -> Json:
+def monitor_state(reader: OffsetsReader) -> Json:
     """Returns what the monitor follows, and what is stale for which reason."""
-    machine, trouble = follower.machine, follower.trouble
+    tracker, trouble = reader.tracker, reader.trouble
     return {
-        "ready": follower.is_ready,
-        "source": follower.source,
-        "source_reason": follower.source_reason or None,
+        "ready": reader.is_ready,
+        "source": reader.source,
+        "source_reason": reader.source_reason or None,
         "trouble": None if trouble is None else {"since_ms": trouble.since_ms, "text": trouble.text},
-        "polled_ms": machine.last_poll_ms if machine.last_poll_ms >= 0 else None,
-        "groups": 0 if follower.groups is None else len(follower.groups.names),
-        "partitions": machine.key_count,
-        "entries": machine.entry_count,
-        "stale_logs": {str(tp): reason for tp, reason in sorted(machine.stale_logs.items())},
-        "stale_sources": {str(number): reason for number, reason in sorted(machine.stale_sources.items())},
+        "polled_ms": tracker.last_poll_ms if tracker.last_poll_ms >= 0 else None,
+        "groups": 0 if reader.groups is None else len(reader.groups.names),
+        "partitions": tracker.key_count,
+        "entries": tracker.entry_count,
+        "stale_logs": {str(tp): reason for tp, reason in sorted(tracker.stale_logs.items())},
+        "stale_sources": {str(number): reason for number, reason in sorted(tracker.stale_sources.items())},
     }
 
 
-def groups_page(follower: Follower, query: Mapping[str, str]) -> Json:
+def groups_page(reader: OffsetsReader, query: Mapping[str, str]) -> Json:
     """Returns groups: sorted, filtered and searched. Raises RequestRefused.
 
     ``sort`` is one of ``SORTS``, with ``-`` before it for the highest first; ``search`` a part of the name; ``status``
     OK, WARN, ERR or NOTFOUND; ``state`` a state such as Stable; ``limit`` and ``offset`` choose the rows.
     """
-    groups, states = follower.groups, follower.machine.group_states
+    groups, states = reader.groups, reader.tracker.group_states
     if groups is None:
         return {"total": 0, "groups": []}
     chosen = np.ones(len(groups.names), np.bool_)
@@ -70,7 +70,7 @@ def groups_page(follower: Follower, query: Mapping[str, str]) -> Json:
     rows = order[chosen[order]]
     limit, offset = _number(query, "limit", 100, _MOST_SHOWN), _number(query, "offset", 0, 1 << 31)
     shown = rows[offset : offset + limit]
-    return {"total": len(rows), "groups": [_group_row(follower, groups, at) for at in shown.tolist()]}
+    return {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
 
 
 def _order(groups: GroupColumns, sort: str) -> Any:
@@ -104,9 +104,9 @@ def _number(query: Mapping[str, str], field: str, default: int, most: int) -> in
     return int(text)
 
 
-def _group_row(follower: Follower, groups: GroupColumns, at: int) -> Json:
+def _group_row(reader: OffsetsReader, groups: GroupColumns, at: int) -> Json:
     name = groups.names[at]
-    state = follower.machine.group_states.get(name)
+    state = reader.tracker.group_states.get(name)
     return {
         "group": name,
         "status": Status(int(groups.statuses[at])).name,
@@ -130,33 +130,33 @@ def _known(value: Any) -> int | None:
     return None if value < 0 else int(value)
 
 
-def group_detail(follower: Follower, group: str) -> Json | None:
+def group_detail(reader: OffsetsReader, group: str) -> Json | None:
     """Returns a group with its partitions and their verdicts; None if there is no such group."""
-    groups, machine = follower.groups, follower.machine
-    if groups is None or group not in machine.group_names():
+    groups, tracker = reader.groups, reader.tracker
+    if groups is None or group not in tracker.group_names():
         return None
-    slots, now_ms = machine.slots(group), machine.last_poll_ms
-    table = machine.table(now_ms, group)
+    slots, now_ms = tracker.slots(group), tracker.last_poll_ms
+    table = tracker.table(now_ms, group)
     ages: dict[tuple[str, int], tuple[int, int]] = {}
     if len(slots):
-        found, bounds = machine.judge(slots, now_ms)
-        lags = machine.ages(slots, np.maximum(found.offsets, bounds.starts), now_ms)
-        ages = dict(zip(machine.partitions_of(slots), zip(*(one.tolist() for one in lags), strict=True), strict=True))
-    expiry = {(row["topic"], row["partition"]): row for row in rows_with_numbers(machine.expiry(now_ms, group))}
-    stale = {tuple(tp): reason for tp, reason in machine.stale_logs.items()}
+        found, bounds = tracker.judge(slots, now_ms)
+        lags = tracker.ages(slots, np.maximum(found.offsets, bounds.starts), now_ms)
+        ages = dict(zip(tracker.partitions_of(slots), zip(*(one.tolist() for one in lags), strict=True), strict=True))
+    expiry = {(row["topic"], row["partition"]): row for row in rows_with_numbers(tracker.expiry(now_ms, group))}
+    stale = {tuple(tp): reason for tp, reason in tracker.stale_logs.items()}
     rows = [
         _partition_row(row, ages, expiry) | {"stale": stale.get((row["topic"], row["partition"]))}
         for row in rows_with_numbers(table)
     ]
     at = groups.names.index(group) if group in groups.names else None
-    summary = None if at is None else _group_row(follower, groups, at)
-    return {"group": group, "summary": summary, "partitions": rows, "findings": findings(follower, group)}
+    summary = None if at is None else _group_row(reader, groups, at)
+    return {"group": group, "summary": summary, "partitions": rows, "findings": findings(reader, group)}
 
 
-def findings(follower: Follower, group: str | None = None) -> list[Json]:
+def findings(reader: OffsetsReader, group: str | None = None) -> list[Json]:
     """Returns the findings about a group or about all groups, the most serious kinds first, with times in ms."""
-    machine = follower.machine
-    table = machine.findings(machine.last_poll_ms, group).slice(0, _MOST_SHOWN)
+    tracker = reader.tracker
+    table = tracker.findings(tracker.last_poll_ms, group).slice(0, _MOST_SHOWN)
     return [_in_ms(row) | {"proof": [_in_ms(one) for one in row["proof"]]} for row in rows_with_numbers(table)]
 
 
@@ -182,17 +182,17 @@ def _partition_row(
     return row
 
 
-def topic_detail(follower: Follower, topic: str) -> Json | None:
+def topic_detail(reader: OffsetsReader, topic: str) -> Json | None:
     """Returns a topic's partitions and the groups that have a committed offset in it; None without one."""
-    machine = follower.machine
-    partitions, bounds = machine.bounds(machine.last_poll_ms)
+    tracker = reader.tracker
+    partitions, bounds = tracker.bounds(tracker.last_poll_ms)
     rows = [
         {"partition": tp.partition, "log_start_offset": _known(start), "log_end_offset": _known(end),
-         "stale": machine.stale_logs.get(tp)}
+         "stale": tracker.stale_logs.get(tp)}
         for tp, start, end in zip(partitions, bounds.starts, bounds.ends, strict=True)
         if tp.topic == topic
     ]  # fmt: skip
     if not rows:
         return None
     rows.sort(key=lambda row: row["partition"] or 0)
-    return {"topic": topic, "partitions": rows, "groups": machine.groups_of_topic(topic)}
+    return {"topic": topic, "partitions": rows, "groups": tracker.groups_of_topic(topic)}

@@ -16,7 +16,7 @@ from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns
-from odradek.monitor.machine import MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker
 
 GRANULARITIES = ("auto", "group", "topic", "partition")
 MOST_PARTITIONS = 10_000
@@ -116,35 +116,35 @@ class _MetricLines:
 
 
 def exposition(
-    machine: MonitorMachine, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
+    tracker: GroupTracker, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
 ) -> str:
     """Returns all metrics. ``groups``: the newest judgement; None before the first poll."""
     lines = _MetricLines(options.cluster)
     lines.add("odradek_monitor_up", (), int(is_up))
-    lines.add("odradek_monitor_entries", (), machine.entry_count)
-    lines.add("odradek_monitor_partitions", (), machine.key_count)
-    lines.add("odradek_monitor_stale_sources", (), len(machine.stale_sources))
+    lines.add("odradek_monitor_entries", (), tracker.entry_count)
+    lines.add("odradek_monitor_partitions", (), tracker.key_count)
+    lines.add("odradek_monitor_stale_sources", (), len(tracker.stale_sources))
     if groups is not None:
         lines.add("odradek_monitor_groups", (), len(groups.names))
         lines.add("kafka_consumergroup_poll_time_ms", (), poll_ms)
-        _add_groups(lines, machine, groups)
-        finest = _finest(options.granularity, machine)
-        _add_partitions(lines, machine, groups, finest)
+        _add_groups(lines, tracker, groups)
+        finest = _finest(options.granularity, tracker)
+        _add_partitions(lines, tracker, groups, finest)
         if finest != "group":
-            _add_logs(lines, machine, groups.now_ms)
+            _add_logs(lines, tracker, groups.now_ms)
     return lines.text()
 
 
-def _finest(granularity: str, machine: MonitorMachine) -> str:
+def _finest(granularity: str, tracker: GroupTracker) -> str:
     if granularity != "auto":
         return granularity
-    return "partition" if machine.key_count <= MOST_PARTITIONS else "topic"
+    return "partition" if tracker.key_count <= MOST_PARTITIONS else "topic"
 
 
-def _add_groups(lines: _MetricLines, machine: MonitorMachine, groups: GroupColumns) -> None:
+def _add_groups(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns) -> None:
     for at, name in enumerate(groups.names):
         labels = (_escaped(name),)
-        state = machine.group_states.get(name)
+        state = tracker.group_states.get(name)
         lines.add("kafka_consumergroup_group_state", labels, STATES.get(state.state, 0) if state else 0)
         if not groups.partitions[at]:
             continue
@@ -160,31 +160,31 @@ def _add_groups(lines: _MetricLines, machine: MonitorMachine, groups: GroupColum
             lines.add("odradek_group_clear_seconds", labels, groups.clear_ms[at] / 1000)
 
 
-def _add_partitions(lines: _MetricLines, machine: MonitorMachine, groups: GroupColumns, finest: str) -> None:
+def _add_partitions(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns, finest: str) -> None:
     sums: dict[tuple[str, str], int] = {}
     oldest: dict[str, int] = {}
-    for slots, found, bounds in machine.judged_chunks(groups.now_ms):
-        ages, _ = machine.ages(slots, np.maximum(found.offsets, bounds.starts), groups.now_ms)
-        names = _group_names(machine, slots)
+    for slots, found, bounds in tracker.judged_chunks(groups.now_ms):
+        ages, _ = tracker.ages(slots, np.maximum(found.offsets, bounds.starts), groups.now_ms)
+        names = _group_names(tracker, slots)
         for name, age in _highest(names, ages):
             oldest[name] = max(age, oldest.get(name, 0))
         if finest == "group":
             continue
-        partitions = machine.partitions_of(slots)
+        partitions = tracker.partitions_of(slots)
         for name, tp, lag in zip(names, partitions, found.lags.tolist(), strict=True):
             if lag >= 0:
                 sums[name, tp.topic] = sums.get((name, tp.topic), 0) + lag
         if finest == "partition":
-            _add_rows(lines, machine, (names, partitions), (found, bounds, ages))
+            _add_rows(lines, tracker, (names, partitions), (found, bounds, ages))
     for name, age in oldest.items():
         lines.add("kafka_consumergroup_group_max_lag_seconds", (_escaped(name),), age / 1000)
     for (name, topic), lag in sums.items():
         lines.add("kafka_consumergroup_group_topic_sum_lag", (_escaped(name), _escaped(topic)), lag)
 
 
-def _group_names(machine: MonitorMachine, slots: Array) -> list[str]:
-    codes, places = np.unique(machine.group_codes(slots), return_inverse=True)
-    names = [machine.group_name(code) for code in codes.tolist()]
+def _group_names(tracker: GroupTracker, slots: Array) -> list[str]:
+    codes, places = np.unique(tracker.group_codes(slots), return_inverse=True)
+    names = [tracker.group_name(code) for code in codes.tolist()]
     return [names[place] for place in places.tolist()]
 
 
@@ -194,11 +194,11 @@ def _highest(names: list[str], ages: Array) -> Iterator[tuple[str, int]]:
 
 
 def _add_rows(
-    lines: _MetricLines, machine: MonitorMachine, keys: tuple[list[str], list[TopicPartition]],
+    lines: _MetricLines, tracker: GroupTracker, keys: tuple[list[str], list[TopicPartition]],
     columns: tuple[Verdicts, LogBoundColumns, Array],
 ) -> None:  # fmt: skip
     found, bounds, ages = columns
-    statuses, intervals = found.statuses, machine.rules.intervals
+    statuses, intervals = found.statuses, tracker.rules.intervals
     for at, (name, tp) in enumerate(zip(*keys, strict=True)):
         burrow = (_escaped(name), _escaped(tp.topic), str(tp.partition))
         labels = (*burrow, "", "", "")
@@ -219,8 +219,8 @@ def _add_rows(
             lines.add("kafka_consumergroup_group_lag_seconds", labels, ages[at] / 1000)
 
 
-def _add_logs(lines: _MetricLines, machine: MonitorMachine, now_ms: int) -> None:
-    partitions, bounds = machine.bounds(now_ms)
+def _add_logs(lines: _MetricLines, tracker: GroupTracker, now_ms: int) -> None:
+    partitions, bounds = tracker.bounds(now_ms)
     for tp, start, end in zip(partitions, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
         if end >= 0:
             labels = (_escaped(tp.topic), str(tp.partition))

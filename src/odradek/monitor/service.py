@@ -23,9 +23,9 @@ with extra_in_errors(__name__):
     from starlette.routing import Route
 
 from odradek.monitor.burrow_api import BurrowApi, Reply
-from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import RequestRefused, findings, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
+from odradek.monitor.offsets_reader import OffsetsReader
 from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
 
 if TYPE_CHECKING:
@@ -108,15 +108,15 @@ class Guard:
 
 
 class Service:
-    """The endpoints. Those that read more of the machine than its newest poll hold the follower's lock."""
+    """The endpoints. Those that read more of the tracker than its newest poll hold the reader's lock."""
 
-    def __init__(self, follower: Follower, options: ServiceOptions) -> None:
-        self._follower, self._options = follower, options
-        self._burrow = BurrowApi(follower.machine, options.metrics.cluster, list(options.servers))
+    def __init__(self, reader: OffsetsReader, options: ServiceOptions) -> None:
+        self._reader, self._options = reader, options
+        self._burrow = BurrowApi(reader.tracker, options.metrics.cluster, list(options.servers))
 
     def app(self) -> Guard:
         """Returns the ASGI application."""
-        pages = Pages(self._follower, self._options.metrics.cluster, self._options.token)
+        pages = Pages(self._reader, self._options.metrics.cluster, self._options.token)
         return Guard(
             Starlette(
                 routes=[*self._routes(), *pages.routes()],
@@ -130,14 +130,14 @@ class Service:
         yield Route("/metrics", self.metrics)
         yield Route("/healthz", lambda request: PlainTextResponse("ok\n"))
         yield Route("/readyz", self.ready)
-        yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._follower), reads_machine=False))
+        yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._reader), reads_tracker=False))
         yield Route(
             "/api/v1/groups",
-            self._ours(lambda request: groups_page(self._follower, request.query_params), reads_machine=False),
+            self._ours(lambda request: groups_page(self._reader, request.query_params), reads_tracker=False),
         )
-        yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._follower, _name(one, "group"))))
-        yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._follower)}))
-        yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._follower, _name(one, "topic"))))
+        yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._reader, _name(one, "group"))))
+        yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._reader)}))
+        yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._reader, _name(one, "topic"))))
         yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
         yield Route("/burrow/admin/ready", self.burrow_ready)
         for path, method, call in self._burrow_calls():
@@ -160,33 +160,33 @@ class Service:
         yield f"{of_group}/topic/{{topic}}", "DELETE", api.delete
 
     def metrics(self, request: Request) -> Response:
-        follower = self._follower
-        with follower.access:
+        reader = self._reader
+        with reader.access:
             text = exposition(
-                follower.machine, follower.groups, self._options.metrics,
-                is_up=follower.is_ready, poll_ms=follower.poll_ms,
+                reader.tracker, reader.groups, self._options.metrics,
+                is_up=reader.is_ready, poll_ms=reader.poll_ms,
             )  # fmt: skip
         return Response(text, headers={"content-type": METRICS_CONTENT_TYPE})
 
     def ready(self, request: Request) -> Response:
         """Replies 200 when the view is complete and up to date, else 503 with the reason."""
-        follower = self._follower
-        if follower.is_ready:
+        reader = self._reader
+        if reader.is_ready:
             return PlainTextResponse("ready\n")
-        trouble = follower.trouble
+        trouble = reader.trouble
         reason = "the first view is not complete" if trouble is None else trouble.text
         return JSONResponse({"error": reason, "since_ms": None if trouble is None else trouble.since_ms}, 503)
 
     def burrow_ready(self, request: Request) -> Response:
-        is_ready = self._follower.is_ready
+        is_ready = self._reader.is_ready
         return PlainTextResponse("READY" if is_ready else "STARTING", 200 if is_ready else 503)
 
-    def _ours(self, call: Callable[[Request], object], *, reads_machine: bool = True) -> Callable[[Request], Response]:
-        """Returns an endpoint. ``reads_machine``: it must not run while the follower changes the machine."""
+    def _ours(self, call: Callable[[Request], object], *, reads_tracker: bool = True) -> Callable[[Request], Response]:
+        """Returns an endpoint. ``reads_tracker``: it must not run while the reader changes the tracker."""
 
         def endpoint(request: Request) -> Response:
             try:
-                with self._follower.access if reads_machine else nullcontext():
+                with self._reader.access if reads_tracker else nullcontext():
                     found = call(request)
             except RequestRefused as error:
                 return JSONResponse({"error": str(error), "field": error.field}, 400)
@@ -198,7 +198,7 @@ class Service:
 
     def _burrows(self, call: Callable[..., Reply]) -> Callable[[Request], Response]:
         def endpoint(request: Request) -> Response:
-            with self._follower.access:
+            with self._reader.access:
                 reply = call(**{field: _name(request, field) for field in request.path_params})
             place = {"url": request.scope["path"].replace(_SLASH, "/"), "host": socket.gethostname()}
             return Response(json.dumps(reply.body | {"request": place}), reply.code, media_type="application/json")

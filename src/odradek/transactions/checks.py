@@ -19,9 +19,9 @@ from enum import Enum, auto
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import Result, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_EPOCH, ProducerIdentity
+from odradek.core.ids import NO_PRODUCER_EPOCH, PartitionKey, ProducerIdentity
 from odradek.core.pace import Pace
-from odradek.transactions.messages import EndTransaction, ListTransactions, Partition
+from odradek.transactions.messages import EndTransaction, ListTransactions
 from odradek.transactions.transitions import (
     EPOCH_PER_TRANSACTION,
     LAST_CLIENT_EPOCH,
@@ -129,12 +129,12 @@ def is_listed(transaction: Transaction, request: ListTransactions, now_ms: int) 
     )
 
 
-def verified(partition: Partition, members: Collection[Partition]) -> ErrorCode:
+def verified(partition: PartitionKey, members: Collection[PartitionKey]) -> ErrorCode:
     return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
 
 
-def verified_in_steps(partitions: Collection[Partition], members: Collection[Partition]) -> ResultSteps:
-    found: dict[Partition, ErrorCode] = {}
+def verified_in_steps(partitions: Collection[PartitionKey], members: Collection[PartitionKey]) -> ResultSteps:
+    found: dict[PartitionKey, ErrorCode] = {}
     pace = Pace()
     for partition in partitions:
         found[partition] = verified(partition, members)

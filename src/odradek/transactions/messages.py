@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import NO_PRODUCER, ProducerIdentity
-
-Partition: TypeAlias = tuple[str, int]
-"""A topic's name and a partition's number."""
+from odradek.core.ids import NO_PRODUCER, PartitionKey, ProducerIdentity
 
 
 @dataclass(slots=True)
@@ -64,7 +61,7 @@ class AddPartitions:
     batched: ClassVar[bool] = False
     transactional_id: str
     producer: ProducerIdentity
-    partitions: Collection[Partition]
+    partitions: Collection[PartitionKey]
     client_version: int
 
     def error_reply(self, error: ErrorCode) -> ErrorCode:
@@ -78,9 +75,9 @@ class VerifyPartitions:
     batched: ClassVar[bool] = False
     transactional_id: str
     producer: ProducerIdentity
-    partitions: Collection[Partition]
+    partitions: Collection[PartitionKey]
 
-    def error_reply(self, error: ErrorCode) -> Mapping[Partition, ErrorCode]:
+    def error_reply(self, error: ErrorCode) -> Mapping[PartitionKey, ErrorCode]:
         return dict.fromkeys(self.partitions, error)
 
 
@@ -94,7 +91,7 @@ class Markers(NamedTuple):
     transactional_id: str
     producer: ProducerIdentity
     commit: bool
-    partitions: frozenset[Partition]
+    partitions: frozenset[PartitionKey]
     version: int
     decided_ms: int
 

@@ -27,8 +27,7 @@ from collections.abc import Collection
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import IllegalTransition
-from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
-from odradek.transactions.messages import Partition
+from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, PartitionKey
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
@@ -87,7 +86,7 @@ def initialized(current: Transaction, producer_id: int, epoch: int, timeout_ms: 
 
 
 def with_partitions(
-    current: Transaction, partitions: Collection[Partition], client_version: int, now_ms: int
+    current: Transaction, partitions: Collection[PartitionKey], client_version: int, now_ms: int
 ) -> Transaction:
     """Returns the state after partitions were added. The first ones begin the transaction."""
     return current._replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
+from odradek.catalog.shard import RecordSteps
 from support.controlled_cluster import new_catalog
 from support.voters import make_voter
 
@@ -18,7 +19,6 @@ from odradek.catalog.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from odradek.catalog.shard import RecordSteps
 from odradek.cluster.catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord, RegisterBrokerRecord
 from odradek.storage.memory_files import MemoryFiles

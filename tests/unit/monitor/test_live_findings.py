@@ -20,7 +20,7 @@ from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
 from odradek.history.rewinds import moves
 from odradek.history.verdict_rules import VerdictRules
-from odradek.monitor.machine import LogBoundsRow, MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow
 
 STORES = 2
 LOGS = [TopicPartition(topic, number) for topic in ("orders", "ünits") for number in range(2)]
@@ -154,10 +154,10 @@ def batch_tables(scenario: Scenario, ends: dict[TopicPartition, int]) -> tuple[p
     return as_table(found), expiry_table(evidence)
 
 
-def play(scenario: Scenario, ends: dict[TopicPartition, int]) -> MonitorMachine:
-    """Feeds a machine: batches of random sizes, some entries twice, polls and restarts in between."""
-    draw, machine = scenario.draw, MonitorMachine(VerdictRules(), finding_rules=RULES)
-    machine.live.retention_ms, machine.live.retention_is_known = 7_200_000, True
+def play(scenario: Scenario, ends: dict[TopicPartition, int]) -> GroupTracker:
+    """Feeds a tracker: batches of random sizes, some entries twice, polls and restarts in between."""
+    draw, tracker = scenario.draw, GroupTracker(VerdictRules(), finding_rules=RULES)
+    tracker.live.retention_ms, tracker.live.retention_is_known = 7_200_000, True
     waiting = {store: [row for row in scenario.rows if row["record_partition"] == store] for store in range(STORES)}
     begins = dict.fromkeys(waiting, 0)
     time = scenario.now_ms - 1_000
@@ -165,16 +165,16 @@ def play(scenario: Scenario, ends: dict[TopicPartition, int]) -> MonitorMachine:
         store = draw.choice([store for store, rows in waiting.items() if begins[store] < len(rows)])
         size, again = draw.choice((1, 2, 5, 1_000)), draw.choice((0, 0, 3))
         begin = begins[store]
-        machine.add_entries(batch_of(waiting[store][max(0, begin - again) : begin + size]))
+        tracker.add_entries(batch_of(waiting[store][max(0, begin - again) : begin + size]))
         begins[store] += size
         if draw.random() < 0.5:
             time += 1
             polled = {tp: LogBoundsRow(0, draw.choice((end, 10))) for tp, end in ends.items()}
-            machine.add_bounds(time, polled, {})
+            tracker.add_bounds(time, polled, {})
         if draw.random() < 0.1:
-            machine = copy.deepcopy(machine)
-    machine.add_bounds(scenario.now_ms, {tp: LogBoundsRow(0, end) for tp, end in ends.items()}, {})
-    return machine
+            tracker = copy.deepcopy(tracker)
+    tracker.add_bounds(scenario.now_ms, {tp: LogBoundsRow(0, end) for tp, end in ends.items()}, {})
+    return tracker
 
 
 def check(seed: int) -> set[tuple[str, str | None]]:
@@ -182,15 +182,15 @@ def check(seed: int) -> set[tuple[str, str | None]]:
     scenario = Scenario(random.Random(seed))
     scenario.now_ms += scenario.draw.choice((0, 5_000_000))
     ends = {tp: scenario.draw.choice((50, 1 << 40)) for tp in LOGS}
-    machine = play(scenario, ends)
+    tracker = play(scenario, ends)
     # The monitor polls the logs in which a group has a committed offset.
-    findings, expiry = batch_tables(scenario, {tp: ends[tp] for tp in machine.partitions()})
-    live = machine.findings(scenario.now_ms)
+    findings, expiry = batch_tables(scenario, {tp: ends[tp] for tp in tracker.partitions()})
+    live = tracker.findings(scenario.now_ms)
     assert rows_with_numbers(live) == rows_with_numbers(findings)
-    assert rows_with_numbers(machine.expiry(scenario.now_ms)) == rows_with_numbers(expiry)
+    assert rows_with_numbers(tracker.expiry(scenario.now_ms)) == rows_with_numbers(expiry)
     rows = rows_with_numbers(live)
     for group in (*scenario.groups, "idle"):
-        of_group = rows_with_numbers(machine.findings(scenario.now_ms, group))
+        of_group = rows_with_numbers(tracker.findings(scenario.now_ms, group))
         assert of_group == [row for row in rows if row["group"] == group]
     return {(row["kind"], row["cause"]) for row in rows}
 

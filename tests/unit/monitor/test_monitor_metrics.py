@@ -11,7 +11,7 @@ from support.offset_entries import STEP_MS, machine_with
 
 from odradek.core.ids import TopicPartition
 from odradek.monitor.group_sums import GroupColumns
-from odradek.monitor.machine import ListedState, LogBoundsRow, MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
 from odradek.monitor.metrics import METRICS, MetricsOptions, exposition
 
 EXPORTERS = json.loads((Path(__file__).parents[2] / "data/verdicts/exporters_metrics.json").read_text())["metrics"]
@@ -31,18 +31,18 @@ def lines_of(text: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     return found
 
 
-def full_machine() -> tuple[MonitorMachine, GroupColumns]:
+def full_machine() -> tuple[GroupTracker, GroupColumns]:
     """A group with a full window and a lag that two polls saw arrive."""
-    machine = machine_with({("billing", ORDERS[0]): list(range(10, 110, 10)), ("billing", ORDERS[1]): [100]}, end=100)
-    machine.set_groups({"billing": ListedState("Stable", "consumer"), "quiet": ListedState("Empty", "classic")})
-    now_ms = machine.last_poll_ms + STEP_MS
-    machine.add_bounds(now_ms, {ORDERS[0]: LogBoundsRow(40, 140), ORDERS[1]: LogBoundsRow(120, 300)}, {})
-    return machine, machine.groups(now_ms)
+    tracker = machine_with({("billing", ORDERS[0]): list(range(10, 110, 10)), ("billing", ORDERS[1]): [100]}, end=100)
+    tracker.set_groups({"billing": ListedState("Stable", "consumer"), "quiet": ListedState("Empty", "classic")})
+    now_ms = tracker.last_poll_ms + STEP_MS
+    tracker.add_bounds(now_ms, {ORDERS[0]: LogBoundsRow(40, 140), ORDERS[1]: LogBoundsRow(120, 300)}, {})
+    return tracker, tracker.groups(now_ms)
 
 
 def text_of(granularity: str = "auto") -> str:
-    machine, groups = full_machine()
-    return exposition(machine, groups, MetricsOptions("main", granularity), is_up=True, poll_ms=7)
+    tracker, groups = full_machine()
+    return exposition(tracker, groups, MetricsOptions("main", granularity), is_up=True, poll_ms=7)
 
 
 def test_names_and_labels_are_those_of_the_exporters() -> None:
@@ -98,14 +98,14 @@ def test_granularity(granularity: str, has_topics: bool, has_partitions: bool) -
 
 def test_label_values_are_escaped() -> None:
     name = 'a"b\\c\nd'
-    machine = machine_with({(name, ORDERS[0]): [10]})
-    text = exposition(machine, machine.groups(machine.last_poll_ms), MetricsOptions(), is_up=True, poll_ms=1)
+    tracker = machine_with({(name, ORDERS[0]): [10]})
+    text = exposition(tracker, tracker.groups(tracker.last_poll_ms), MetricsOptions(), is_up=True, poll_ms=1)
     assert r'group="a\"b\\c\nd"' in text
     lines_of(text)
 
 
 def test_before_the_first_poll_there_are_no_groups() -> None:
-    machine = machine_with({("billing", ORDERS[0]): [10]})
-    found = lines_of(exposition(machine, None, MetricsOptions(), is_up=False, poll_ms=0))
+    tracker = machine_with({("billing", ORDERS[0]): [10]})
+    found = lines_of(exposition(tracker, None, MetricsOptions(), is_up=False, poll_ms=0))
     assert list(found["odradek_monitor_up"].values()) == [0]
     assert "kafka_consumergroup_group_sum_lag" not in found

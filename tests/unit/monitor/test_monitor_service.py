@@ -15,9 +15,9 @@ pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
 from odradek.core.ids import TopicPartition
 from odradek.monitor.addresses import is_loopback
-from odradek.monitor.follower import Trouble
-from odradek.monitor.machine import ListedState, LogBoundsRow
+from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.monitor.metrics import MetricsOptions
+from odradek.monitor.offsets_reader import Trouble
 from odradek.monitor.service import Service, ServiceOptions
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
@@ -25,15 +25,15 @@ ODD = ("a/b", "%2F", "<b>bold</b>", "🙂", " ")
 
 
 class FixedFollower:
-    """A follower with one view, without a cluster."""
+    """A reader with one view, without a cluster."""
 
     def __init__(self) -> None:
         commits = {("billing", ORDERS[0]): list(range(10, 110, 10)), ("billing", ORDERS[1]): [40]}
-        self.machine = machine_with(commits | {(name, ORDERS[0]): [100] for name in ODD}, end=100)
-        self.machine.set_groups({"billing": ListedState("Stable", "consumer"), "idle": ListedState("Empty", "classic")})
-        now_ms = self.machine.last_poll_ms + STEP_MS
-        self.machine.add_bounds(now_ms, {tp: LogBoundsRow(0, 160) for tp in ORDERS}, {})
-        self.groups = self.machine.groups(now_ms)
+        self.tracker = machine_with(commits | {(name, ORDERS[0]): [100] for name in ODD}, end=100)
+        self.tracker.set_groups({"billing": ListedState("Stable", "consumer"), "idle": ListedState("Empty", "classic")})
+        now_ms = self.tracker.last_poll_ms + STEP_MS
+        self.tracker.add_bounds(now_ms, {tp: LogBoundsRow(0, 160) for tp in ORDERS}, {})
+        self.groups = self.tracker.groups(now_ms)
         self.access = threading.Lock()
         self.trouble: Trouble | None = None
         self.source, self.source_reason, self.poll_ms = "topic", "", 5
@@ -54,11 +54,11 @@ class Answer:
 
 def ask(
     raw_path: str, *, method: str = "GET", host: str = "localhost:8000", token: str = "", send: str = "",
-    follower: Any = None,
+    reader: Any = None,
 ) -> Answer:  # fmt: skip
     """Calls the application. ``token``: what it demands; ``send``: what the client sends."""
     options = ServiceOptions(MetricsOptions("main"), frozenset({"localhost"}), token, ("127.0.0.1:9092",))
-    app = Service(follower or FixedFollower(), options).app()
+    app = Service(reader or FixedFollower(), options).app()
     path, _, query = raw_path.partition("?")
     headers = [(b"host", host.encode())] + ([(b"authorization", send.encode())] if send else [])
     scope = {
@@ -160,11 +160,11 @@ def test_burrows_status_of_an_unknown_group() -> None:
 
 
 def test_delete_forgets_a_group_in_this_view() -> None:
-    follower = FixedFollower()
-    assert ask("/v3/kafka/main/consumer/billing", method="DELETE", follower=follower).code == 200
-    assert ask("/v3/kafka/main/consumer/billing", follower=follower).code == 404
-    assert ask("/v3/kafka/main/consumer/a%2Fb/topic/orders", method="DELETE", follower=follower).code == 200
-    assert "a/b" not in ask("/v3/kafka/main/consumer", follower=follower).json["consumers"]
+    reader = FixedFollower()
+    assert ask("/v3/kafka/main/consumer/billing", method="DELETE", reader=reader).code == 200
+    assert ask("/v3/kafka/main/consumer/billing", reader=reader).code == 404
+    assert ask("/v3/kafka/main/consumer/a%2Fb/topic/orders", method="DELETE", reader=reader).code == 200
+    assert "a/b" not in ask("/v3/kafka/main/consumer", reader=reader).json["consumers"]
 
 
 @pytest.mark.parametrize(
@@ -202,12 +202,12 @@ def test_a_group_shows_rule_lag_and_time_lag_of_its_partitions() -> None:
 
 
 def test_a_group_shows_findings_and_expiry() -> None:
-    follower = FixedFollower()
-    follower.machine.add_entries(batch_of([entry("billing", ORDERS[0], (0, 900), 900_000, 15, None)]))
-    now_ms = follower.machine.last_poll_ms + STEP_MS
-    follower.machine.add_bounds(now_ms, {tp: LogBoundsRow(0, 160) for tp in ORDERS}, {})
-    follower.groups = follower.machine.groups(now_ms)
-    group = ask("/api/v1/groups/billing", follower=follower).json
+    reader = FixedFollower()
+    reader.tracker.add_entries(batch_of([entry("billing", ORDERS[0], (0, 900), 900_000, 15, None)]))
+    now_ms = reader.tracker.last_poll_ms + STEP_MS
+    reader.tracker.add_bounds(now_ms, {tp: LogBoundsRow(0, 160) for tp in ORDERS}, {})
+    reader.groups = reader.tracker.groups(now_ms)
+    group = ask("/api/v1/groups/billing", reader=reader).json
     (rewind,) = [one for one in group["findings"] if one["kind"] == "rewind"]
     assert (rewind["from_offset"], rewind["to_offset"], rewind["to_ms"]) == (15, 100, 900_000)
     assert [one["record_offset"] for one in rewind["proof"]] == [10, 900]
@@ -215,13 +215,13 @@ def test_a_group_shows_findings_and_expiry() -> None:
     assert group["partitions"][0]["expires_ms"] == 900_000 + week
     assert group["partitions"][0]["expiry_counts_from"] == "commit"
     assert group["summary"]["findings"] == 1
-    assert ask("/api/v1/groups?sort=-findings", follower=follower).json["groups"][0]["group"] == "billing"
-    assert ask("/api/v1/findings", follower=follower).json["findings"] == group["findings"]
+    assert ask("/api/v1/groups?sort=-findings", reader=reader).json["groups"][0]["group"] == "billing"
+    assert ask("/api/v1/findings", reader=reader).json["findings"] == group["findings"]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example:8000", "", "localhost@evil"])
 def test_a_foreign_host_is_refused(host: str) -> None:
-    """A page of another site whose name points to this machine (DNS rebinding) sends its own name."""
+    """A page of another site whose name points to this tracker (DNS rebinding) sends its own name."""
     assert ask("/metrics", host=host).code == 403
 
 
@@ -244,16 +244,16 @@ def test_every_reply_has_the_headers_of_safety() -> None:
 
 
 def test_readiness_says_what_is_wrong_and_since_when() -> None:
-    follower = FixedFollower()
-    assert (ask("/readyz", follower=follower).code, ask("/burrow/admin/ready", follower=follower).body) == (
+    reader = FixedFollower()
+    assert (ask("/readyz", reader=reader).code, ask("/burrow/admin/ready", reader=reader).body) == (
         200,
         b"READY",
     )
-    follower.trouble = Trouble(123, "no broker answers")
-    reply = ask("/readyz", follower=follower)
+    reader.trouble = Trouble(123, "no broker answers")
+    reply = ask("/readyz", reader=reader)
     assert (reply.code, reply.json) == (503, {"error": "no broker answers", "since_ms": 123})
-    assert ask("/burrow/admin/ready", follower=follower).code == 503
-    assert b'odradek_monitor_up{cluster_name="main"} 0' in ask("/metrics", follower=follower).body
+    assert ask("/burrow/admin/ready", reader=reader).code == 503
+    assert b'odradek_monitor_up{cluster_name="main"} 0' in ask("/metrics", reader=reader).body
 
 
 def test_loopback_addresses() -> None:

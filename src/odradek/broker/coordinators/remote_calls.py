@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from odradek.transactions.messages import AddPartitions, Partition, VerifyPartitions
+from odradek.transactions.messages import AddPartitions, VerifyPartitions
 
 if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.core.effects import Request
     from odradek.core.errors import ErrorCode
-    from odradek.core.ids import ProducerIdentity
+    from odradek.core.ids import PartitionKey, ProducerIdentity
     from odradek.core.transaction_marker import EndTransactionMarker
 
 R = TypeVar("R")
@@ -31,12 +31,12 @@ class WriteMarkers(Protocol):
     retry_ms: int
     refused_retry_ms: int
 
-    def exists(self, partition: Partition) -> bool: ...
+    def exists(self, partition: PartitionKey) -> bool: ...
 
-    def load_end(self, partition: Partition) -> Deferred[None] | None:
+    def load_end(self, partition: PartitionKey) -> Deferred[None] | None:
         """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
 
-    def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
 
 
@@ -58,12 +58,12 @@ class LocalPartitions:
         self._ask = ask
 
     def add(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
-    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
+    ) -> Deferred[Mapping[PartitionKey, ErrorCode]]:
         request = AddPartitions(transactional_id, producer, partitions, PARTITIONS_VERSION)
         return self._ask(transactional_id, request).map(lambda error: dict.fromkeys(partitions, error))
 
     def verify(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[Partition]
-    ) -> Deferred[Mapping[Partition, ErrorCode]]:
+        self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
+    ) -> Deferred[Mapping[PartitionKey, ErrorCode]]:
         return self._ask(transactional_id, VerifyPartitions(transactional_id, producer, partitions))

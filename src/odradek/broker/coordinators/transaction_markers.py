@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC, PartitionKey
 from odradek.core.pace import sorted_in_steps
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.transactions.messages import Markers, Partition
+from odradek.transactions.messages import Markers
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.remote_calls import WriteMarkers
     from odradek.broker.metadata.image import CatalogImage
-    from odradek.broker.partitions.partition import Partition as LocalPartition
+    from odradek.broker.partitions.partition import Partition
 
 log = logging.getLogger("odradek.broker")
 
@@ -60,7 +60,7 @@ class MarkerWriter:
     def __init__(
         self,
         catalog: CatalogImage,
-        partition: Callable[[str, int], LocalPartition | None],
+        partition: Callable[[str, int], Partition | None],
         write_offsets_marker: Callable[[int, EndTransactionMarker], Deferred[ErrorCode]],
         load_of_groups: Callable[[int], Deferred[None] | None],
     ) -> None:
@@ -69,17 +69,17 @@ class MarkerWriter:
         self._write_offsets_marker = write_offsets_marker
         self._load_of_groups = load_of_groups
 
-    def exists(self, partition: Partition) -> bool:
+    def exists(self, partition: PartitionKey) -> bool:
         topic, index = partition
         found = self._catalog.topic(topic)
         return found is not None and index < found.partition_count
 
-    def load_end(self, partition: Partition) -> Deferred[None] | None:
+    def load_end(self, partition: PartitionKey) -> Deferred[None] | None:
         """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
         topic, index = partition
         return self._load_of_groups(index) if topic == OFFSETS_TOPIC else None
 
-    def write_marker(self, partition: Partition, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+    def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
         topic, index = partition
         if topic == OFFSETS_TOPIC:
@@ -102,7 +102,7 @@ def _group_error(code: ErrorCode) -> ErrorCode:
     return ErrorCode.not_leader_or_follower if code in _NOT_LOADED else code
 
 
-def _is_offline(partition: Partition, code: ErrorCode) -> bool:
+def _is_offline(partition: PartitionKey, code: ErrorCode) -> bool:
     """Whether the partition stays without its marker until somebody acts."""
     if partition[0] == OFFSETS_TOPIC and code is ErrorCode.not_leader_or_follower:  # its log cannot be read
         return True
@@ -112,10 +112,10 @@ def _is_offline(partition: Partition, code: ErrorCode) -> bool:
 class OverdueMarkers(Protocol):
     """What happens to a partition that has refused the marker of an overdue transaction."""
 
-    def needs_marker(self, partition: Partition, marker: EndTransactionMarker) -> bool:
+    def needs_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> bool:
         """Returns whether the transaction may be open in the partition. True for a missing or offline partition."""
 
-    def marker(self, partition: Partition, marker: EndTransactionMarker) -> EndTransactionMarker:
+    def marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> EndTransactionMarker:
         """Returns the marker of the next attempt."""
 
 
@@ -140,8 +140,8 @@ class PendingMarkers:
         self.left = set(markers.partitions)
         self.is_delayed = False
         self._is_cancelled = False
-        self._refused: set[Partition] = set()
-        self._offline: set[Partition] = set()
+        self._refused: set[PartitionKey] = set()
+        self._offline: set[PartitionKey] = set()
         self._refused_again_ms = 0
         self._overdue_ms = overdue_ms
         self._overdue = overdue
@@ -184,11 +184,11 @@ class PendingMarkers:
             if not waiting:
                 on_end()
 
-        def note(partition: Partition, code: ErrorCode) -> None:
+        def note(partition: PartitionKey, code: ErrorCode) -> None:
             self._note(partition, code)
             count_down()
 
-        def write_marker(partition: Partition, _: None = None) -> None:
+        def write_marker(partition: PartitionKey, _: None = None) -> None:
             if not self._is_cancelled:
                 marker = self._marker_for(now_ms, partition)
                 self._writer.write_marker(partition, marker).then(partial(note, partition))
@@ -208,26 +208,26 @@ class PendingMarkers:
             yield
         count_down()
 
-    def _skipped(self, now_ms: int) -> frozenset[Partition]:
+    def _skipped(self, now_ms: int) -> frozenset[PartitionKey]:
         """Returns the refused partitions whose next attempt is later."""
         if now_ms < self._refused_again_ms:
             return frozenset(self._refused)
         self._refused_again_ms = now_ms + self._writer.refused_retry_ms
         return frozenset()
 
-    def _overdue_of(self, now_ms: int, partition: Partition) -> OverdueMarkers | None:
+    def _overdue_of(self, now_ms: int, partition: PartitionKey) -> OverdueMarkers | None:
         """Returns the rules for a partition that has refused the marker of an overdue transaction, otherwise None."""
         return self._overdue if partition in self._refused and now_ms >= self._overdue_ms else None
 
-    def _is_ended(self, now_ms: int, partition: Partition) -> bool:
+    def _is_ended(self, now_ms: int, partition: PartitionKey) -> bool:
         overdue = self._overdue_of(now_ms, partition)
         return overdue is not None and not overdue.needs_marker(partition, self._marker)
 
-    def _marker_for(self, now_ms: int, partition: Partition) -> EndTransactionMarker:
+    def _marker_for(self, now_ms: int, partition: PartitionKey) -> EndTransactionMarker:
         overdue = self._overdue_of(now_ms, partition)
         return self._marker if overdue is None else overdue.marker(partition, self._marker)
 
-    def _note(self, partition: Partition, code: ErrorCode) -> None:
+    def _note(self, partition: PartitionKey, code: ErrorCode) -> None:
         if _is_offline(partition, code):
             self._offline.add(partition)
         else:

@@ -12,9 +12,9 @@ from odradek.coordinator.runtime import Environment, Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import TRANSACTION_TOPIC
+from odradek.core.ids import TRANSACTION_TOPIC, PartitionKey
 from odradek.transactions.config import TransactionConfig
-from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten, Partition
+from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritten
 from odradek.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
             self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
         self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
 
-    def unmarked_partitions(self, transactional_id: str) -> Collection[Partition] | None:
+    def unmarked_partitions(self, transactional_id: str) -> Collection[PartitionKey] | None:
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
         pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
         return None if pending is None else pending.left

@@ -69,7 +69,7 @@ class FastPath(Protocol):
         """Serves the requests that ``take`` has returned. ``send`` gets their replies, now or later."""
 
 
-class Host(Protocol):
+class ConnectionOwner(Protocol):
     """The parts of a broker that its connections use."""
 
     config: BrokerConfig
@@ -109,7 +109,6 @@ class Connection(asyncio.Protocol):
         "_flush_due",
         "_has_long_reply",
         "_holds_memory",
-        "_host",
         "_idle_timer",
         "_in_flight",
         "_in_flight_bytes",
@@ -121,6 +120,7 @@ class Connection(asyncio.Protocol):
         "_may_receive",
         "_mute_timer",
         "_muted_until_s",
+        "_owner",
         "_queued",
         "_reader",
         "_reading",
@@ -143,13 +143,13 @@ class Connection(asyncio.Protocol):
     )  # fmt: skip
 
     def __init__(
-        self, host: Host, listener: Listener | None = None, loop: asyncio.AbstractEventLoop | None = None
+        self, owner: ConnectionOwner, listener: Listener | None = None, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
         """``loop``: the node's loop; the running one by default."""
-        self._host = host
+        self._owner = owner
         self.listener = listener
         self._loop = loop or asyncio.get_running_loop()
-        self._reader = FrameReader(host.most_request_bytes)
+        self._reader = FrameReader(owner.most_request_bytes)
         self._backlog: deque[bytes] = deque()
         self._slots: deque[ReplySlot] = deque()
         self._in_flight = 0
@@ -198,11 +198,11 @@ class Connection(asyncio.Protocol):
         is_one_too_many = not is_counted and takes_spare(transport)
         if is_one_too_many:
             REFUSALS.note(self.client_host)
-        if is_one_too_many or not self._host.admit(self, peer_host, is_counted=is_counted):
+        if is_one_too_many or not self._owner.admit(self, peer_host, is_counted=is_counted):
             self._closing = True
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
             return
-        if not is_counted and (hold_ms := self._host.quotas.count_connection(peer_host)):
+        if not is_counted and (hold_ms := self._owner.quotas.count_connection(peer_host)):
             log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
             self._closing = True
             self._transport.pause_reading()
@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._last_active_s = self._loop.time()
-        scheduler = self._host.scheduler
+        scheduler = self._owner.scheduler
         share_ends_s = scheduler.begin_share()
         size = len(data)
         if self._is_read_on:
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         unfinished = reader.buffered
         if unfinished > SMALL_REQUEST_BYTES or self._holds_memory:
             self._holds_memory = unfinished > SMALL_REQUEST_BYTES
-            self._may_receive = self._host.request_memory.update(self, unfinished)
+            self._may_receive = self._owner.request_memory.update(self, unfinished)
         if not self._queued and (
             self._serve_backlog(share_ends_s) or (self._share_bytes >= SHARE_BYTES and not self._closing)
         ):
@@ -278,13 +278,13 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         if self._holds_memory:
-            self._host.request_memory.release(self)
+            self._owner.request_memory.release(self)
         if self._has_long_reply:
-            self._host.reply_memory.release(self)
+            self._owner.reply_memory.release(self)
         self._backlog.clear()
         self._task = None
         self._drop_replies()
-        self._host.remove(self)
+        self._owner.remove(self)
 
     def _drop_replies(self) -> None:
         """Drops the replies to a client that has left, and abandons what only waits for them."""
@@ -308,7 +308,7 @@ class Connection(asyncio.Protocol):
     def serve_waiting(self) -> None:
         """Serves the waiting requests, now or in a share of a later tick."""
         if not self._queued and not self._is_lost:
-            scheduler = self._host.scheduler
+            scheduler = self._owner.scheduler
             if self._serve_backlog(scheduler.begin_share()):
                 self._queue()
             self._read_or_pause()
@@ -316,7 +316,7 @@ class Connection(asyncio.Protocol):
 
     def _queue(self) -> None:
         self._queued = True
-        self._host.scheduler.add(self)
+        self._owner.scheduler.add(self)
 
     def run_share(self, until_s: float) -> bool:
         if self._is_lost:
@@ -332,7 +332,7 @@ class Connection(asyncio.Protocol):
         Returns whether only the share's time ran out. If room is missing, the event that makes room calls
         ``serve_waiting``.
         """
-        backlog, clock, fast_path = self._backlog, self._host.scheduler.clock, self._host.fast_path
+        backlog, clock, fast_path = self._backlog, self._owner.scheduler.clock, self._owner.fast_path
         while True:
             while backlog and self._has_room() and clock() < until_s:
                 path = fast_path(backlog[0])
@@ -401,7 +401,7 @@ class Connection(asyncio.Protocol):
 
     def _serve(self, frame: bytes) -> None:
         try:
-            reply = self._host.dispatch(frame, self)
+            reply = self._owner.dispatch(frame, self)
         except (FrameError, Hangup, ValueError) as error:
             self.hang_up(str(error))
             return
@@ -510,14 +510,14 @@ class Connection(asyncio.Protocol):
 
     def begin_long_reply(self) -> None:
         self._has_long_reply = True
-        self._host.reply_memory.begin(self)
+        self._owner.reply_memory.begin(self)
 
     def count_reply(self, size: int) -> None:
         self._has_long_reply = True
-        self._host.reply_memory.add(self, size)
+        self._owner.reply_memory.add(self, size)
 
     def grow_reply(self, size: int) -> None:
-        self._host.reply_memory.grow(self, size)
+        self._owner.reply_memory.grow(self, size)
 
     @property
     def is_making_reply(self) -> bool:
@@ -584,7 +584,7 @@ class Connection(asyncio.Protocol):
 
     def _watch_idleness(self) -> None:
         """Closes an idle connection, even while one of its requests waits for the reply, as Kafka does."""
-        limit_s = self._host.config.connections_max_idle_ms / 1000
+        limit_s = self._owner.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return
         unsent = self._transport.get_write_buffer_size()

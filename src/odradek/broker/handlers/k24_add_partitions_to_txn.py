@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.transactions.messages import Partition
+    from odradek.core.ids import PartitionKey
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 
@@ -76,7 +76,7 @@ def _add(
     transactional_id: str,
     producer: tuple[int, int],
     topics: Iterable[AddPartitionsToTxnTopic],
-) -> Steps[Mapping[Partition, ErrorCode]]:
+) -> Steps[Mapping[PartitionKey, ErrorCode]]:
     from odradek.transactions.messages import AddPartitions
 
     version = context.version
@@ -96,7 +96,7 @@ def _add(
     return dict.fromkeys(partitions, error)
 
 
-def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps[Mapping[Partition, ErrorCode]]:
+def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps[Mapping[PartitionKey, ErrorCode]]:
     from odradek.transactions.messages import VerifyPartitions
 
     partitions, absent = yield from _partitions(broker, row.topics)
@@ -104,7 +104,7 @@ def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
     producer = ProducerIdentity(row.producer_id, row.producer_epoch)
     request = VerifyPartitions(row.transactional_id, producer, partitions)
-    errors: Mapping[Partition, ErrorCode] = yield broker.coordinators.runtime(TRANSACTIONS).ask(
+    errors: Mapping[PartitionKey, ErrorCode] = yield broker.coordinators.runtime(TRANSACTIONS).ask(
         row.transactional_id, request
     )
     return errors
@@ -112,13 +112,13 @@ def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps
 
 def _partitions(
     broker: BrokerServices, topics: Iterable[AddPartitionsToTxnTopic], client: Context | None = None
-) -> Steps[tuple[set[Partition], dict[Partition, ErrorCode]]]:
+) -> Steps[tuple[set[PartitionKey], dict[PartitionKey, ErrorCode]]]:
     """Returns the existing partitions, and the errors of the others.
 
     A ``client`` that is no broker needs a permission for each topic, and may not write internal topics.
     """
-    found: set[Partition] = set()
-    absent: dict[Partition, ErrorCode] = {}
+    found: set[PartitionKey] = set()
+    absent: dict[PartitionKey, ErrorCode] = {}
     for topic in topics:
         known = broker.catalog.topic(topic.name)
         count = 0 if known is None else known.partition_count
@@ -139,7 +139,7 @@ def _partitions(
 def _rows(
     context: Context,
     topics: Iterable[AddPartitionsToTxnTopic],
-    errors: Mapping[Partition, ErrorCode],
+    errors: Mapping[PartitionKey, ErrorCode],
     *path: str,
 ) -> Steps[Elements]:
     rows = elements(context, *path)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.remote_calls import WriteMarkers
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.transactions.messages import Partition
+    from odradek.core.ids import PartitionKey
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 2)
@@ -63,7 +63,7 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
     return reply(context, {"markers": rows})
 
 
-def _write(writer: WriteMarkers, context: Context, row: WritableTxnMarker, partition: Partition) -> Steps[ErrorCode]:
+def _write(writer: WriteMarkers, context: Context, row: WritableTxnMarker, partition: PartitionKey) -> Steps[ErrorCode]:
     if not writer.exists(partition):
         return ErrorCode.unknown_topic_or_partition
     version = row.transaction_version if context.version >= 2 else 0

@@ -16,7 +16,7 @@ from odradek.broker.settings.listeners import ListenerSettings
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
-    from odradek.broker.front_end.connection import Host
+    from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.logins.provider_keys import ProviderKeys
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
@@ -35,14 +35,14 @@ class Logins:
 
     def __init__(
         self,
-        host: Host,
+        owner: ConnectionOwner,
         catalog: CatalogImage,
         tokens: DelegationTokens | None,
         directory: LogDirectory,
         now_ms: Callable[[], int],
     ) -> None:
         close_to_others(directory.path, directory.files)
-        self._host = host
+        self._owner = owner
         self._now_ms = now_ms
         key = _key(directory.path / KEY_FILE)
         by_token = None if tokens is None else TokenUsers(tokens, key, now_ms)
@@ -51,9 +51,9 @@ class Logins:
 
     def sessions(self, listener: Listener) -> Callable[[float | None], LoginSession]:
         """Returns the factory of the sessions of a listener. It gets the time of the acceptance, or None for now."""
-        settings = ListenerSettings(self._host.config, listener)
+        settings = ListenerSettings(self._owner.config, listener)
         mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms, self._keys_of)
-        return lambda accepted_s: LoginSession(self._host, listener.name, mechanisms, accepted_s=accepted_s)
+        return lambda accepted_s: LoginSession(self._owner, listener.name, mechanisms, accepted_s=accepted_s)
 
     def _keys_of(self, source: KeySetSource, times: FetchTimes) -> ProviderKeys:
         found = self._providers.get(source)

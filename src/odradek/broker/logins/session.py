@@ -18,7 +18,7 @@ from odradek.security.principal import USER, Principal, TokenPrincipal
 from odradek.wire.api_keys import SASL_HANDSHAKE
 
 if TYPE_CHECKING:
-    from odradek.broker.front_end.connection import Connection, FastPath, Host
+    from odradek.broker.front_end.connection import Connection, ConnectionOwner, FastPath
     from odradek.broker.handlers.api import Client
     from odradek.broker.logins.mechanisms import ListenerMechanisms
     from odradek.security.sasl_server import LoggedIn
@@ -33,25 +33,25 @@ _HANDSHAKE = SASL_HANDSHAKE.to_bytes(2, "big")
 
 
 class LoginSession:
-    """The host (``front_end/connection``) of one connection at a listener with SASL.
+    """The owner (``front_end/connection``) of one connection at a listener with SASL.
 
     ``listener``: its name, for the log. ``accepted_s``: when the connection was accepted, by the loop's clock.
     """
 
     def __init__(
         self,
-        host: Host,
+        owner: ConnectionOwner,
         listener: str,
         mechanisms: ListenerMechanisms,
         *,
         accepted_s: float | None = None,
     ) -> None:
-        self._host = host
-        self.config = host.config
-        self.scheduler = host.scheduler
-        self.quotas = host.quotas
-        self.request_memory = host.request_memory
-        self.reply_memory = host.reply_memory
+        self._owner = owner
+        self.config = owner.config
+        self.scheduler = owner.scheduler
+        self.quotas = owner.quotas
+        self.request_memory = owner.request_memory
+        self.reply_memory = owner.reply_memory
         self._listener = listener
         self._mechanisms = mechanisms
         self._loop = asyncio.get_running_loop()
@@ -72,10 +72,10 @@ class LoginSession:
         config = self.config
         return config.sasl_server_max_receive_size if self._logged_in is None else config.socket_request_max_bytes
 
-    # --- the connection's host ----------------------------------------------------------------------------------
+    # --- the owner of a connection ----
 
     def admit(self, connection: Connection, host: str, *, is_counted: bool = False) -> bool:
-        if not self._host.admit(connection, host, is_counted=is_counted):
+        if not self._owner.admit(connection, host, is_counted=is_counted):
             return False
         left_s = self._accepted_s + HANDSHAKE_S - self._loop.time()
         self._timer = self._loop.call_later(max(left_s, 0.0), self._expire, connection)
@@ -87,10 +87,10 @@ class LoginSession:
         if states is not None and states.refusal:  # the client has left without the last message of the login
             who = self._who((states.mechanism, states.user))
             log.info("the login of %s from %s failed: %s", who, connection.client_host, states.refusal[: 2 * _SHOWN])
-        self._host.remove(connection)
+        self._owner.remove(connection)
 
     def fast_path(self, frame: bytes) -> FastPath | None:
-        return None if self._states is not None or self._is_over() else self._host.fast_path(frame)
+        return None if self._states is not None or self._is_over() else self._owner.fast_path(frame)
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         states = self._states
@@ -99,12 +99,12 @@ class LoginSession:
         if states is None:
             if self._is_over():
                 raise Hangup(f"{self._who(self._logged_in)} has not logged in again before the end of the session")
-            return self._host.dispatch(frame, connection)
+            return self._owner.dispatch(frame, connection)
         answer = states.receive(frame)
         if answer.failure:
             return self._refuse(states, answer.failure, answer.reply, connection)
         if answer.passes:
-            return self._host.dispatch(frame, connection)
+            return self._owner.dispatch(frame, connection)
         if states.login is not None:
             self._complete(states, states.login, connection)
         return [answer.reply]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from odradek.catalog.records import MetadataRecord, PartitionChangeRecord
 from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import PartitionKey
 
 if TYPE_CHECKING:
     from odradek.core.transaction_marker import EndTransactionMarker
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
         @property
         def log(self) -> Log: ...
-
-
-PartitionKey = tuple[str, int]
 
 
 class BeginEpochs(OwnRecords):

@@ -29,7 +29,7 @@ from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import KafkaError, OdradekError, StorageError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import PartitionKey, TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.clean_jobs import Job, LogToClean, job_of, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
@@ -49,8 +49,6 @@ REST_S = 0.004
 RETRY_MS = 600_000
 FULL_RETRY_MS = 3_000
 EXIT_TIMEOUT_S = 30.0
-
-Key = tuple[str, int]
 
 
 _Message = dict[str, Any]
@@ -121,9 +119,9 @@ class BrokerLogCleaner:
         self._call_at = call_at
         self._tasks: list[asyncio.Task[None]] = []
         self._woken = asyncio.Event()
-        self._in_progress: set[Key] = set()
-        self._uncleanable: dict[Key, _Uncleanable] = {}
-        self._full: dict[Key, int] = {}
+        self._in_progress: set[PartitionKey] = set()
+        self._uncleanable: dict[PartitionKey, _Uncleanable] = {}
+        self._full: dict[PartitionKey, int] = {}
         """The number of cleanings of a log that have lacked space since the last success."""
         self._written: dict[TopicPartition, int] = {}
         self._writing = asyncio.Lock()
@@ -188,16 +186,16 @@ class BrokerLogCleaner:
 
     # --- the next log ---------------------------------------------------------------------------------------------
 
-    def _compacted(self) -> Iterator[tuple[Key, Partition]]:
+    def _compacted(self) -> Iterator[tuple[PartitionKey, Partition]]:
         for key, partition in tuple(self._directory.partitions.items()):
             if not partition.failure and partition.log.disk.offline is None and partition.log.config.is_compacted:
                 yield key, partition
 
-    def _dirtiest(self) -> tuple[Key, Log, LogToClean] | None:
+    def _dirtiest(self) -> tuple[PartitionKey, Log, LogToClean] | None:
         """Returns the dirtiest log that is due, if there is one, and marks it as being cleaned."""
         self._last_run_ms = self._now_ms()
         self._drop_old_failures()
-        best: tuple[Key, Log, LogToClean] | None = None
+        best: tuple[PartitionKey, Log, LogToClean] | None = None
         for key, partition in self._compacted():
             if key in self._in_progress or key in self._uncleanable:
                 continue
@@ -211,7 +209,7 @@ class BrokerLogCleaner:
             best[1].is_being_cleaned = True
         return best
 
-    def _measure(self, key: Key, target: Log) -> LogToClean | None:
+    def _measure(self, key: PartitionKey, target: Log) -> LogToClean | None:
         try:
             dirt = measure(target, self._now_ms())
         except Exception as error:
@@ -235,7 +233,7 @@ class BrokerLogCleaner:
         """Returns whether a cleaning lacked space, and other writes of the broker fail at present."""
         return failure.lacked_space and len(self._directory.failures) > 0
 
-    def _give_up(self, key: Key, target: Log, error: BaseException) -> None:
+    def _give_up(self, key: PartitionKey, target: Log, error: BaseException) -> None:
         """Excludes a log from cleaning for ``RETRY_MS``. Logs an unexpected error with its traceback.
 
         If it lacked space, the log is excluded for ``FULL_RETRY_MS``, which doubles with each such failure: an attempt
@@ -259,7 +257,7 @@ class BrokerLogCleaner:
 
     # --- cleaning -------------------------------------------------------------------------------------------------
 
-    async def _clean(self, key: Key, target: Log, dirt: LogToClean) -> None:
+    async def _clean(self, key: PartitionKey, target: Log, dirt: LogToClean) -> None:
         began = perf_counter()
         try:
             result, in_process = await self._compact(target)

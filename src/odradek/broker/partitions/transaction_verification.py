@@ -16,11 +16,11 @@ otherwise the producer's next batch would overtake this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import ProducerIdentity
+from odradek.core.ids import PartitionKey, ProducerIdentity
 from odradek.core.pace import Pace
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.storage.verification import Guard
 
-PartitionKey: TypeAlias = tuple[str, int]
-"""A topic's name and a partition's number."""
 _WORK_PER_PARTITION = 4  # elements of a step (core/pace)
 _UNAVAILABLE = (
     ErrorCode.coordinator_load_in_progress,

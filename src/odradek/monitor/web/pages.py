@@ -20,8 +20,8 @@ with extra_in_errors(__name__):
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 
-from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import RequestRefused
+from odradek.monitor.offsets_reader import OffsetsReader
 from odradek.monitor.web import formats
 from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view
 
@@ -71,33 +71,31 @@ def _templates() -> Environment:
 
 class Pages:
     """The endpoints of the page. The list of groups shows the newest poll and waits for no refresh; the others hold the
-    follower's lock while they read the machine."""
+    reader's lock while they read the tracker."""
 
-    def __init__(self, follower: Follower, cluster: str, token: str) -> None:
-        self._follower, self._cluster, self._token = follower, cluster, token
+    def __init__(self, reader: OffsetsReader, cluster: str, token: str) -> None:
+        self._reader, self._cluster, self._token = reader, cluster, token
         self._templates = _templates()
 
     def routes(self) -> Iterable[Route]:
-        yield Route(
-            "/", self._page("groups.html", lambda query: groups_view(self._follower, query), reads_machine=False)
-        )
+        yield Route("/", self._page("groups.html", lambda query: groups_view(self._reader, query), reads_tracker=False))
         yield Route("/group", self._page("group.html", self._group))
-        yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._follower, query.get("name", ""))))
+        yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._reader, query.get("name", ""))))
         yield Route(STATIC + "{name}", self.static)
         yield Route("/login", self.login, methods=["GET", "POST"])
 
     def _group(self, query: Mapping[str, str]) -> dict[str, Any] | None:
-        return group_view(self._follower, query.get("name", ""), query.get("partition", ""))
+        return group_view(self._reader, query.get("name", ""), query.get("partition", ""))
 
     def _page(
-        self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None], *, reads_machine: bool = True
+        self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None], *, reads_tracker: bool = True
     ) -> Any:
-        """Returns an endpoint. ``reads_machine``: it must not run while the follower changes the machine."""
+        """Returns an endpoint. ``reads_tracker``: it must not run while the reader changes the tracker."""
 
         def endpoint(request: Request) -> Response:
             code, shown = 200, template
-            with self._follower.access if reads_machine else nullcontext():
-                head = state_view(self._follower, self._cluster)
+            with self._reader.access if reads_tracker else nullcontext():
+                head = state_view(self._reader, self._cluster)
                 try:
                     found = view(request.query_params)
                 except RequestRefused as error:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from odradek.history.verdict_rules import Status
-from odradek.monitor.follower import Follower
 from odradek.monitor.json_api import SORTS, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.offsets_reader import OffsetsReader
 from odradek.monitor.web.formats import link
 
 Json = dict[str, Any]
@@ -25,18 +25,18 @@ _QUERY = ("search", "status", "state", "sort")
 MOST_FINDINGS, MOST_READERS = 50, 500
 
 
-def state_view(follower: Follower, cluster: str) -> Json:
+def state_view(reader: OffsetsReader, cluster: str) -> Json:
     """Returns what the head of every page shows."""
-    return {"cluster": cluster, "monitor": monitor_state(follower)}
+    return {"cluster": cluster, "monitor": monitor_state(reader)}
 
 
-def groups_view(follower: Follower, query: Mapping[str, str]) -> Json:
+def groups_view(reader: OffsetsReader, query: Mapping[str, str]) -> Json:
     """Returns the list of groups. Raises RequestRefused."""
     chosen = {name: query.get(name, "") for name in _QUERY}
     chosen["sort"] = chosen["sort"] or "-status"
-    found = groups_page(follower, dict(query) | {"sort": chosen["sort"], "limit": str(ROWS)})
+    found = groups_page(reader, dict(query) | {"sort": chosen["sort"], "limit": str(ROWS)})
     offset, total = int(query.get("offset", "0")), found["total"]
-    states = sorted({one.state for one in follower.machine.group_states.values() if one.state})
+    states = sorted({one.state for one in reader.tracker.group_states.values() if one.state})
     pages: dict[str, str | None] = {"earlier": None, "later": None}
     if offset > 0:
         pages["earlier"] = link("/", **chosen, offset=max(0, offset - ROWS))
@@ -61,9 +61,9 @@ def _column(chosen: Mapping[str, str], name: str, title: str, first: str) -> Jso
     return {"title": title, "name": name, "order": order, "link": target and link("/", **others, sort=target)}
 
 
-def group_view(follower: Follower, group: str, chosen: str) -> Json | None:
+def group_view(reader: OffsetsReader, group: str, chosen: str) -> Json | None:
     """Returns a group; ``chosen``: the partition whose commits are shown, as TOPIC-NUMBER; "": the worst one."""
-    found = group_detail(follower, group)
+    found = group_detail(reader, group)
     if found is None:
         return None
     order = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "NOTFOUND": 4, "OK": 5}
@@ -73,16 +73,16 @@ def group_view(follower: Follower, group: str, chosen: str) -> Json | None:
         row["link"] = link("/group", name=group, partition=row["id"]) + "#partition"
     shown = next((row for row in rows if row["id"] == chosen), rows[0] if rows else None)
     found |= {
-        "partitions": rows, "shown": shown, "plots": _lag_plot(follower, group), "members": _members(follower, group),
+        "partitions": rows, "shown": shown, "plots": _lag_plot(reader, group), "members": _members(reader, group),
         "finding_count": len(found["findings"]), "findings": found["findings"][:MOST_FINDINGS],
     }  # fmt: skip
     if shown is not None:
-        found |= _partition_view(follower, group, shown, found["findings"])
+        found |= _partition_view(reader, group, shown, found["findings"])
     return found
 
 
-def _lag_plot(follower: Follower, group: str) -> list[Json]:
-    points = follower.lags.of(group)
+def _lag_plot(reader: OffsetsReader, group: str) -> list[Json]:
+    points = reader.lags.of(group)
     if len(points) < 2:
         return []
     return [{
@@ -91,16 +91,16 @@ def _lag_plot(follower: Follower, group: str) -> list[Json]:
     }]  # fmt: skip
 
 
-def _partition_view(follower: Follower, group: str, shown: Json, findings: list[Json]) -> Json:
+def _partition_view(reader: OffsetsReader, group: str, shown: Json, findings: list[Json]) -> Json:
     """Returns the commits of the window of a partition, and the plot of its offsets."""
-    machine = follower.machine
-    slots = machine.slots(group)
+    tracker = reader.tracker
+    slots = tracker.slots(group)
     at = next(
         slot
-        for slot, tp in zip(slots.tolist(), machine.partitions_of(slots), strict=True)
+        for slot, tp in zip(slots.tolist(), tracker.partitions_of(slots), strict=True)
         if tp == (shown["topic"], shown["partition"])
     )
-    window, ends = machine.window(at), dict(machine.log_ends(at))
+    window, ends = tracker.window(at), dict(tracker.log_ends(at))
     commits = [{"offset": offset, "ms": ms, "lag": None if lag < 0 else lag} for offset, ms, lag in window]
     committed = {ms: offset for offset, ms, _ in window}
     times = sorted({*committed, *ends})
@@ -112,7 +112,7 @@ def _partition_view(follower: Follower, group: str, shown: Json, findings: list[
             {"label": "Committed", "values": [committed.get(ms) for ms in times]},
         ],
     }  # fmt: skip
-    return {"commits": commits, "plots": [*_lag_plot(follower, group), *([plot] if len(times) > 1 else [])]}
+    return {"commits": commits, "plots": [*_lag_plot(reader, group), *([plot] if len(times) > 1 else [])]}
 
 
 def _moves_of(findings: list[Json], shown: Json) -> list[int]:
@@ -122,35 +122,35 @@ def _moves_of(findings: list[Json], shown: Json) -> list[int]:
     return [one["to_ms"] for one in moves if (one["topic"], one["partition"]) == place]
 
 
-def _members(follower: Follower, group: str) -> Json | None:
+def _members(reader: OffsetsReader, group: str) -> Json | None:
     """Returns the number of members and their topics, from the newest record of the group."""
-    event = follower.machine.live.last_event(group)
+    event = reader.tracker.live.last_event(group)
     if event is None:
         return None
     topics = None if event.topics is None else sorted(event.topics)
     return {"count": event.members, "topics": topics, "since_ms": event.record_us // 1000}
 
 
-def topic_view(follower: Follower, topic: str) -> Json | None:
+def topic_view(reader: OffsetsReader, topic: str) -> Json | None:
     """Returns a topic: the bounds of its logs, and each group that reads it with its lag there."""
-    found = topic_detail(follower, topic)
+    found = topic_detail(reader, topic)
     if found is None:
         return None
-    readers = _readers(follower, topic)
+    readers = _readers(reader, topic)
     for row in found["partitions"]:
         bounds = row["log_start_offset"], row["log_end_offset"]
         row["records"] = None if None in bounds else bounds[1] - bounds[0]
     return found | {"readers": readers}
 
 
-def _readers(follower: Follower, topic: str) -> list[Json]:
+def _readers(reader: OffsetsReader, topic: str) -> list[Json]:
     """Returns the groups with a committed offset in a topic, those with the highest lag first."""
-    machine = follower.machine
-    slots = machine.topic_slots(topic)
+    tracker = reader.tracker
+    slots = tracker.topic_slots(topic)
     if not len(slots):
         return []
-    found, _ = machine.judge(slots, machine.last_poll_ms)
-    codes, rows = np.unique(machine.group_codes(slots), return_inverse=True)
+    found, _ = tracker.judge(slots, tracker.last_poll_ms)
+    codes, rows = np.unique(tracker.group_codes(slots), return_inverse=True)
     lags, lost, known = (np.zeros(len(codes), np.int64) for _ in range(3))
     np.add.at(lags, rows, np.maximum(found.lags, 0))
     np.add.at(lost, rows, found.lost)
@@ -160,7 +160,7 @@ def _readers(follower: Follower, topic: str) -> list[Json]:
     order = np.argsort(-lags, kind="stable")
     return [
         {
-            "group": machine.group_name(int(codes[at])), "partitions": int((rows == at).sum()),
+            "group": tracker.group_name(int(codes[at])), "partitions": int((rows == at).sum()),
             "lag": int(lags[at]) if known[at] else None, "status": Status(int(worst[at])).name, "lost": int(lost[at]),
         }
         for at in order[:MOST_READERS].tolist()

@@ -1,6 +1,6 @@
 """The live state of all groups, from the entries of ``__consumer_offsets`` and from polls of the logs.
 
-A state machine without clock, socket or file. It takes batches of decoded entries (``history.columns.SCHEMA``), log
+A state tracker without clock, socket or file. It takes batches of decoded entries (``history.columns.SCHEMA``), log
 bounds and group states, each with its time, and judges the partitions with the rules of ``history.verdicts``. However
 the entries are cut into batches, the verdicts are those of the batch analysis for the same entries and log ends.
 
@@ -49,7 +49,7 @@ class LogBoundsRow(NamedTuple):
     end: int
 
 
-class MonitorMachine:
+class GroupTracker:
     """See the module. ``polls``: the number of polls of log bounds to keep."""
 
     def __init__(self, rules: VerdictRules, polls: int = 16, finding_rules: FindingRules | None = None) -> None:

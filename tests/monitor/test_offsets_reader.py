@@ -1,4 +1,4 @@
-"""The follower on a broker: what it sees, what it leaves untouched, and what becomes stale."""
+"""The reader on a broker: what it sees, what it leaves untouched, and what becomes stale."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, partition_for_group
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor import cluster_polls
-from odradek.monitor.follower import Follower, FollowerOptions
-from odradek.monitor.machine import MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker
+from odradek.monitor.offsets_reader import OffsetsReader, ReaderOptions
 
 RECORDS = 100
 
 
-def follower_of(bootstrap: str, source: str = "auto", **settings: Any) -> Follower:
-    config = ClientConfig.of({"bootstrap_servers": bootstrap, "client_id": unique("follower"), **settings})
-    return Follower(config, MonitorMachine(VerdictRules()), FollowerOptions(source))
+def follower_of(bootstrap: str, source: str = "auto", **settings: Any) -> OffsetsReader:
+    config = ClientConfig.of({"bootstrap_servers": bootstrap, "client_id": unique("reader"), **settings})
+    return OffsetsReader(config, GroupTracker(VerdictRules()), ReaderOptions(source))
 
 
-def row_of(follower: Follower, group: str) -> dict[str, Any]:
-    (row,) = follower.machine.table(follower.machine.last_poll_ms, group).to_pylist()
+def row_of(reader: OffsetsReader, group: str) -> dict[str, Any]:
+    (row,) = reader.tracker.table(reader.tracker.last_poll_ms, group).to_pylist()
     return row
 
 
@@ -58,25 +58,25 @@ def test_it_finds_a_rewind_and_who_made_it(bootstrap: str, admin: Admin, topic: 
             read += sum(1 for _ in consumer.poll(0.5).records())
         consumer.commit()
     admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(7)})
-    follower = follower_of(bootstrap)
-    follower.step()
-    found = follower.machine.findings(follower.machine.last_poll_ms, group).to_pylist()
+    reader = follower_of(bootstrap)
+    reader.step()
+    found = reader.tracker.findings(reader.tracker.last_poll_ms, group).to_pylist()
     (rewind,) = [row for row in found if row["kind"] == "rewind"]
     assert (rewind["cause"], rewind["from_offset"], rewind["to_offset"]) == ("reset", 7, RECORDS)
-    assert follower.machine.live.retention_is_known
-    (expiry,) = follower.machine.expiry(follower.machine.last_poll_ms, group).to_pylist()
+    assert reader.tracker.live.retention_is_known
+    (expiry,) = reader.tracker.expiry(reader.tracker.last_poll_ms, group).to_pylist()
     assert expiry["counted_from"] in ("empty", "commit")
-    assert follower.groups is not None
-    assert follower.groups.expires_ms[follower.groups.names.index(group)] > follower.machine.last_poll_ms
+    assert reader.groups is not None
+    assert reader.groups.expires_ms[reader.groups.names.index(group)] > reader.tracker.last_poll_ms
 
 
 def test_it_creates_nothing() -> None:
     """Not even the offsets topic, which FindCoordinator would create."""
     with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
         for source in ("topic", "fetch"):
-            follower = follower_of(broker.bootstrap_servers, source)
-            follower.step()
-            assert (follower.trouble, follower.is_ready) == (None, True)
+            reader = follower_of(broker.bootstrap_servers, source)
+            reader.step()
+            assert (reader.trouble, reader.is_ready) == (None, True)
         assert admin.describe_topics() == {}
         assert admin.describe_topics([OFFSETS_TOPIC], missing_ok=True) == {}
         assert admin.list_groups() == []
@@ -91,27 +91,27 @@ def test_it_adds_no_group_no_commit_and_no_record(bootstrap: str, topic: str, ad
         return {row.group_id for row in admin.list_groups()}, ends, admin.list_group_offsets(group)
 
     before = state()
-    follower = follower_of(bootstrap)
+    reader = follower_of(bootstrap)
     for _ in range(3):
-        follower.step()
+        reader.step()
     assert state() == before
 
 
 @pytest.mark.parametrize("source", ["topic", "fetch"])
 def test_it_sees_commits_deletions_and_states(bootstrap: str, topic: str, admin: Admin, source: str) -> None:
     group, tp = unique("watched"), TopicPartition(topic, 0)
-    follower = follower_of(bootstrap, source)
+    reader = follower_of(bootstrap, source)
     for offset in (10, 40):
         admin.alter_group_offsets(group, {tp: OffsetAndMetadata(offset)})
-        follower.step()
-        row = row_of(follower, group)
+        reader.step()
+        row = row_of(reader, group)
         assert (row["committed_offset"], row["log_end_offset"], row["lag"]) == (offset, RECORDS, RECORDS - offset)
     assert row["commits"] == 2
-    assert follower.machine.group_states[group].state == "Empty"
+    assert reader.tracker.group_states[group].state == "Empty"
     admin.delete_groups([group])
-    follower.step()
-    assert group not in follower.machine.group_names()
-    assert follower.machine.table(follower.machine.last_poll_ms, group).num_rows == 0
+    reader.step()
+    assert group not in reader.tracker.group_names()
+    assert reader.tracker.table(reader.tracker.last_poll_ms, group).num_rows == 0
 
 
 def test_two_sources_agree_about_lags(bootstrap: str, topic: str, admin: Admin) -> None:
@@ -122,11 +122,9 @@ def test_two_sources_agree_about_lags(bootstrap: str, topic: str, admin: Admin) 
         admin.alter_group_offsets(group, {tp: OffsetAndMetadata(at * 10)})
     found = []
     for source in ("topic", "fetch"):
-        follower = follower_of(bootstrap, source)
-        follower.step()
-        found.append(
-            [(row_of(follower, group)["lag"], row_of(follower, group)["committed_offset"]) for group in groups]
-        )
+        reader = follower_of(bootstrap, source)
+        reader.step()
+        found.append([(row_of(reader, group)["lag"], row_of(reader, group)["committed_offset"]) for group in groups])
     assert found[0] == found[1] == [(RECORDS - at * 10, at * 10) for at in range(len(groups))]
 
 
@@ -138,11 +136,11 @@ def test_a_topic_that_may_not_be_read_is_said(bootstrap: str, topic: str, admin:
     group = unique("watched")
     admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(25)})
     monkeypatch.setattr(cluster_polls, "poll_offsets_topic", refused)
-    follower = follower_of(bootstrap)
-    follower.step()
-    assert (follower.source, follower.trouble) == ("fetch", None)
-    assert "AUTHORIZATION" in follower.source_reason
-    assert row_of(follower, group)["lag"] == RECORDS - 25
+    reader = follower_of(bootstrap)
+    reader.step()
+    assert (reader.source, reader.trouble) == ("fetch", None)
+    assert "AUTHORIZATION" in reader.source_reason
+    assert row_of(reader, group)["lag"] == RECORDS - 25
     strict = follower_of(bootstrap, "topic")
     strict.step()
     assert strict.trouble is not None
@@ -153,17 +151,17 @@ def test_a_deleted_topic_goes_with_its_offsets(bootstrap: str, topic: str, admin
     group, other = unique("watched"), unique("other")
     create_topic(bootstrap, other)
     admin.alter_group_offsets(group, {TopicPartition(name, 0): OffsetAndMetadata(0) for name in (topic, other)})
-    follower = follower_of(bootstrap)
-    follower.step()
+    reader = follower_of(bootstrap)
+    reader.step()
     admin.delete_topics([other])
 
     def is_gone() -> bool:
-        follower.step()
-        assert follower.trouble is None
-        return row_count(follower, group) == 1 and not [tp for tp in follower.machine.stale_logs if tp.topic == other]
+        reader.step()
+        assert reader.trouble is None
+        return row_count(reader, group) == 1 and not [tp for tp in reader.tracker.stale_logs if tp.topic == other]
 
     eventually(is_gone, what="the offsets of the deleted topic")
-    assert row_of(follower, group)["topic"] == topic
+    assert row_of(reader, group)["topic"] == topic
 
 
 def test_an_open_transaction_makes_only_its_part_stale(bootstrap: str, topic: str, admin: Admin) -> None:
@@ -173,30 +171,30 @@ def test_an_open_transaction_makes_only_its_part_stale(bootstrap: str, topic: st
     count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
     while partition_for_group(elsewhere, count) == partition_for_group(pending, count):
         elsewhere = unique("elsewhere")
-    follower = follower_of(bootstrap)
+    reader = follower_of(bootstrap)
     with odradek.Producer(bootstrap, transactional_id=unique("tx")) as producer:
         producer.init_transactions()
         producer.begin_transaction()
         producer.send_offsets_to_transaction({tp: 30}, ConsumerGroupMetadata(pending))
         admin.alter_group_offsets(elsewhere, {tp: OffsetAndMetadata(70)})
-        follower.step()
-        stale = follower.machine.stale_sources[partition_for_group(pending, count)]
+        reader.step()
+        stale = reader.tracker.stale_sources[partition_for_group(pending, count)]
         assert "an open transaction holds back" in stale
-        assert partition_for_group(elsewhere, count) not in follower.machine.stale_sources
-        assert (row_of(follower, elsewhere)["lag"], row_count(follower, pending)) == (RECORDS - 70, 0)
+        assert partition_for_group(elsewhere, count) not in reader.tracker.stale_sources
+        assert (row_of(reader, elsewhere)["lag"], row_count(reader, pending)) == (RECORDS - 70, 0)
         producer.commit_transaction()
 
     def is_seen() -> bool:
-        follower.step()
-        return row_count(follower, pending) == 1
+        reader.step()
+        return row_count(reader, pending) == 1
 
     eventually(is_seen, what="the commit of the transaction")
-    assert row_of(follower, pending)["committed_offset"] == 30
-    assert partition_for_group(pending, count) not in follower.machine.stale_sources
+    assert row_of(reader, pending)["committed_offset"] == 30
+    assert partition_for_group(pending, count) not in reader.tracker.stale_sources
 
 
-def row_count(follower: Follower, group: str) -> int:
-    return int(follower.machine.table(follower.machine.last_poll_ms, group).num_rows)
+def row_count(reader: OffsetsReader, group: str) -> int:
+    return int(reader.tracker.table(reader.tracker.last_poll_ms, group).num_rows)
 
 
 def test_without_a_broker_the_view_stays_and_says_since_when(own_broker: Any) -> None:
@@ -205,35 +203,35 @@ def test_without_a_broker_the_view_stays_and_says_since_when(own_broker: Any) ->
     publish(broker.bootstrap, "orders", numbers(RECORDS))
     with Admin(broker.bootstrap) as admin:
         admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(10)})
-    follower = follower_of(broker.bootstrap, default_api_timeout_ms=2_000, bootstrap_timeout_ms=0)
-    follower.step()
-    assert follower.is_ready
+    reader = follower_of(broker.bootstrap, default_api_timeout_ms=2_000, bootstrap_timeout_ms=0)
+    reader.step()
+    assert reader.is_ready
     broker.kill()
-    follower.step()
-    first = follower.trouble
+    reader.step()
+    first = reader.trouble
     assert first is not None
-    assert (row_of(follower, "billing")["lag"], follower.is_ready) == (RECORDS - 10, False)
-    follower.step()
-    assert follower.trouble is not None
-    assert follower.trouble.since_ms == first.since_ms
+    assert (row_of(reader, "billing")["lag"], reader.is_ready) == (RECORDS - 10, False)
+    reader.step()
+    assert reader.trouble is not None
+    assert reader.trouble.since_ms == first.since_ms
     broker.start()
-    eventually(lambda: (follower.step(), follower.is_ready)[1], what="the follower is up to date")
-    assert follower.machine.entry_count == 1, "entries that were read before the failure do not count again"
+    eventually(lambda: (reader.step(), reader.is_ready)[1], what="the reader is up to date")
+    assert reader.tracker.entry_count == 1, "entries that were read before the failure do not count again"
 
 
 def test_it_runs_until_it_is_stopped(bootstrap: str, topic: str, admin: Admin) -> None:
     group = unique("watched")
-    follower = follower_of(bootstrap)
+    reader = follower_of(bootstrap)
     stop = threading.Event()
-    running = threading.Thread(target=follower.run, args=(stop,))
+    running = threading.Thread(target=reader.run, args=(stop,))
     running.start()
     try:
-        eventually(lambda: follower.is_ready)
+        eventually(lambda: reader.is_ready)
         admin.alter_group_offsets(group, {TopicPartition(topic, 0): OffsetAndMetadata(10)})
 
         def is_seen() -> bool:
-            with follower.access:
-                return row_count(follower, group) == 1
+            with reader.access:
+                return row_count(reader, group) == 1
 
         eventually(is_seen, what="the commit")
     finally:

@@ -1,4 +1,4 @@
-"""The live machine gives the verdicts of the batch analysis, however the entries are cut and after restarts."""
+"""The live tracker gives the verdicts of the batch analysis, however the entries are cut and after restarts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
 from odradek.history.verdict_rules import VerdictRules, group_clear_ms
 from odradek.monitor.code_table import CodeTable, NameCodes
-from odradek.monitor.machine import ListedState, LogBoundsRow, MonitorMachine
+from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
 
 STORES = 3
 
@@ -74,7 +74,7 @@ class History:
         self.poll(live, starts, ends)
 
     def poll(self, live: dict[Any, int], starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> None:
-        """The follower polls the partitions that have a committed offset. One in ten polls gets no answer."""
+        """The reader polls the partitions that have a committed offset. One in ten polls gets no answer."""
         polled = {tp: LogBoundsRow(starts[tp], ends[tp]) for _, tp in live}
         unanswered = {tp for tp in polled if self.draw.random() < 0.1}
         self.now_ms += 1
@@ -95,7 +95,7 @@ class History:
         return verdicts_of(gather(journal, logs, lambda records: {}, FindingRules()), rules)
 
     def log_ends(self) -> dict[TopicPartition, LogEnds]:
-        """What the machine knows: a poll forgets the partitions in which no group has a committed offset any more."""
+        """What the tracker knows: a poll forgets the partitions in which no group has a committed offset any more."""
         known: dict[TopicPartition, list[int]] = {}
         newest: dict[TopicPartition, LogBoundsRow] = {}
         keys: set[tuple[str, TopicPartition]] = set()
@@ -123,8 +123,8 @@ class History:
         }
 
 
-def play(history: History, machine: MonitorMachine, restart: Callable[[MonitorMachine], MonitorMachine]) -> pa.Table:
-    """Feeds the machine: entries between two polls in batches of random sizes, some of them twice."""
+def play(history: History, tracker: GroupTracker, restart: Callable[[GroupTracker], GroupTracker]) -> pa.Table:
+    """Feeds the tracker: entries between two polls in batches of random sizes, some of them twice."""
     draw = history.draw
     waiting: dict[int, list[dict[str, Any]]] = {store: [] for store in range(STORES)}
     delivered: dict[int, list[dict[str, Any]]] = {store: [] for store in range(STORES)}
@@ -135,9 +135,9 @@ def play(history: History, machine: MonitorMachine, restart: Callable[[MonitorMa
                 size = draw.choice((1, 2, len(rows)))
                 if draw.random() < 0.2:
                     again = delivered[store][-draw.randrange(1, 5) :]
-                    machine.add_entries(batch_of([*again, *rows[:size]]))
+                    tracker.add_entries(batch_of([*again, *rows[:size]]))
                 else:
-                    machine.add_entries(batch_of(rows[:size]))
+                    tracker.add_entries(batch_of(rows[:size]))
                 delivered[store] += rows[:size]
                 del rows[:size]
 
@@ -145,16 +145,16 @@ def play(history: History, machine: MonitorMachine, restart: Callable[[MonitorMa
         if isinstance(event, Poll):
             deliver()
             if draw.random() < 0.2:
-                machine = restart(machine)
-            machine.add_bounds(event.time_ms, event.bounds, {})
+                tracker = restart(tracker)
+            tracker.add_bounds(event.time_ms, event.bounds, {})
         else:
             waiting[event["record_partition"]].append(event)
-    return machine.table(history.polls[-1].time_ms)
+    return tracker.table(history.polls[-1].time_ms)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_live_verdicts_are_those_of_the_batch_analysis(seed: int) -> None:
-    """A restart keeps the machine's state; the follower then delivers some entries again."""
+    """A restart keeps the tracker's state; the reader then delivers some entries again."""
     for part in range(10):
         draw = random.Random(seed * 1000 + part)
         rules = VerdictRules(
@@ -164,7 +164,7 @@ def test_live_verdicts_are_those_of_the_batch_analysis(seed: int) -> None:
             known_for_ms=5 * STEP_MS,
         )
         history = History(draw)
-        live = play(history, MonitorMachine(rules, polls=200), copy.deepcopy)
+        live = play(history, GroupTracker(rules, polls=200), copy.deepcopy)
         assert live.to_pylist() == history.batch_table(rules).to_pylist()
 
 
@@ -178,21 +178,21 @@ def test_a_machine_that_begins_late_knows_no_lag_at_older_commits() -> None:
         event for at, event in enumerate(history.events) if not (isinstance(event, Poll) and at < others[-1])
     ]
     assert first < others[-1]
-    assert play(late, MonitorMachine(rules), lambda one: one).to_pylist() == late.batch_table(rules).to_pylist()
+    assert play(late, GroupTracker(rules), lambda one: one).to_pylist() == late.batch_table(rules).to_pylist()
 
 
 ORDERS = [TopicPartition("orders", number) for number in range(3)]
 
 
 def test_groups_are_sums_of_their_partitions() -> None:
-    machine = machine_with({("a", ORDERS[0]): [10, 20], ("a", ORDERS[1]): [100], ("b", ORDERS[2]): [70, 60]})
-    machine.set_groups({"a": ListedState("Stable", "consumer"), "idle": ListedState("Empty", "classic")})
-    found = machine.groups(machine.last_poll_ms)
-    table = machine.table(machine.last_poll_ms).to_pylist()
+    tracker = machine_with({("a", ORDERS[0]): [10, 20], ("a", ORDERS[1]): [100], ("b", ORDERS[2]): [70, 60]})
+    tracker.set_groups({"a": ListedState("Stable", "consumer"), "idle": ListedState("Empty", "classic")})
+    found = tracker.groups(tracker.last_poll_ms)
+    table = tracker.table(tracker.last_poll_ms).to_pylist()
     assert found.names == ["a", "b", "idle"]
     assert found.lags.tolist() == [80, 40, 0]
     assert found.partitions.tolist() == [2, 1, 0]
-    worst = [machine.partitions_of(np.array([slot]))[0] for slot in found.worst.tolist() if slot >= 0]
+    worst = [tracker.partitions_of(np.array([slot]))[0] for slot in found.worst.tolist() if slot >= 0]
     assert worst == [ORDERS[0], ORDERS[2]]
     for number, name in enumerate(found.names[:2]):
         rows = [row for row in table if row["group"] == name]
@@ -203,7 +203,7 @@ def test_groups_are_sums_of_their_partitions() -> None:
 
 def test_deleted_offsets_free_their_keys_and_names() -> None:
     """The state does not grow while groups come and go."""
-    machine = MonitorMachine(VerdictRules())
+    tracker = GroupTracker(VerdictRules())
     for number in range(100):
         tp = TopicPartition(f"topic-{number % 7}", number % 3)
         group = f"console-consumer-{number}"
@@ -211,33 +211,33 @@ def test_deleted_offsets_free_their_keys_and_names() -> None:
             entry(group, tp, (0, 2 * number), number, 5, None),
             entry(group, tp, (0, 2 * number + 1), number, None, None),
         ]
-        machine.add_entries(batch_of(rows[:1]))
-        machine.add_entries(batch_of(rows[1:]))
-    assert machine.key_count == 0
-    assert machine.group_names() == []
-    assert machine.partitions() == []
-    assert machine.nbytes < 100_000
+        tracker.add_entries(batch_of(rows[:1]))
+        tracker.add_entries(batch_of(rows[1:]))
+    assert tracker.key_count == 0
+    assert tracker.group_names() == []
+    assert tracker.partitions() == []
+    assert tracker.nbytes < 100_000
 
 
 def test_a_forgotten_group_comes_back_with_its_next_commit() -> None:
-    machine = machine_with({("a", ORDERS[0]): [10], ("a", ORDERS[1]): [20], ("b", ORDERS[1]): [20]})
-    assert machine.forget_topic("a", "nowhere") is False
-    assert machine.forget_group("a") is True
-    assert machine.forget_group("a") is False
-    assert machine.group_names() == ["b"]
-    assert machine.groups_of_topic("orders") == ["b"]
-    machine.add_entries(batch_of([entry("a", ORDERS[2], (0, 99), 9_000, 30, None)]))
-    assert machine.groups_of_topic("orders") == ["a", "b"]
-    assert machine.forget_topic("a", "orders") is True
-    assert machine.group_names() == ["b"]
+    tracker = machine_with({("a", ORDERS[0]): [10], ("a", ORDERS[1]): [20], ("b", ORDERS[1]): [20]})
+    assert tracker.forget_topic("a", "nowhere") is False
+    assert tracker.forget_group("a") is True
+    assert tracker.forget_group("a") is False
+    assert tracker.group_names() == ["b"]
+    assert tracker.groups_of_topic("orders") == ["b"]
+    tracker.add_entries(batch_of([entry("a", ORDERS[2], (0, 99), 9_000, 30, None)]))
+    assert tracker.groups_of_topic("orders") == ["a", "b"]
+    assert tracker.forget_topic("a", "orders") is True
+    assert tracker.group_names() == ["b"]
 
 
 def test_a_partition_without_an_answer_keeps_its_bounds_and_is_stale() -> None:
-    machine = machine_with({("a", ORDERS[0]): [10], ("a", ORDERS[1]): [10]})
-    later = machine.last_poll_ms + STEP_MS
-    machine.add_bounds(later, {ORDERS[0]: LogBoundsRow(0, 120)}, {ORDERS[1]: "the partition has no leader"})
-    assert [row["log_end_offset"] for row in machine.table(later).to_pylist()] == [120, 100]
-    assert machine.groups(later).stale.tolist() == [1]
+    tracker = machine_with({("a", ORDERS[0]): [10], ("a", ORDERS[1]): [10]})
+    later = tracker.last_poll_ms + STEP_MS
+    tracker.add_bounds(later, {ORDERS[0]: LogBoundsRow(0, 120)}, {ORDERS[1]: "the partition has no leader"})
+    assert [row["log_end_offset"] for row in tracker.table(later).to_pylist()] == [120, 100]
+    assert tracker.groups(later).stale.tolist() == [1]
 
 
 def test_codes_keep_their_slots() -> None:

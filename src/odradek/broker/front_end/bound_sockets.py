@@ -1,4 +1,4 @@
-"""The listeners of a running broker: bound sockets, at which the broker accepts connections."""
+"""The bound sockets of a running broker, at which it accepts connections."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
-from odradek.broker.front_end.connection import Host
+from odradek.broker.front_end.connection import ConnectionOwner
 from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.settings.listener import Listener
 from odradek.core.errors import OdradekError
 
 log = logging.getLogger("odradek.broker")
 
-HostFactory = Callable[[float | None], Host]
-"""Makes the host of a connection. It gets the time of the acceptance by the loop's clock, or None for now."""
+OwnerFactory = Callable[[float | None], ConnectionOwner]
+"""Makes the owner of a connection. It gets the time of the acceptance by the loop's clock, or None for now."""
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 """Makes the protocol of an accepted socket: a connection, or TLS in front of one."""
 
@@ -24,7 +24,7 @@ class ListenError(OdradekError):
     """The broker cannot listen on an address. The message has the reason."""
 
 
-class Entrances:
+class BoundSockets:
     """The bound listeners of a broker. ``bind``, then ``open`` when the broker can serve, then ``close``."""
 
     def __init__(self, backlog: int) -> None:

@@ -1,4 +1,4 @@
-"""The follower: reads ``__consumer_offsets`` as it grows, polls the logs and the groups, and feeds the machine.
+"""The reader: reads ``__consumer_offsets`` as it grows, polls the logs and the groups, and feeds the tracker.
 
 It joins no group, commits nothing and creates nothing (``cluster_polls``). What it cannot ask becomes stale, with the
 reason; all else goes on.
@@ -27,8 +27,8 @@ from odradek.history.log_ends import retention
 from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
 from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.group_tracker import GroupTracker, ListedState
 from odradek.monitor.lag_series import LagSeries
-from odradek.monitor.machine import ListedState, MonitorMachine
 
 logger = logging.getLogger("odradek.monitor")
 
@@ -46,7 +46,7 @@ class Trouble(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowerOptions:
+class ReaderOptions:
     """``source``: ``topic`` reads the offsets topic, ``fetch`` asks for committed offsets, ``auto`` turns to ``fetch``
     if the topic may not be read. ``interval_ms``: the time between two polls of log bounds and groups."""
 
@@ -54,14 +54,14 @@ class FollowerOptions:
     interval_ms: int = 10_000
 
 
-class Follower:
-    """Feeds ``machine``. Its lock ``access`` guards the machine: other threads hold it while they read."""
+class OffsetsReader:
+    """Feeds ``tracker``. Its lock ``access`` guards the tracker: other threads hold it while they read."""
 
     def __init__(
-        self, config: ClientConfig, machine: MonitorMachine, options: FollowerOptions,
+        self, config: ClientConfig, tracker: GroupTracker, options: ReaderOptions,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:  # fmt: skip
-        self.machine = machine
+        self.tracker = tracker
         self.access = threading.Lock()
         self.groups: GroupColumns | None = None
         """All groups at the newest poll; None before the first complete one."""
@@ -71,7 +71,7 @@ class Follower:
         self.poll_ms = 0
         """The duration of the newest poll."""
         self.source_reason = ""
-        """Why the follower does not read the offsets topic; "" if it does, or if the options say so."""
+        """Why the reader does not read the offsets topic; "" if it does, or if the options say so."""
         self._config, self._options, self._now_ms = config, options, now_ms
         self._cluster = shared_cluster(config)
         self._positions: dict[int, int] = {}
@@ -128,7 +128,7 @@ class Follower:
             if stable < position:
                 position = 0  # the topic is another one: it was deleted and created again
                 with self.access:
-                    self.machine.next_offsets.pop(number, None)
+                    self.tracker.next_offsets.pop(number, None)
             if stable < end:
                 stale[number] = f"an open transaction holds back {counted(end - stable, 'entry')}"
             try:
@@ -137,22 +137,22 @@ class Follower:
                 self._positions[number] = 0  # the log start offset has passed the position: the next step reads on
                 stale[number] = str(error)
         with self.access:
-            self.machine.stale_sources = stale
+            self.tracker.stale_sources = stale
 
     def _read_partition(self, number: int, start: int, end: int) -> None:
-        reader = PartitionReader(self._config, TopicPartition(OFFSETS_TOPIC, number), NEEDED, "read_committed")
+        source = PartitionReader(self._config, TopicPartition(OFFSETS_TOPIC, number), NEEDED, "read_committed")
         coverage = Coverage()
         covering = coverage.begin(number, start, end, known_below=self._positions.get(number, 0))
-        for batch in reader.read(start, end, surveyed=covering.note_batches, null_times=True):
+        for batch in source.read(start, end, surveyed=covering.note_batches, null_times=True):
             covering.note_records(batch.column("offset"))
             decoded = decode_batch(batch)
             with self.access:
-                self.machine.add_entries(decoded)
+                self.tracker.add_entries(decoded)
             self._positions[number] = batch.column("offset")[-1].as_py() + 1
         self._positions[number] = max(end, self._positions.get(number, 0))
         covering.finish()
         with self.access:
-            self.machine.live.incomplete_below |= coverage.incomplete_below
+            self.tracker.live.incomplete_below |= coverage.incomplete_below
 
     def _poll(self) -> None:
         begun = time.monotonic()
@@ -162,13 +162,13 @@ class Follower:
         if self.source == "fetch":
             self._fetch(listed)
         with self.access:
-            partitions = self.machine.partitions()
+            partitions = self.tracker.partitions()
         polled = loop.run(cluster_polls.poll_bounds(self._cluster, partitions, timeout_ms))
         now_ms = self._now_ms()
         with self.access:
-            self.machine.add_bounds(now_ms, polled.bounds, polled.failed)
-            self.machine.set_groups({name: state for states in listed.values() for name, state in states.items()})
-            self.groups = self.machine.groups(now_ms)
+            self.tracker.add_bounds(now_ms, polled.bounds, polled.failed)
+            self.tracker.set_groups({name: state for states in listed.values() for name, state in states.items()})
+            self.groups = self.tracker.groups(now_ms)
             self.lags.add(self.groups)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
 
@@ -179,11 +179,11 @@ class Follower:
         with Admin(self._config) as admin:
             found = retention(admin)
         with self.access:
-            self.machine.live.retention_ms, self.machine.live.retention_is_known = found
+            self.tracker.live.retention_ms, self.tracker.live.retention_is_known = found
         self._retention_due = now + _RETENTION_EVERY_S
 
     def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:
         found = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))
         changes = self._fetched.changes(found, self._now_ms())
         with self.access:
-            self.machine.add_entries(changes)
+            self.tracker.add_entries(changes)
