@@ -210,7 +210,7 @@ def test_kafkas_tool_reads_a_snapshot_of_the_metadata_log(tmp_path: Path, kafka_
         job()
         return Deferred.of(None)
 
-    finish(catalog.log.begin_snapshot(catalog.catalog.shard, at_once))
+    finish(catalog.log.begin_snapshot(catalog.catalog.state, at_once))
     (snapshot,) = catalog.log.snapshots
     assert snapshot.path.name == f"{catalog.catalog.log_end_offset:020d}-0000000000.checkpoint"
     printed = dump(kafka_tools, [snapshot.path], "--cluster-metadata-decoder")

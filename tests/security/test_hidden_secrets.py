@@ -18,6 +18,7 @@ import odradek
 from odradek.broker.logins.states import LoginAnswer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import describe_broker
+from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.credentials import AlterCredential
 from odradek.catalog.records import ConfigRecord, UserScramCredentialRecord
 from odradek.core.credential import Credential
@@ -108,11 +109,11 @@ def things(directory: Path) -> Iterator[object]:
     name, of_broker = "listener.name.tls.ssl.keystore.password", {"ssl.keystore.password": CANARY}
     yield AlterConfigs(BROKER, "1", {name: CANARY})
     yield ConfigRecord(BROKER, "1", name, CANARY)
-    shard = CatalogShard(lambda data: UUID(bytes=data), (1,), UUID(int=9))
+    shard = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
     credential = Credential(CANARY.encode(), CANARY.encode(), CANARY.encode(), 4096)
     shard.apply(0, ConfigRecord(BROKER, "1", name, CANARY))
     shard.apply(1, UserScramCredentialRecord("alice", 1, credential))
-    yield Image.of(shard)
+    yield CatalogCopy.of(shard)
     yield AlterCredential("alice", 1, credential)
     yield UserScramCredentialRecord("alice", 1, credential)
     yield LoginAnswer(CANARY.encode())
@@ -147,7 +148,7 @@ def test_settings_of_topics_stay_visible() -> None:
 WORDS = ("password", "secret", "hmac", "token", "login", "jaas", "passphrase", "credential", "cookie", "csrf", "salted")
 HIDING = ("Secret", "Credential", "Login", "TokenSource", "DelegationToken", "Path", "int", "float", "bool", "None")
 """Types whose ``repr`` shows no secret."""
-PUBLIC_FIELDS = {("LogPosition", "token"), ("MonitorLine", "token_file"), ("Image", "tokens")}
+PUBLIC_FIELDS = {("LogPosition", "token"), ("MonitorLine", "token_file"), ("CatalogCopy", "tokens")}
 """A position in a log; the name of a file; tokens without their HMACs."""
 
 

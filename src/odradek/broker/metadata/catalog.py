@@ -125,7 +125,7 @@ class Catalog:
 
     def credential_forms(self) -> Mapping[int, FormCounts]:
         """Returns how many users have each form of a SCRAM credential: mechanism → counts."""
-        return self.shard.forms
+        return self.state.forms
 
     def tokens(self) -> Mapping[str, DelegationToken]:
         """Returns the delegation tokens by id."""
