@@ -13,7 +13,7 @@ from support.peers import Peer
 
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.records import MetadataRecord, PartitionChangeRecord, Uuid
+from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord
 from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
@@ -26,7 +26,7 @@ LEFT = ErrorCode.not_leader_or_follower
 class LeaderChange(OwnRecords):
     """Gives a partition another leader, as the controller of a cluster does."""
 
-    def __init__(self, topic_id: Uuid, leader: int) -> None:
+    def __init__(self, topic_id: Id16, leader: int) -> None:
         self._record = PartitionChangeRecord(0, topic_id, leader=leader)
 
     def records(self, catalog: CatalogState) -> list[MetadataRecord]:

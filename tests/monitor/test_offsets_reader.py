@@ -19,17 +19,17 @@ from odradek.core.ids import OFFSETS_TOPIC, OffsetAndMetadata, partition_for_gro
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor import cluster_polls
 from odradek.monitor.group_tracker import GroupTracker
-from odradek.monitor.offsets_reader import OffsetsReader, ReaderOptions
+from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 
 RECORDS = 100
 
 
-def follower_of(bootstrap: str, source: str = "auto", **settings: Any) -> OffsetsReader:
+def follower_of(bootstrap: str, source: str = "auto", **settings: Any) -> OffsetsTopicReader:
     config = ClientConfig.of({"bootstrap_servers": bootstrap, "client_id": unique("reader"), **settings})
-    return OffsetsReader(config, GroupTracker(VerdictRules()), ReaderOptions(source))
+    return OffsetsTopicReader(config, GroupTracker(VerdictRules()), ReaderOptions(source))
 
 
-def row_of(reader: OffsetsReader, group: str) -> dict[str, Any]:
+def row_of(reader: OffsetsTopicReader, group: str) -> dict[str, Any]:
     (row,) = reader.tracker.table(reader.tracker.last_poll_ms, group).to_pylist()
     return row
 
@@ -193,7 +193,7 @@ def test_an_open_transaction_makes_only_its_part_stale(bootstrap: str, topic: st
     assert partition_for_group(pending, count) not in reader.tracker.stale_sources
 
 
-def row_count(reader: OffsetsReader, group: str) -> int:
+def row_count(reader: OffsetsTopicReader, group: str) -> int:
     return int(reader.tracker.table(reader.tracker.last_poll_ms, group).num_rows)
 
 

@@ -145,12 +145,12 @@ def fuzz(count: int, seed: int) -> Counter[int]:
                 watch.begin(b"")
                 serves(controller, next(incarnations))
     serves(controller, next(incarnations))
-    shard = controller.broker.catalog.shard
+    shard = controller.broker.catalog.state
     assert isinstance(shard, ClusterCatalog)
     assert len(shard.nodes.brokers) > 1
     before, offset = state_of(shard), controller.broker.catalog.log_end_offset
     controller.restart()
-    again = controller.broker.catalog.shard
+    again = controller.broker.catalog.state
     assert isinstance(again, ClusterCatalog)
     assert state_of(again) == before, f"a restart at offset {offset} finds another catalogue"
     controller.node.kill()

@@ -11,8 +11,6 @@ from uuid import UUID
 
 from kio.schema.index import api_key_map
 from kio.serial._introspect import classify_field
-from odradek.catalog.image import Image
-from odradek.catalog.shard import BROKER, TOPIC, AlterConfigs, CatalogShard
 
 import odradek
 from odradek.broker.logins.states import LoginAnswer
@@ -21,6 +19,7 @@ from odradek.broker.settings.description import describe_broker
 from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.credentials import AlterCredential
 from odradek.catalog.records import ConfigRecord, UserScramCredentialRecord
+from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CatalogState
 from odradek.core.credential import Credential
 from odradek.monitor.metrics import MetricsOptions
 from odradek.monitor.service import ServiceOptions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.catalog.records import Uuid
+from odradek.catalog.records import Id16
 from odradek.core.acl import CLUSTER_NAME, WILDCARD, Acl, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
@@ -15,12 +15,12 @@ from odradek.core.errors import ErrorCode, KafkaError
 class CreateAcl(NamedTuple):
     """Adds an ACL with a new id. An ACL that exists already makes no record."""
 
-    id: Uuid
+    id: Id16
     acl: Acl
 
 
 class DeleteAcl(NamedTuple):
-    id: Uuid
+    id: Id16
 
 
 class AclFilter(NamedTuple):
@@ -58,14 +58,14 @@ class AclTable:
     """All ACLs by id. ``by_id`` and ``ids`` change only in ``put`` and ``remove``."""
 
     def __init__(self) -> None:
-        self.by_id: dict[Uuid, Acl] = {}
-        self.ids: dict[Acl, Uuid] = {}
+        self.by_id: dict[Id16, Acl] = {}
+        self.ids: dict[Acl, Id16] = {}
 
-    def put(self, acl_id: Uuid, acl: Acl) -> None:
+    def put(self, acl_id: Id16, acl: Acl) -> None:
         self.by_id[acl_id] = acl
         self.ids[acl] = acl_id
 
-    def remove(self, acl_id: Uuid) -> bool:
+    def remove(self, acl_id: Id16) -> bool:
         """Removes an ACL. Returns whether it was there."""
         acl = self.by_id.pop(acl_id, None)
         if acl is not None and self.ids.get(acl) == acl_id:

@@ -12,12 +12,12 @@ from odradek.catalog.records import (
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
+    Id16,
     MetadataRecord,
     NodeRecord,
     ProducerIdsRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    Uuid,
 )
 from odradek.catalog.state import CatalogState, Entity, Topic
 from odradek.core.acl import Acl
@@ -32,13 +32,13 @@ class CatalogCopy:
     topics: tuple[Topic, ...]
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(repr=False)
     quotas: Mapping[Entity, Mapping[str, float]]
-    acls: Mapping[Uuid, Acl]
+    acls: Mapping[Id16, Acl]
     users: Mapping[str, Mapping[int, Credential]]
     tokens: Mapping[str, DelegationToken]
     features: Mapping[str, int]
     next_producer_id: int
     broker_id: int
-    directory: Uuid
+    directory: Id16
     nodes: tuple[NodeRecord, ...] = ()
     """The registered nodes of a cluster. A lone broker has none."""
 

@@ -15,6 +15,7 @@ from odradek.catalog.records import (
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
+    Id16,
     MetadataRecord,
     NodeRecord,
     PartitionChangeRecord,
@@ -26,7 +27,6 @@ from odradek.catalog.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    Uuid,
 )
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import TOPIC, CatalogState, Entity, Topic
@@ -60,17 +60,17 @@ class Delta:
 
     def __init__(self, state: CatalogState, *, is_initial: bool = False) -> None:
         self.is_initial = is_initial
-        self.created: dict[Uuid, Topic] = {}
-        self.grown: dict[Uuid, Topic] = {}
+        self.created: dict[Id16, Topic] = {}
+        self.grown: dict[Id16, Topic] = {}
         """Topics with all their partitions, old and new."""
-        self.deleted: dict[Uuid, Topic] = {}
+        self.deleted: dict[Id16, Topic] = {}
         self.partitions: dict[tuple[str, int], PartitionRegistration] = {}
         """Changed partitions of present topics, by topic and index."""
         self.configs: dict[tuple[int, str], None] = {}
         """Resources (type and name) with a changed setting."""
         self.quotas: dict[Entity, None] = {}
         self.users: dict[str, None] = {}
-        self.acls: dict[Uuid, None] = {}
+        self.acls: dict[Id16, None] = {}
         self.tokens: dict[str, None] = {}
         self.features: dict[str, None] = {}
         self.nodes: list[NodeRecord] = []
@@ -78,7 +78,7 @@ class Delta:
         self.producer_ids: list[ProducerIdsRecord] = []
         """Producer id blocks, each with the id of the broker that got it."""
         self._state = state
-        self._replaced: set[Uuid] = set()
+        self._replaced: set[Id16] = set()
         """Topics of which the state has a copy that this delta has made: a snapshot may still read the former one."""
 
     @classmethod
@@ -174,14 +174,14 @@ class Delta:
         present = self._state.topics_by_id.get(topic_id)
         return present is None or index >= present.partition_count
 
-    def _replace(self, topic_id: Uuid) -> None:
+    def _replace(self, topic_id: Id16) -> None:
         """Replaces a topic of the state by its copy before the delta's first change of a partition."""
         present = self._state.topics_by_id.get(topic_id)
         if present is not None and topic_id not in self._replaced:
             self._replaced.add(topic_id)
             self._state.publish(Topic(present.name, topic_id, list(present.partitions)))
 
-    def _replay_removal(self, topic_id: Uuid) -> bool:
+    def _replay_removal(self, topic_id: Id16) -> bool:
         """Applies a removal, and returns whether only the delta had the topic."""
         topic = self.created.pop(topic_id, None)
         if topic is not None:

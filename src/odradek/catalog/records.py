@@ -89,32 +89,32 @@ class UnsupportedRecord(ValueError):
     """A record of a type or a version that this release does not read. The message describes it."""
 
 
-class Uuid(Protocol):
+class Id16(Protocol):
     """An id of 16 bytes, in practice a ``uuid.UUID``. ``decode`` gets the function that makes it."""
 
     @property
     def bytes(self) -> builtins.bytes: ...
 
 
-IdFactory = Callable[[builtins.bytes], Uuid]
+IdFactory = Callable[[builtins.bytes], Id16]
 
 
 class TopicRecord(NamedTuple):
     name: str
-    topic_id: Uuid
+    topic_id: Id16
 
 
 class PartitionRecord(NamedTuple):
     """A new partition, or the whole state of one in a snapshot. ``catalog.registrations`` describes the fields."""
 
     partition_id: int
-    topic_id: Uuid
+    topic_id: Id16
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     leader: int
     leader_epoch: int = 0
     partition_epoch: int = 0
-    directories: tuple[Uuid, ...] = ()
+    directories: tuple[Id16, ...] = ()
     removing: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     recovery_state: int = 0
@@ -126,7 +126,7 @@ class PartitionChangeRecord(NamedTuple):
     """A change of a partition. ``None`` keeps a field. ``leader`` becomes the leader in a new leader epoch."""
 
     partition_id: int
-    topic_id: Uuid
+    topic_id: Id16
     leader: int | None = None
     isr: tuple[int, ...] | None = None
     replicas: tuple[int, ...] | None = None
@@ -135,7 +135,7 @@ class PartitionChangeRecord(NamedTuple):
     recovery_state: int | None = None
     elr: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
-    directories: tuple[Uuid, ...] | None = None
+    directories: tuple[Id16, ...] | None = None
 
 
 class ConfigRecord(NamedTuple):
@@ -155,7 +155,7 @@ class ConfigRecord(NamedTuple):
 
 
 class RemoveTopicRecord(NamedTuple):
-    topic_id: Uuid
+    topic_id: Id16
 
 
 class FeatureLevelRecord(NamedTuple):
@@ -204,12 +204,12 @@ class RemoveDelegationTokenRecord(NamedTuple):
 
 
 class AccessControlEntryRecord(NamedTuple):
-    id: Uuid
+    id: Id16
     acl: Acl
 
 
 class RemoveAccessControlEntryRecord(NamedTuple):
-    id: Uuid
+    id: Id16
 
 
 class EligiblePartition(Protocol):
@@ -229,7 +229,7 @@ class PartitionsOfTopic(Protocol):
     """The part of a topic that ``NodeRecord`` reads."""
 
     @property
-    def id(self) -> Uuid: ...
+    def id(self) -> Id16: ...
 
     @property
     def partitions(self) -> Sequence[EligiblePartition]: ...
@@ -384,7 +384,7 @@ def _tag(name: str, value: Any) -> bytes:
     return packed_ids(value) if name == "directories" else _ints(value)
 
 
-def packed_ids(values: tuple[Uuid, ...]) -> bytes:
+def packed_ids(values: tuple[Id16, ...]) -> bytes:
     """Packs an array of ids."""
     return uvarint(len(values) + 1) + b"".join([value.bytes for value in values])
 
@@ -462,10 +462,10 @@ class FieldCursor:
     def tags(self) -> dict[int, bytes]:
         return {self.unsigned(): self.take(self.unsigned()) for _ in range(self.unsigned())}
 
-    def id(self) -> Uuid:
+    def id(self) -> Id16:
         return self.make_id(self.take(16))
 
-    def ids(self) -> tuple[Uuid, ...]:
+    def ids(self) -> tuple[Id16, ...]:
         return tuple(self.id() for _ in range(self.unsigned() - 1))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from odradek.catalog.records import PartitionChangeRecord, PartitionRecord, Uuid
+from odradek.catalog.records import Id16, PartitionChangeRecord, PartitionRecord
 
 
 class PartitionRegistration(NamedTuple):
@@ -24,7 +24,7 @@ class PartitionRegistration(NamedTuple):
     recovery_state: int
     removing: tuple[int, ...]
     adding: tuple[int, ...]
-    directories: tuple[Uuid, ...]
+    directories: tuple[Id16, ...]
     elr: tuple[int, ...]
     last_known_elr: tuple[int, ...]
 
@@ -58,7 +58,7 @@ class PartitionRegistration(NamedTuple):
             partition_epoch=self.partition_epoch + 1,
         )
 
-    def record(self, topic_id: Uuid) -> PartitionRecord:
+    def record(self, topic_id: Id16) -> PartitionRecord:
         """Returns the record of a snapshot."""
         return PartitionRecord(
             self.partition_id,

@@ -34,6 +34,7 @@ from odradek.catalog.records import (
     ConfigRecord,
     DelegationTokenRecord,
     FeatureLevelRecord,
+    Id16,
     IdFactory,
     MetadataRecord,
     NodeRecord,
@@ -46,7 +47,6 @@ from odradek.catalog.records import (
     RemoveUserScramCredentialRecord,
     TopicRecord,
     UserScramCredentialRecord,
-    Uuid,
 )
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.tokens import PutToken, RemoveToken
@@ -71,7 +71,7 @@ class Topic:
     """A topic and its partitions."""
 
     name: str
-    id: Uuid
+    id: Id16
     partitions: list[PartitionRegistration] = field(default_factory=list)
 
     @property
@@ -89,7 +89,7 @@ class CreateTopic(NamedTuple):
     ``assignments`` (partition → replicas) overrides ``partition_count`` and ``replication_factor``."""
 
     name: str
-    topic_id: Uuid
+    topic_id: Id16
     partition_count: int
     replication_factor: int
     assignments: Mapping[int, tuple[int, ...]] = MappingProxyType({})
@@ -97,7 +97,7 @@ class CreateTopic(NamedTuple):
 
 
 class DeleteTopic(NamedTuple):
-    topic_id: Uuid
+    topic_id: Id16
 
 
 class CreatePartitions(NamedTuple):
@@ -199,12 +199,12 @@ def _unified(name: str) -> str:
 class CatalogState:
     """The catalogue of one broker. ``brokers``: the node ids for replicas; ``directory``: their log directory."""
 
-    def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: Uuid) -> None:
+    def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: Id16) -> None:
         self._make_id = make_id
         self._own_brokers = brokers
         self.directory = directory
         self.topics: dict[str, Topic] = {}
-        self.topics_by_id: dict[Uuid, Topic] = {}
+        self.topics_by_id: dict[Id16, Topic] = {}
         self._colliding: dict[str, tuple[str, ...]] = {}
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         self.quotas: dict[Entity, dict[str, float]] = {}
@@ -387,7 +387,7 @@ class CatalogState:
             yield
         return generated
 
-    def partition_record(self, topic_id: Uuid, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
+    def partition_record(self, topic_id: Id16, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         directories = (self.directory,) * len(replicas)
         return PartitionRecord(index, topic_id, replicas, replicas, replicas[0], directories=directories)
 
@@ -490,7 +490,7 @@ class CatalogState:
         """Makes a topic of a ``Delta``, with its new partitions, visible to requests."""
         self._add(topic)
 
-    def _known(self, offset: int, topic_id: Uuid) -> Topic:
+    def _known(self, offset: int, topic_id: Id16) -> Topic:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
             raise ValueError(f"the metadata record at offset {offset} names a topic id that does not exist")

@@ -34,7 +34,7 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     load_arrow()
     from odradek.monitor.group_tracker import GroupTracker
     from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
-    from odradek.monitor.offsets_reader import SOURCES, OffsetsReader, ReaderOptions
+    from odradek.monitor.offsets_reader import SOURCES, OffsetsTopicReader, ReaderOptions
 
     _check_choice("--source", line.source, SOURCES)
     _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
@@ -51,7 +51,7 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     listening = open_port(host, port)
 
     polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
-    reader = OffsetsReader(
+    reader = OffsetsTopicReader(
         replace(config, client_id="odradek-monitor"),
         GroupTracker(rules, polls),
         ReaderOptions(line.source, interval_ms),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
-from odradek.catalog.records import ConfigRecord, IdFactory, MetadataRecord, NodeRecord, PartitionRecord, Uuid
+from odradek.catalog.records import ConfigRecord, Id16, IdFactory, MetadataRecord, NodeRecord, PartitionRecord
 from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps
 from odradek.cluster import records
 from odradek.cluster.placement import Dice, UsableBroker, place
@@ -99,7 +99,7 @@ class ClusterCatalog(CatalogState):
                 "controlled shutdown.",
             )
 
-    def partition_record(self, topic_id: Uuid, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
+    def partition_record(self, topic_id: Id16, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         """Returns the record of a new partition. Raises KafkaError (INVALID_REPLICATION_FACTOR) if no broker of it may
         lead."""
         isr = tuple(filter(self.nodes.is_active, replicas))

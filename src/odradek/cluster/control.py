@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from odradek.catalog.records import MetadataRecord, PartitionChangeRecord, ProducerIdsRecord, Uuid
+from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps, Topic
 from odradek.cluster.catalog import ClusterCatalog
@@ -37,16 +37,16 @@ MAX_PRODUCER_ID = (1 << 63) - 1
 class Directories(NamedTuple):
     """What a heartbeat says about log directories. ``cordoned``: None while the broker does not know."""
 
-    offline: tuple[Uuid, ...] = ()
-    cordoned: tuple[Uuid, ...] | None = None
+    offline: tuple[Id16, ...] = ()
+    cordoned: tuple[Id16, ...] | None = None
 
 
 class ReplicaDirectory(NamedTuple):
     """The directory of a broker's replica."""
 
-    topic_id: Uuid
+    topic_id: Id16
     partition_id: int
-    directory: Uuid
+    directory: Id16
 
 
 @dataclass(slots=True)
@@ -215,7 +215,7 @@ class ClusterControl:
         nodes = self.catalog.nodes
         broker = nodes.check_epoch(broker_id, broker_epoch)
         generated: list[MetadataRecord] = []
-        offline: set[tuple[Uuid, int]] = set()
+        offline: set[tuple[Id16, int]] = set()
         pace = Pace()
         for asked in assigned:
             if pace.spend():
@@ -240,7 +240,7 @@ class ClusterControl:
         return generated
 
     def _with_directory(
-        self, topic: Topic, partition: PartitionRegistration, broker_id: int, directory: Uuid
+        self, topic: Topic, partition: PartitionRegistration, broker_id: int, directory: Id16
     ) -> list[MetadataRecord]:
         """Returns the change of a partition whose replica on a broker gets this directory."""
         replicas = zip(partition.replicas, partition.directories, strict=True)
@@ -281,7 +281,7 @@ class ClusterControl:
         removed: int = NO_NODE,
         added: int = NO_NODE,
         unclean: int = NO_NODE,
-        only: Collection[tuple[Uuid, int]] | None = None,
+        only: Collection[tuple[Id16, int]] | None = None,
     ) -> RecordSteps:
         """Generates the changes of the partitions that an event concerns. ``only``: no other partitions.
 
@@ -315,5 +315,5 @@ class ClusterControl:
         return ElectionRules(is_acceptable, self.catalog.min_isr(topic.name), has_eligible, election, unclean)
 
 
-def _directory(partition: PartitionRegistration, broker_id: int) -> Uuid:
+def _directory(partition: PartitionRegistration, broker_id: int) -> Id16:
     return partition.directories[partition.replicas.index(broker_id)]

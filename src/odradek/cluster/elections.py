@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from odradek.catalog.records import PartitionChangeRecord, Uuid
+from odradek.catalog.records import Id16, PartitionChangeRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.core.ids import NO_NODE
 
@@ -48,7 +48,7 @@ class ElectionRules:
 
 
 def change(
-    topic_id: Uuid, partition: PartitionRegistration, isr: tuple[int, ...], rules: ElectionRules
+    topic_id: Id16, partition: PartitionRegistration, isr: tuple[int, ...], rules: ElectionRules
 ) -> PartitionChangeRecord | None:
     """Returns the change of a partition whose ISR becomes ``isr``, with its new leader; None without a change."""
     eligible = _eligible(partition, isr, rules)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from odradek.catalog.records import TopicId
+from odradek.catalog.records import Id16
 
 OBSERVER_SESSION_MS = 300_000
 
@@ -84,7 +84,7 @@ class ObserverKey(NamedTuple):
     """A follower: its node, and the id of the directory with its log."""
 
     node_id: int
-    directory: TopicId
+    directory: Id16
 
 
 @dataclass(slots=True)

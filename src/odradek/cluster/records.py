@@ -15,13 +15,13 @@ from odradek.catalog import records
 from odradek.catalog.records import (
     FRAME_VERSION,
     FieldCursor,
+    Id16,
     IdFactory,
     MetadataRecord,
     NodeRecord,
     PartitionChangeRecord,
     PartitionsOfTopic,
     UnsupportedRecord,
-    Uuid,
     packed_ids,
     packed_string,
 )
@@ -73,15 +73,15 @@ class RegisterBrokerRecord(NodeRecord):
     """A broker, or the whole state of one in a snapshot. ``cordoned`` is None until the broker has reported it."""
 
     broker_id: int
-    incarnation_id: Uuid
+    incarnation_id: Id16
     broker_epoch: int
     endpoints: tuple[Endpoint, ...] = ()
     features: tuple[FeatureRange, ...] = ()
     rack: str | None = None
     is_fenced: bool = True
     is_shutting_down: bool = False
-    directories: tuple[Uuid, ...] = ()
-    cordoned: tuple[Uuid, ...] | None = None
+    directories: tuple[Id16, ...] = ()
+    cordoned: tuple[Id16, ...] | None = None
     is_migrating: bool = False
     """Whether the broker came from ZooKeeper. No release since Kafka 4.0 registers such a broker."""
 
@@ -136,9 +136,9 @@ class BrokerRegistrationChangeRecord(NodeRecord):
     broker_epoch: int
     is_fenced: bool | None = None
     begins_shutdown: bool = False
-    directories: tuple[Uuid, ...] | None = None
+    directories: tuple[Id16, ...] | None = None
     """The remaining log directories. An empty tuple keeps the former ones, as in Kafka."""
-    cordoned: tuple[Uuid, ...] | None = None
+    cordoned: tuple[Id16, ...] | None = None
 
     def packed(self) -> bytes:
         """Each version adds one field. As in Kafka, the version is the oldest that has the changed ones."""
@@ -157,7 +157,7 @@ class BrokerRegistrationChangeRecord(NodeRecord):
 @dataclass(frozen=True, slots=True)
 class RegisterControllerRecord(NodeRecord):
     controller_id: int
-    incarnation_id: Uuid
+    incarnation_id: Id16
     endpoints: tuple[Endpoint, ...] = ()
     features: tuple[FeatureRange, ...] = ()
     is_migration_ready: bool = False
@@ -300,7 +300,7 @@ def _read_flag(tags: dict[int, bytes], tag: int) -> int:
     return int.from_bytes(data, "big", signed=True)
 
 
-def _read_ids(tags: dict[int, bytes], tag: int, cursor: FieldCursor) -> tuple[Uuid, ...] | None:
+def _read_ids(tags: dict[int, bytes], tag: int, cursor: FieldCursor) -> tuple[Id16, ...] | None:
     """Returns the ids of a tagged field; None for an absent field and for null."""
     data = tags.get(tag)
     if data is None or data == b"\0":

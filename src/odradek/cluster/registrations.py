@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from odradek.catalog.features import METADATA
-from odradek.catalog.records import NodeRecord, Uuid
+from odradek.catalog.records import Id16, NodeRecord
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -36,15 +36,15 @@ class BrokerRegistration(NamedTuple):
 
     broker_id: int
     epoch: int
-    incarnation_id: Uuid
+    incarnation_id: Id16
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     rack: str | None
     is_fenced: bool
     is_shutting_down: bool
     is_migrating: bool
-    directories: tuple[Uuid, ...]
-    cordoned: tuple[Uuid, ...] | None
+    directories: tuple[Id16, ...]
+    cordoned: tuple[Id16, ...] | None
 
     @property
     def is_active(self) -> bool:
@@ -70,11 +70,11 @@ class NewBroker(NamedTuple):
 
     broker_id: int
     cluster_id: str
-    incarnation_id: Uuid
+    incarnation_id: Id16
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     rack: str | None
-    directories: tuple[Uuid, ...]
+    directories: tuple[Id16, ...]
     previous_epoch: int | None = None
     is_migrating: bool = False
 
@@ -83,7 +83,7 @@ class NewController(NamedTuple):
     """A request to register a controller."""
 
     controller_id: int
-    incarnation_id: Uuid
+    incarnation_id: Id16
     endpoints: tuple[Endpoint, ...]
     features: tuple[FeatureRange, ...]
     is_migration_ready: bool = False
@@ -99,7 +99,7 @@ class Registrations:
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRegistration] = {}
         self.controllers: dict[int, RegisterControllerRecord] = {}
-        self.directory_owners: dict[Uuid, int] = {}
+        self.directory_owners: dict[Id16, int] = {}
         self.registered_at: dict[int, int] = {}
 
     # --- the present state --------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Registrations:
             )
         return broker
 
-    def _move_directories(self, offset: int, broker_id: int, before: Collection[Uuid], after: Collection[Uuid]) -> None:
+    def _move_directories(self, offset: int, broker_id: int, before: Collection[Id16], after: Collection[Id16]) -> None:
         for directory in after:
             if self.directory_owners.get(directory, broker_id) != broker_id:
                 raise ValueError(
@@ -275,23 +275,23 @@ class Registrations:
             self.directory_owners[directory] = broker_id
 
 
-def offline_directories(broker: BrokerRegistration, offline: Collection[Uuid]) -> tuple[Uuid, ...]:
+def offline_directories(broker: BrokerRegistration, offline: Collection[Id16]) -> tuple[Id16, ...]:
     """Returns the directories of a broker that it now reports as offline."""
     return tuple(directory for directory in broker.directories if directory in offline)
 
 
-def is_reserved(directory: Uuid) -> bool:
+def is_reserved(directory: Id16) -> bool:
     """Returns whether no log directory can have this id: a number below 100, whose lower half has a sign in Kafka."""
     high, low = _halves(directory)
     return high == 0 and low < FIRST_OWN_DIRECTORY
 
 
-def _sorted(directories: Iterable[Uuid]) -> tuple[Uuid, ...]:
-    """Returns ids in the order of Kafka's Uuid."""
+def _sorted(directories: Iterable[Id16]) -> tuple[Id16, ...]:
+    """Returns ids in the order of Kafka's Id16."""
     return tuple(sorted(directories, key=_halves))
 
 
-def _halves(directory: Uuid) -> tuple[int, int]:
+def _halves(directory: Id16) -> tuple[int, int]:
     """Returns an id as two numbers with signs."""
     packed = directory.bytes
     return int.from_bytes(packed[:8], "big", signed=True), int.from_bytes(packed[8:], "big", signed=True)

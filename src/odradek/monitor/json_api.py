@@ -11,7 +11,7 @@ from odradek.core.errors import OdradekError
 from odradek.history.columns import rows_with_numbers
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
 from odradek.monitor.group_sums import GroupColumns
-from odradek.monitor.offsets_reader import OffsetsReader
+from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 Json = dict[str, Any]
 SORTS = (
@@ -30,7 +30,7 @@ class RequestRefused(OdradekError):
         self.field = field
 
 
-def monitor_state(reader: OffsetsReader) -> Json:
+def monitor_state(reader: OffsetsTopicReader) -> Json:
     """Returns what the monitor follows, and what is stale for which reason."""
     tracker, trouble = reader.tracker, reader.trouble
     return {
@@ -47,7 +47,7 @@ def monitor_state(reader: OffsetsReader) -> Json:
     }
 
 
-def groups_page(reader: OffsetsReader, query: Mapping[str, str]) -> Json:
+def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     """Returns groups: sorted, filtered and searched. Raises RequestRefused.
 
     ``sort`` is one of ``SORTS``, with ``-`` before it for the highest first; ``search`` a part of the name; ``status``
@@ -104,7 +104,7 @@ def _number(query: Mapping[str, str], field: str, default: int, most: int) -> in
     return int(text)
 
 
-def _group_row(reader: OffsetsReader, groups: GroupColumns, at: int) -> Json:
+def _group_row(reader: OffsetsTopicReader, groups: GroupColumns, at: int) -> Json:
     name = groups.names[at]
     state = reader.tracker.group_states.get(name)
     return {
@@ -130,7 +130,7 @@ def _known(value: Any) -> int | None:
     return None if value < 0 else int(value)
 
 
-def group_detail(reader: OffsetsReader, group: str) -> Json | None:
+def group_detail(reader: OffsetsTopicReader, group: str) -> Json | None:
     """Returns a group with its partitions and their verdicts; None if there is no such group."""
     groups, tracker = reader.groups, reader.tracker
     if groups is None or group not in tracker.group_names():
@@ -153,7 +153,7 @@ def group_detail(reader: OffsetsReader, group: str) -> Json | None:
     return {"group": group, "summary": summary, "partitions": rows, "findings": findings(reader, group)}
 
 
-def findings(reader: OffsetsReader, group: str | None = None) -> list[Json]:
+def findings(reader: OffsetsTopicReader, group: str | None = None) -> list[Json]:
     """Returns the findings about a group or about all groups, the most serious kinds first, with times in ms."""
     tracker = reader.tracker
     table = tracker.findings(tracker.last_poll_ms, group).slice(0, _MOST_SHOWN)
@@ -182,7 +182,7 @@ def _partition_row(
     return row
 
 
-def topic_detail(reader: OffsetsReader, topic: str) -> Json | None:
+def topic_detail(reader: OffsetsTopicReader, topic: str) -> Json | None:
     """Returns a topic's partitions and the groups that have a committed offset in it; None without one."""
     tracker = reader.tracker
     partitions, bounds = tracker.bounds(tracker.last_poll_ms)

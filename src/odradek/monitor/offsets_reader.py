@@ -54,7 +54,7 @@ class ReaderOptions:
     interval_ms: int = 10_000
 
 
-class OffsetsReader:
+class OffsetsTopicReader:
     """Feeds ``tracker``. Its lock ``access`` guards the tracker: other threads hold it while they read."""
 
     def __init__(

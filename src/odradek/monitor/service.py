@@ -25,7 +25,7 @@ with extra_in_errors(__name__):
 from odradek.monitor.burrow_api import BurrowApi, Reply
 from odradek.monitor.json_api import RequestRefused, findings, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.metrics import METRICS_CONTENT_TYPE, MetricsOptions, exposition
-from odradek.monitor.offsets_reader import OffsetsReader
+from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Guard:
 class Service:
     """The endpoints. Those that read more of the tracker than its newest poll hold the reader's lock."""
 
-    def __init__(self, reader: OffsetsReader, options: ServiceOptions) -> None:
+    def __init__(self, reader: OffsetsTopicReader, options: ServiceOptions) -> None:
         self._reader, self._options = reader, options
         self._burrow = BurrowApi(reader.tracker, options.metrics.cluster, list(options.servers))
 

@@ -265,7 +265,7 @@ def test_forms_of_credentials_are_counted_as_users_change() -> None:
         catalogue.apply(AlterCredential(f"u{number}", 1, Credential(b"s" * 16, b"k", b"k", 4096)))
     catalogue.apply(AlterCredential("u0", 1, Credential(b"s" * 26, b"k", b"k", 8192)))
     catalogue.apply(AlterCredential("u1", 1, None))
-    for shard in (catalogue.shard, catalogue.replayed()):
+    for shard in (catalogue.state, catalogue.replayed()):
         places = [shard.forms[1].at(step * (1 << 64) // 4) for step in range(4)]
         assert places == [(16, 4096), (16, 4096), (26, 8192), (26, 8192)]
         assert 2 not in shard.forms

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from uuid import UUID
 
-from odradek.catalog.shard import RecordSteps
 from support.controlled_cluster import new_catalog
 from support.voters import make_voter
 
@@ -19,6 +18,7 @@ from odradek.catalog.records import (
     RemoveTopicRecord,
     TopicRecord,
 )
+from odradek.catalog.state import RecordSteps
 from odradek.cluster.catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord, RegisterBrokerRecord
 from odradek.storage.memory_files import MemoryFiles

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.change import Change
-    from odradek.catalog.records import Uuid
+    from odradek.catalog.records import Id16
     from odradek.core.acl import Acl
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
@@ -39,7 +39,7 @@ def handle(broker: BrokerServices, context: Context, message: DeleteAclsRequest)
     results = elements(context, "filter_results")
 
     def delete(change: Change) -> Steps[None]:
-        gone: dict[Uuid, None] = {}
+        gone: dict[Id16, None] = {}
         for row in message.filters:
             results.add((yield from _delete_one(broker, context, row, gone)))
         for acl_id in gone:
@@ -61,7 +61,7 @@ def handle(broker: BrokerServices, context: Context, message: DeleteAclsRequest)
 
 
 def _delete_one(
-    broker: BrokerServices, context: Context, row: DeleteAclsFilter, gone: dict[Uuid, None]
+    broker: BrokerServices, context: Context, row: DeleteAclsFilter, gone: dict[Id16, None]
 ) -> Steps[dict[str, object]]:
     """Returns a filter's row of the reply, and adds the ids of its ACLs to ``gone``.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
-    from odradek.catalog.records import Uuid
+    from odradek.catalog.records import Id16
     from odradek.security.principal import Principal
 
     class Asker(Protocol):
@@ -73,7 +73,7 @@ class Authorizer:
     def __init__(self, super_users: Iterable[str] = (), *, allows_unlisted: bool = False) -> None:
         self._super_users = frozenset(super_users)
         self._index = AclIndex(allows_unlisted=allows_unlisted)
-        self._acls: dict[Uuid, Acl] = {}
+        self._acls: dict[Id16, Acl] = {}
         self._decisions: dict[tuple[Principal, str, int, int, str], Decision] = {}
         self._allowed_any: dict[tuple[Principal, str, int, int], bool] = {}
         self.version = 0
@@ -89,10 +89,10 @@ class Authorizer:
         """Applies changed ACLs. What denies comes first: no request is allowed more than before and after a change."""
         if not delta.acls:
             return None
-        present = cast("Mapping[Uuid, Acl]", image.acls())
+        present = cast("Mapping[Id16, Acl]", image.acls())
         return self._apply({acl_id: present.get(acl_id) for acl_id in delta.acls})
 
-    def _apply(self, changes: Mapping[Uuid, Acl | None]) -> Steps[None]:
+    def _apply(self, changes: Mapping[Id16, Acl | None]) -> Steps[None]:
         pace = Pace()
         for denies in (True, False):
             for acl_id, acl in changes.items():
@@ -102,7 +102,7 @@ class Authorizer:
                 if pace.spend():
                     yield None
 
-    def _replace(self, acl_id: Uuid, present: Acl | None, acl: Acl | None) -> None:
+    def _replace(self, acl_id: Id16, present: Acl | None, acl: Acl | None) -> None:
         if present is not None:
             self._index.remove(present)
             del self._acls[acl_id]

@@ -13,7 +13,7 @@ from odradek.broker.loop.scheduler import Steps
 from odradek.catalog import records
 from odradek.catalog.credentials import FormCounts
 from odradek.catalog.delta import Delta
-from odradek.catalog.records import MetadataRecord, Uuid
+from odradek.catalog.records import Id16, MetadataRecord
 from odradek.catalog.state import CatalogState, Entity, Topic
 from odradek.core.acl import Acl
 from odradek.core.credential import Credential
@@ -29,9 +29,9 @@ class Catalog:
     def __init__(self, state: CatalogState) -> None:
         self.state = state
         self._end = 0
-        self._removed: dict[Uuid, str] = {}
+        self._removed: dict[Id16, str] = {}
         self._removed_end = -1
-        self._read_removed: Callable[[], dict[Uuid, str]] | None = None
+        self._read_removed: Callable[[], dict[Id16, str]] | None = None
 
     # --- committed records --------------------------------------------------------------------------------------
 
@@ -44,7 +44,7 @@ class Catalog:
             self._removed[topic.id] = topic.name
         self.state.replay(offset, value)
 
-    def begin_at(self, end_offset: int, read_removed: Callable[[], dict[Uuid, str]]) -> None:
+    def begin_at(self, end_offset: int, read_removed: Callable[[], dict[Id16, str]]) -> None:
         """Ends the replay. ``end_offset``: the end of the log. ``read_removed``: reads the names of the removed topics
         in the whole log, by id; raises OSError."""
         self._end, self._read_removed = end_offset, read_removed

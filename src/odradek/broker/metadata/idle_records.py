@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.catalog.shard import RecordSteps
+from odradek.catalog.state import RecordSteps
 from odradek.cluster.catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord
 

@@ -28,7 +28,6 @@ from odradek.catalog.records import (
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
-    Uuid,
 )
 from odradek.catalog.state import CatalogState
 from odradek.core.effects import SimpleRecord
@@ -90,7 +89,7 @@ class MetadataLog:
         self._snapshot_ms = self._written_ms = now_ms()
         self._mark = mark
         self._can_move_mark, self._has_failed_mark = True, False
-        self._newest_topics: set[Uuid] | None = None
+        self._newest_topics: set[Id16] | None = None
         self._was_clean = False
         """Whether the mark of a clean stop may still be there."""
         self.quorum_state: QuorumState | None = None
@@ -149,10 +148,10 @@ class MetadataLog:
         opened._begin_mark(mark)
         return opened
 
-    def read_removed(self) -> dict[Uuid, str]:
+    def read_removed(self) -> dict[Id16, str]:
         """Returns the removed topics of the whole log. Its batches were checked. Raises OSError."""
-        names: dict[Uuid, str] = {}
-        found: dict[Uuid, str] = {}
+        names: dict[Id16, str] = {}
+        found: dict[Id16, str] = {}
         for segment in self._log.segments:
             for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
                 value = row.value or b""
@@ -166,7 +165,7 @@ class MetadataLog:
                         found[topic_id] = names[topic_id]
         return found
 
-    def newest_topics(self) -> set[Uuid]:
+    def newest_topics(self) -> set[Id16]:
         """Returns the topics that the newest change has made or extended. Only for the time of a start.
 
         A crash may have come before their logs were made. The logs of all other topics were made before the next
@@ -176,7 +175,7 @@ class MetadataLog:
             self._newest_topics = self._read_newest_topics()
         return self._newest_topics
 
-    def _read_newest_topics(self) -> set[Uuid]:
+    def _read_newest_topics(self) -> set[Id16]:
         for segment in reversed(self._log.segments):
             data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
             for pos, header in reversed(list(scan(data))):

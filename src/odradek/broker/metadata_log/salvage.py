@@ -28,7 +28,7 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import next_batch, segment_bases
 from odradek.catalog import records
-from odradek.catalog.records import MetadataRecord, PartitionRecord, RemoveTopicRecord, UnsupportedRecord, Uuid
+from odradek.catalog.records import Id16, MetadataRecord, PartitionRecord, RemoveTopicRecord, UnsupportedRecord
 from odradek.catalog.state import CatalogState
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
@@ -125,7 +125,7 @@ def _flipped_bit(difference: int, size: int) -> tuple[int, int] | None:
 class Salvage:
     """The catalogue of all readable records. ``notes``: what is wrong; ``lost``: offsets without a record."""
 
-    def __init__(self, path: Path, files: Files, node_id: int, directory_id: Uuid) -> None:
+    def __init__(self, path: Path, files: Files, node_id: int, directory_id: Id16) -> None:
         self.catalog = CatalogState(_topic_id, (node_id,), directory_id)
         self.notes: list[str] = []
         self.lost: list[LostOffsets] = []
@@ -133,8 +133,8 @@ class Salvage:
         """Records that contradict the readable records before them."""
         self.unread: list[str] = []
         """Records that this release does not read. A repair leaves them out."""
-        self.removed: dict[Uuid, str] = {}
-        self.directory_id: Uuid | None = None
+        self.removed: dict[Id16, str] = {}
+        self.directory_id: Id16 | None = None
         """The id of the log directory in the records of partitions."""
         self.leader: int | None = None
         self.timestamp_ms = -1

@@ -21,7 +21,7 @@ with extra_in_errors(__name__):
     from starlette.routing import Route
 
 from odradek.monitor.json_api import RequestRefused
-from odradek.monitor.offsets_reader import OffsetsReader
+from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
 from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view
 
@@ -73,7 +73,7 @@ class Pages:
     """The endpoints of the page. The list of groups shows the newest poll and waits for no refresh; the others hold the
     reader's lock while they read the tracker."""
 
-    def __init__(self, reader: OffsetsReader, cluster: str, token: str) -> None:
+    def __init__(self, reader: OffsetsTopicReader, cluster: str, token: str) -> None:
         self._reader, self._cluster, self._token = reader, cluster, token
         self._templates = _templates()
 

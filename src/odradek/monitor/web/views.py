@@ -9,7 +9,7 @@ import numpy as np
 
 from odradek.history.verdict_rules import Status
 from odradek.monitor.json_api import SORTS, group_detail, groups_page, monitor_state, topic_detail
-from odradek.monitor.offsets_reader import OffsetsReader
+from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.formats import link
 
 Json = dict[str, Any]
@@ -25,12 +25,12 @@ _QUERY = ("search", "status", "state", "sort")
 MOST_FINDINGS, MOST_READERS = 50, 500
 
 
-def state_view(reader: OffsetsReader, cluster: str) -> Json:
+def state_view(reader: OffsetsTopicReader, cluster: str) -> Json:
     """Returns what the head of every page shows."""
     return {"cluster": cluster, "monitor": monitor_state(reader)}
 
 
-def groups_view(reader: OffsetsReader, query: Mapping[str, str]) -> Json:
+def groups_view(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     """Returns the list of groups. Raises RequestRefused."""
     chosen = {name: query.get(name, "") for name in _QUERY}
     chosen["sort"] = chosen["sort"] or "-status"
@@ -61,7 +61,7 @@ def _column(chosen: Mapping[str, str], name: str, title: str, first: str) -> Jso
     return {"title": title, "name": name, "order": order, "link": target and link("/", **others, sort=target)}
 
 
-def group_view(reader: OffsetsReader, group: str, chosen: str) -> Json | None:
+def group_view(reader: OffsetsTopicReader, group: str, chosen: str) -> Json | None:
     """Returns a group; ``chosen``: the partition whose commits are shown, as TOPIC-NUMBER; "": the worst one."""
     found = group_detail(reader, group)
     if found is None:
@@ -81,7 +81,7 @@ def group_view(reader: OffsetsReader, group: str, chosen: str) -> Json | None:
     return found
 
 
-def _lag_plot(reader: OffsetsReader, group: str) -> list[Json]:
+def _lag_plot(reader: OffsetsTopicReader, group: str) -> list[Json]:
     points = reader.lags.of(group)
     if len(points) < 2:
         return []
@@ -91,7 +91,7 @@ def _lag_plot(reader: OffsetsReader, group: str) -> list[Json]:
     }]  # fmt: skip
 
 
-def _partition_view(reader: OffsetsReader, group: str, shown: Json, findings: list[Json]) -> Json:
+def _partition_view(reader: OffsetsTopicReader, group: str, shown: Json, findings: list[Json]) -> Json:
     """Returns the commits of the window of a partition, and the plot of its offsets."""
     tracker = reader.tracker
     slots = tracker.slots(group)
@@ -122,7 +122,7 @@ def _moves_of(findings: list[Json], shown: Json) -> list[int]:
     return [one["to_ms"] for one in moves if (one["topic"], one["partition"]) == place]
 
 
-def _members(reader: OffsetsReader, group: str) -> Json | None:
+def _members(reader: OffsetsTopicReader, group: str) -> Json | None:
     """Returns the number of members and their topics, from the newest record of the group."""
     event = reader.tracker.live.last_event(group)
     if event is None:
@@ -131,7 +131,7 @@ def _members(reader: OffsetsReader, group: str) -> Json | None:
     return {"count": event.members, "topics": topics, "since_ms": event.record_us // 1000}
 
 
-def topic_view(reader: OffsetsReader, topic: str) -> Json | None:
+def topic_view(reader: OffsetsTopicReader, topic: str) -> Json | None:
     """Returns a topic: the bounds of its logs, and each group that reads it with its lag there."""
     found = topic_detail(reader, topic)
     if found is None:
@@ -143,7 +143,7 @@ def topic_view(reader: OffsetsReader, topic: str) -> Json | None:
     return found | {"readers": readers}
 
 
-def _readers(reader: OffsetsReader, topic: str) -> list[Json]:
+def _readers(reader: OffsetsTopicReader, topic: str) -> list[Json]:
     """Returns the groups with a committed offset in a topic, those with the highest lag first."""
     tracker = reader.tracker
     slots = tracker.topic_slots(topic)
