@@ -25,6 +25,7 @@ from odradek.broker.metadata_log.snapshot import InThread, MetadataSnapshot
 from odradek.catalog import control_records, records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import (
+    Id16,
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
