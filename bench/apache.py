@@ -72,6 +72,12 @@ _STREAMS_POM = f"""\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
+_LOGGER_POM = """\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-logger</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+</dependencies></project>
+"""
 # hadoop-aws has the version of the Hadoop libraries in Spark: it works only with libraries of the same version.
 _S3A_POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -152,6 +158,11 @@ def s3a_jars(timeout_s: float = 2 * FETCH_TIMEOUT_S) -> list[Path]:
     """The jars with which Spark reaches S3 (690 MB), fetched once. Raises Unavailable."""
     java()
     return sorted(_jars("s3a-3.5.0", _S3A_POM, timeout_s).glob("*.jar"))
+
+
+def logger_jar(timeout_s: float = FETCH_TIMEOUT_S) -> Path:
+    """The jar of a logger that writes to a file, in front of ``class_path``; fetched once. Raises Unavailable."""
+    return next(_jars("slf4j-simple-1.7.36", _LOGGER_POM, timeout_s).glob("slf4j-simple-*.jar"))
 
 
 def hdfs_jars(timeout_s: float = FETCH_TIMEOUT_S) -> Path:

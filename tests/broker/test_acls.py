@@ -173,8 +173,8 @@ def test_denials_are_in_the_audit_log_in_kafkas_words(
     lines = [record.getMessage() for record in caplog.records if record.name == audit_log.name]
     assert lines == [
         denied + "DefaultDeny",
-        denied + "MatchingAcl(acl=StandardAcl(resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
-        "principal=User:*, host=*, operation=DESCRIBE, permissionType=DENY))",
+        denied + "MatchingAcl(acl=StandardAcl[resourceType=CLUSTER, resourceName=kafka-cluster, patternType=LITERAL, "
+        "principal=User:*, host=*, operation=DESCRIBE, permissionType=DENY])",
     ]
     with caplog.at_level(logging.DEBUG, audit_log.name):
         caplog.clear()

@@ -17,6 +17,13 @@ from support.brokers import Wire, eventually
 from odradek.core.errors import ErrorCode
 
 TRACE = Path(__file__).resolve().parent / "traces" / "acls.json"
+AUDIT_TRACE = TRACE.with_name("audit.json")
+AUDITED = (
+    "tNoneo2p3none", "tNoneo2p3noner", "t2o2p3noner", "t3o2p3noner", "t4o2p3noner", "t5o2p3noner",
+    "t2o8p3literalr", "t2o8p2prefixedr", "t4o8p3literal",
+)  # fmt: skip
+"""Users whose audit log is recorded: without any right, with all, without those of one type, with Describe alone, with
+all but Describe."""
 CONFIG = {
     "num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
@@ -110,6 +117,17 @@ class AclWorld:
         with self._connect(user.name) as wire:
             return [self._reply(wire, case) for case in self.cases]
 
+    def audit(self, user: User, read: Callable[[], list[tuple[str, str]]]) -> dict[str, list[str]]:
+        """The lines of the audit log about a user, by request."""
+        found = {}
+        with self._connect(user.name) as wire:
+            for case in self.cases:
+                read()
+                wire.call(case.api_key, case.version, case.message)
+                mine = (f"{level} {text}" for level, text in read() if f"User:{user.name} is " in text)
+                found[case.name] = sorted(mine)
+        return found
+
     def _reply(self, wire: Wire, case: AclCase) -> str:
         reply = wire.call(case.api_key, case.version, case.message)
         return json.dumps(_in_order(self._run.shown(reply)), sort_keys=True)
@@ -138,6 +156,17 @@ def recorded(world: AclWorld) -> dict[str, Any]:
         for case, reply in zip(world.cases, world.replies(user), strict=True):
             rows[case.name].append(numbers.setdefault(reply, len(numbers)))
     return {"users": [user.name for user in users()], "requests": rows, "replies": list(numbers)}
+
+
+def audited(world: AclWorld, read: Callable[[], list[tuple[str, str]]]) -> dict[str, dict[str, list[str]]]:
+    """The lines of the audit log about some users, by request: sorted, each with its level.
+
+    ``read``: returns the level and the text of each line that is new."""
+    found = {}
+    for user in users():
+        if user.name in AUDITED:
+            found[user.name] = world.audit(user, read)
+    return found
 
 
 def stored() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
@@ -23,7 +24,7 @@ from odradek.testing.ports import reserve_ports  # noqa: E402
 class KafkaWithUsers(ApacheBroker):
     """``users_at``: the address of the SASL/PLAIN listener."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, **options: Any) -> None:
         (reserved,) = self._more = reserve_ports(1)
         names = " ".join(f'user_{user.name}="{user.name}"' for user in users())
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -31,7 +32,7 @@ class KafkaWithUsers(ApacheBroker):
             "sasl.enabled.mechanisms": "PLAIN",
             "listener.name.users.plain.sasl.jaas.config": f"{module} required {names};",
         }
-        super().__init__(directory, CONFIG | sasl, heap="512m")
+        super().__init__(directory, CONFIG | sasl, heap="512m", **options)
         self.users_at = f"127.0.0.1:{reserved.port}"
         own = directory / "server.properties"
         text = own.read_text()

@@ -19,9 +19,9 @@ PATTERNS, PERMISSIONS = _constants(Pattern), _constants(Permission)
 def acl_text(acl: Acl) -> str:
     """Returns an ACL as Java prints a StandardAcl."""
     return (
-        f"StandardAcl(resourceType={RESOURCES[acl.resource_type]}, resourceName={acl.name}, "
+        f"StandardAcl[resourceType={RESOURCES[acl.resource_type]}, resourceName={acl.name}, "
         f"patternType={PATTERNS[acl.pattern]}, principal={acl.principal}, host={acl.host}, "
-        f"operation={OPERATIONS[acl.operation]}, permissionType={PERMISSIONS[acl.permission]})"
+        f"operation={OPERATIONS[acl.operation]}, permissionType={PERMISSIONS[acl.permission]}]"
     )
 
 

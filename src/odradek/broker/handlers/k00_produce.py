@@ -105,7 +105,7 @@ def _without_acks(broker: BrokerServices, context: Context, steps: Steps[_Reply]
 class _DecodedProduce:
     """A request, as its appends need it (``ProduceCall``)."""
 
-    __slots__ = ("_authorizer", "_broker", "_context", "_id_refusal", "_message", "acks", "topics")
+    __slots__ = ("_authorizer", "_broker", "_context", "_id_denial", "_id_refusal", "_message", "acks", "topics")
 
     def __init__(self, broker: BrokerServices, context: Context, message: ProduceRequest) -> None:
         self._broker = broker
@@ -114,6 +114,7 @@ class _DecodedProduce:
         self.acks: int = message.acks
         self.topics = message.topic_data
         self._authorizer: Authorizer | None = broker.authorizer
+        self._id_denial: tuple[KafkaError | None] | None = None
         self._id_refusal = None if broker.authorizer is None else self._refused_id()
 
     @property
@@ -182,13 +183,15 @@ class _DecodedProduce:
         return self.denial_of_id()
 
     def denial_of_id(self) -> KafkaError | None:
-        """Returns the error if the client may not use the transactional id of the request."""
+        """Returns the error if the client may not use the transactional id. The audit log has the question once."""
         name, authorizer = self._message.transactional_id, self._authorizer
         if name is None or authorizer is None:
             return None
-        if authorizer.allows(self._context, Operation.WRITE, Resource.TRANSACTIONAL_ID, name):
-            return None
-        return KafkaError(ErrorCode.transactional_id_authorization_failed)
+        if self._id_denial is None:
+            may_write = authorizer.allows(self._context, Operation.WRITE, Resource.TRANSACTIONAL_ID, name)
+            denial = None if may_write else KafkaError(ErrorCode.transactional_id_authorization_failed)
+            self._id_denial = (denial,)
+        return self._id_denial[0]
 
 
 def _has_transactional_batch(message: ProduceRequest) -> bool:

@@ -227,6 +227,8 @@ def _create(broker: BrokerServices, context: Context, wanted: Collection[TopicKe
     names = yield from list_in_steps(
         name for name in requested if name is not None and broker.catalog.topic(name) is None
     )
+    if not names:
+        return {}
     denied: dict[str, ErrorCode] = {}
     if broker.authorizer is not None and not is_allowed_for_cluster(
         broker, context, Operation.CREATE, logs_denial=False

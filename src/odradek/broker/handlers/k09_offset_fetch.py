@@ -114,6 +114,8 @@ def _fetch(
     requested = None
     if asked.topics is not None:
         requested = [_requested_topic(broker, context.version, topic) for topic in asked.topics]
+    if not _may_read(broker, context, asked):
+        return Deferred.of(_refused(broker, context, asked, requested))
     denied: set[str] = set()
     if broker.authorizer is not None and requested is not None:
         finish(_denied_in_steps(broker, context, requested, denied))
@@ -142,9 +144,6 @@ def _submit(
 
     ``denied``: the topics that the client may not describe."""
     version = context.version
-    if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, asked.group_id):
-        refused = OffsetFetchReply(ErrorCode.group_authorization_failed)
-        return Deferred.of(_FetchedOffsets(broker, context, asked.group_id, requested, refused))
     if requested is not None and topics is None:
         topics = list(_existing_topics(requested, denied))
     request = OffsetFetch(asked.group_id, topics, require_stable)
@@ -152,6 +151,21 @@ def _submit(
         request.member_id, request.member_epoch = asked.member_id, asked.member_epoch
     promise = broker.groups.submit(broker.groups.partition_of(asked.group_id), request)
     return promise.map(lambda reply: _FetchedOffsets(broker, context, asked.group_id, requested, reply, denied))
+
+
+def _may_read(broker: BrokerServices, context: Context, asked: OffsetFetchRequestGroup) -> bool:
+    """Returns whether the client may look at the offsets of a group. Otherwise the topics are not asked about."""
+    return is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, asked.group_id)
+
+
+def _refused(
+    broker: BrokerServices,
+    context: Context,
+    asked: OffsetFetchRequestGroup,
+    requested: list[RequestedTopic] | None,
+) -> _FetchedOffsets:
+    refused = OffsetFetchReply(ErrorCode.group_authorization_failed)
+    return _FetchedOffsets(broker, context, asked.group_id, requested, refused)
 
 
 def _may_describe(broker: BrokerServices, context: Context, name: str) -> bool:
@@ -307,9 +321,14 @@ def _fetch_in_steps(
     requested: list[RequestedTopic],
 ) -> Steps[_FetchedOffsets]:
     """Fetches the offsets of one group. ``requested`` gets the requested topics; the caller frees it."""
+    may_read = _may_read(broker, context, asked)
     if asked.topics is None:
+        if not may_read:
+            return _refused(broker, context, asked, None)
         return cast(_FetchedOffsets, (yield _submit(broker, context, asked, require_stable, None)))
     yield from list_in_steps((_requested_topic(broker, context.version, topic) for topic in asked.topics), requested)
+    if not may_read:
+        return _refused(broker, context, asked, requested)
     denied: set[str] = set()
     if broker.authorizer is not None:
         yield from _denied_in_steps(broker, context, requested, denied)

@@ -65,6 +65,7 @@ def _create_all(
             if is_asked and not is_allowed(broker, context, Operation.CREATE, Resource.TOPIC, name):
                 denied.add(name)
             yield None
+    describable = None if broker.authorizer is None else (yield from _describable(broker, context, times))
     partitions = 0
     for number, topic in enumerate(message.topics):
         if times[topic.name] == 1 and topic.name != METADATA_TOPIC and topic.name not in denied:
@@ -74,7 +75,7 @@ def _create_all(
     check_partition_count(partitions)
     outcomes: list[CreateTopic | list[bytes]] = []
     try:
-        return (yield from _create(broker, context, message, times, outcomes, denied=denied))
+        return (yield from _create(broker, context, message, times, outcomes, denied=denied, describable=describable))
     finally:
         broker.leftovers.add(outcomes, denied)
 
@@ -87,9 +88,10 @@ def _create(
     outcomes: list[CreateTopic | list[bytes]],
     *,
     denied: Collection[str],
+    describable: Collection[str] | None,
 ) -> Steps[Elements]:
     """Creates the topics. ``outcomes`` gets each accepted topic and the packed row of each refused one.
-    ``denied``: the topics that the client may not create.
+    ``denied``: the topics that the client may not create; ``describable``: those whose settings it may read; None: all.
 
     They stay in the list when the whole request is refused."""
     rows = elements(context, "topics")
@@ -127,9 +129,23 @@ def _create(
         if error := missing_log(failure, "The topic was"):
             rows.add(_failed(name, error))
         else:
-            rows.add(_created(broker, context, outcome, described))
+            is_shown = describable is None or name in describable
+            rows.add(_created(broker, context, outcome, described, is_shown=is_shown))
         yield None
     return rows
+
+
+def _describable(broker: BrokerServices, context: Context, times: Mapping[str, int]) -> Steps[set[str]]:
+    """Returns the topics whose settings the client may read. As in Kafka, refused topics are asked about, too."""
+    found = set()
+    for name, count in times.items():
+        is_asked = count == 1 and name != METADATA_TOPIC
+        if is_asked and is_allowed(
+            broker, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name, logs_denial=False
+        ):
+            found.add(name)
+        yield None
+    return found
 
 
 def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:
@@ -157,10 +173,14 @@ def _created(
     context: Context,
     request: CreateTopic,
     described: dict[frozenset[tuple[str, str]], Elements | tuple[()]],
+    *,
+    is_shown: bool,
 ) -> dict[str, object]:
-    """Returns the row of a created topic. ``described`` caches the packed settings of topics with equal settings."""
+    """Returns the row of a created topic. ``described`` caches the packed settings of topics with equal settings.
+
+    ``is_shown``: whether the client may read them."""
     head = {"name": request.name, "topic_id": request.topic_id, "error_code": ErrorCode.none, "error_message": None}
-    if not is_allowed(broker, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, request.name, logs_denial=False):
+    if not is_shown:
         return head | _UNDESCRIBED
     own = frozenset(request.configs.items())
     if own not in described:

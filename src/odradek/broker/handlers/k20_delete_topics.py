@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
 
-from odradek.broker.handlers.authorization import check, is_allowed, is_allowed_for_cluster
+from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import count_in_steps, list_in_steps
@@ -79,7 +79,9 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -
         may_delete_all = is_allowed_for_cluster(broker, context, Operation.DELETE, logs_denial=False)
         asker = None if may_delete_all else context
         for topic in (yield from _duplicate_topics(broker, times)):
-            if asker is not None and not is_allowed(broker, asker, Operation.DELETE, Resource.TOPIC, topic.name):
+            if asker is not None and not is_allowed(
+                broker, asker, Operation.DELETE, Resource.TOPIC, topic.name, logs_denial=False
+            ):
                 continue  # the reply must not say that name and id belong together
             error = KafkaError(ErrorCode.invalid_request, "The request has the topic both by name and by id.")
             rows.add(_row(_name_and_id(topic), error))
@@ -94,7 +96,7 @@ def _delete_all(broker: BrokerServices, context: Context, times: Counter[Key]) -
             except ChangeTooLarge:
                 raise
             except KafkaError as refused:
-                rows.add(_row(_known_key(broker, asker, key, refused), refused))
+                rows.add(_row(refused.key if isinstance(refused, _RefusedById) else key, refused))
             else:
                 rows.add(_row(_name_and_id(topic), None))
             yield None
@@ -120,16 +122,13 @@ def _duplicate_topics(broker: BrokerServices, asked: Mapping[Key, int]) -> Steps
     return topics
 
 
-def _known_key(broker: BrokerServices, asker: Context | None, key: Key, error: KafkaError) -> Key:
-    """Returns the name and id in the row of a refused topic. Who may describe a topic gets its name for its id."""
-    name, topic_id = key
-    if error.code is ErrorCode.topic_authorization_failed and name is None and topic_id is not None:
-        topic = broker.catalog.topic_by_id(topic_id)
-        if topic is not None and (
-            asker is None or is_allowed(broker, asker, Operation.DESCRIBE, Resource.TOPIC, topic.name)
-        ):
-            return topic.name, topic_id
-    return key
+class _RefusedById(KafkaError):
+    """A topic that the client has named by its id may not be deleted. ``key`` has its name if it may be described."""
+
+    def __init__(self, name: str | None, topic_id: UUID) -> None:
+        error = refusal(Resource.TOPIC)
+        super().__init__(error.code, error.message)
+        self.key: Key = name, topic_id
 
 
 def _find(broker: BrokerServices, key: Key, times: int, asker: Context | None) -> Topic:
@@ -146,20 +145,32 @@ def _find(broker: BrokerServices, key: Key, times: int, asker: Context | None) -
         raise KafkaError(ErrorCode.invalid_request, fault)
     if name is not None:
         topic = broker.catalog.topic(name)
-        if asker is not None:
-            check(broker, asker, Operation.DESCRIBE, Resource.TOPIC, name)
-            if topic is not None:
-                check(broker, asker, Operation.DELETE, Resource.TOPIC, name)
+        may_describe, may_delete = _rights(broker, asker, name)
+        if not may_describe:
+            raise refusal(Resource.TOPIC)
         if topic is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
+        if not may_delete:
+            raise refusal(Resource.TOPIC)
         return topic
     assert topic_id is not None
     topic = broker.catalog.topic_by_id(topic_id)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
-    if asker is not None:
-        check(broker, asker, Operation.DELETE, Resource.TOPIC, topic.name)
+    may_describe, may_delete = _rights(broker, asker, topic.name)
+    if not may_delete:
+        raise _RefusedById(topic.name if may_describe else None, topic_id)
     return topic
+
+
+def _rights(broker: BrokerServices, asker: Context | None, name: str) -> tuple[bool, bool]:
+    """Returns whether the client may describe and delete a topic. As in Kafka, both are asked about in any case."""
+    if asker is None:
+        return True, True
+    return (
+        is_allowed(broker, asker, Operation.DESCRIBE, Resource.TOPIC, name),
+        is_allowed(broker, asker, Operation.DELETE, Resource.TOPIC, name),
+    )
 
 
 def _row(key: Key, error: KafkaError | None) -> dict[str, object]:

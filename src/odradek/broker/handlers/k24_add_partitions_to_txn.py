@@ -81,11 +81,12 @@ def _add(
 
     version = context.version
     client = context if version < MANY else None
-    partitions, absent = yield from _partitions(broker, topics, client)
     if client is not None and not is_allowed(
         broker, client, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
     ):
-        return dict.fromkeys([*partitions, *absent], ErrorCode.transactional_id_authorization_failed)
+        found, missing = yield from _partitions(broker, topics)
+        return dict.fromkeys([*found, *missing], ErrorCode.transactional_id_authorization_failed)
+    partitions, absent = yield from _partitions(broker, topics, client)
     if absent:
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
     client_version = 2 if version >= MANY else 0

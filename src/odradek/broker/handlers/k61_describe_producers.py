@@ -25,22 +25,40 @@ VERSIONS = (0, 0)
 def handle(broker: BrokerServices, context: Context, message: DescribeProducersRequest) -> Steps[list[Chunk]]:
     topics = elements(context, "topics")
     known: Known = {}
+    faults: dict[str, KafkaError | None] = {}
     for topic in message.topics:
         partitions = elements(context, "topics", "partitions")
+        faults[topic.name] = _fault(broker, context, topic.name)
         asked = zip(repeat(topic.name), topic.partition_indexes)
-        yield from each_once(partitions, asked, lambda one: one, lambda one: _describe(broker, context, *one), known)
+
+        def describe(one: tuple[str, int]) -> Steps[dict[str, object]]:
+            return _describe(broker, context, *one, faults[one[0]])
+
+        yield from each_once(partitions, asked, lambda one: one, describe, known)
         topics.add({"name": topic.name, "partitions": partitions})
         yield None
     broker.leftovers.add(known)
     return reply(context, {"topics": topics})
 
 
-def _describe(broker: BrokerServices, context: Context, name: str, index: int) -> Steps[dict[str, object]]:
-    code, text = ErrorCode.none, None
-    producers = elements(context, "topics", "partitions", "active_producers")
+def _fault(broker: BrokerServices, context: Context, name: str) -> KafkaError | None:
+    """Returns the error of all partitions of a topic."""
     try:
         check_topic_name(name)
         check(broker, context, Operation.READ, Resource.TOPIC, name)
+    except KafkaError as error:
+        return error
+    return None
+
+
+def _describe(
+    broker: BrokerServices, context: Context, name: str, index: int, fault: KafkaError | None
+) -> Steps[dict[str, object]]:
+    code, text = ErrorCode.none, None
+    producers = elements(context, "topics", "partitions", "active_producers")
+    try:
+        if fault is not None:
+            raise fault
         for state in _producers(broker, name, index):
             producers.add(
                 {
