@@ -66,7 +66,7 @@ def test_records_below_an_offset_are_deleted(bootstrap: str, admin: Admin, fille
     line = ["topics", "delete-records", "--yes", "-b", bootstrap]
     assert run([*line, "--topic", f"{filled}:1", "--before", "4", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == [{"topic": filled, "partition": 1, "log_start": 4}]
-    assert run([*line, "--topic", filled, "--before", "end"]) == 0
+    assert run([*line, filled, "--before", "end"]) == 0
     assert [row.split()[1:] for row in capsys.readouterr().out.splitlines()[1:]] == [["0", "10"], ["1", "10"]]
     assert run([*line, "--topic", filled, "--before", "11"]) == 2
     assert f"the log of {filled}-0 ends at 10: give an offset up to 10" in capsys.readouterr().err
@@ -101,6 +101,8 @@ def unique_missing(topic: str) -> str:
         (["create", "t", "--config", "retention.ms=1", "--config", "retention.ms=2"], "gives retention.ms two values"),
         (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both contain a"),
         (["delete-records", "--topic", "t", "--before", "x"], "--before 'x': expected an offset or end"),
+        (["delete-records", "--before", "1"], "missing argument 'TOPIC…': name the topics"),
+        (["delete-records", "t:x", "--before", "1"], "'t:x': expected TOPIC or TOPIC:0,1,2"),
         (["describe", ""], "a topic's name cannot be empty"),
     ],
 )

@@ -24,6 +24,10 @@ Capture = pytest.CaptureFixture[str]
         ("topics list --topic t", "--topic: here, odradek topics describe TOPIC"),
         ("groups describe --group g --describe", "the command is odradek groups describe already: omit --describe"),
         ("topics list --list", "the command is odradek topics list already: omit --list"),
+        ("serve --port 9092", "no such option --port: here, --listen HOST:PORT"),
+        ("monitor --port=8000", "no such option --port: here, --listen HOST:PORT"),
+        ("topics delete-records t --before-offset 3", "no such option --before-offset (did you mean --before?)"),
+        ("topics create t --replicas 1", "no such option --replicas (see odradek topics create --help)"),
         ("groups describe --bootstrap-servers h:1", "--bootstrap-servers: here, -b HOST:PORT"),
     ],
 )

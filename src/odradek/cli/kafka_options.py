@@ -32,8 +32,16 @@ _FORMS = {
 }
 
 
-_FORMS_OF_COMMANDS = {("odradek topics list", "--topic"): "odradek topics describe TOPIC"}
-"""Forms of an option that other commands have: the path of the command without it, and the option."""
+_FORMS_OF_COMMANDS = {
+    ("odradek topics list", "--topic"): "odradek topics describe TOPIC",
+    **{
+        (f"odradek {command}", option): "--listen HOST:PORT"
+        for command in ("serve", "monitor")
+        for option in ("--port", "--host", "--bind")
+    },
+    ("odradek serve", "--bootstrap-server"): "--listen HOST:PORT",
+}
+"""Forms of an option that other commands or other servers have: the path of the command without it, and the option."""
 _OF_GROUPS = frozenset({"--members", "--offsets", "--reset-offsets", "--state"})
 
 

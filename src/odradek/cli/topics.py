@@ -309,16 +309,19 @@ def delete(
 @app.command(
     name="delete-records",
     epilog="Examples:\n\n\b\n"
-    "  odradek topics delete-records --topic flights --before 1000 -b 127.0.0.1:9092\n"
-    "  odradek topics delete-records --topic flights:0,1 --before end --yes -b 127.0.0.1:9092",
+    "  odradek topics delete-records flights --before 1000 -b 127.0.0.1:9092\n"
+    "  odradek topics delete-records flights:0,1 --before end --yes -b 127.0.0.1:9092",
 )
 def delete_records(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC[:0,1]…", help="The topics, or some of their partitions.")
+    ] = None,
     *,
     bootstrap: Bootstrap,
-    topic: Annotated[
-        list[str],
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some of its partitions. Repeatable."),
-    ],
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, as in Kafka's tools. Repeatable."),
+    ] = None,
     before: Annotated[str, typer.Option("--before", metavar="OFFSET|end", help="The first offset to keep.")],
     yes: Yes = False,
     command_config: CommandConfig = None,
@@ -331,7 +334,7 @@ def delete_records(
     if before != "end" and not (before.isascii() and before.isdigit()):
         raise CommandError(f"--before {before!r}: expected an offset or end")
     offset = -1 if before == "end" else int(before)
-    topics, single = parse_partitions(topic)
+    topics, single = parse_partitions(_topics(names, options), "")
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen = {TopicPartition(*one) for one in single}
         for name in topics:

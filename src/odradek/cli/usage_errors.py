@@ -38,6 +38,7 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         known = [option for param in context.command.params for option in param.opts] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
         form = other_form(name, commands, context.command_path if context else "") or nearest(name, [*known, _HELP])
+        form = form or _same_first_word(name, known)
         if not form and commands:
             form = f": a command is missing before it: {', '.join(commands)}"
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
@@ -55,6 +56,13 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
     if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command):
         return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _same_first_word(name: str, known: Sequence[str]) -> str:
+    """Returns `` (did you mean --before?)`` for ``--before-offset``; empty if not exactly one option has the word."""
+    first = name.partition("=")[0].split("-")[2:3]
+    found = {option for option in known if option.startswith("--") and option.split("-")[2:3] == first}
+    return f" (did you mean {found.pop()}?)" if len(found) == 1 else ""
 
 
 def _takes_groups_by_option(command: Any) -> bool:
