@@ -67,6 +67,9 @@ def test_a_whole_table_is_whole(tmp_path: Path, capsys: Capture) -> None:
     assert (code, found["whole"], found["files"]) == (0, True, 2)
     one = the_partition(found)
     assert (one["rows"], one["first"], one["last"], one["repeated"], one["missing"]) == (100, 0, 99, 0, 0)
+    assert run(["pipeline", "verify", str(tmp_path)]) == 0
+    header, row, end = capsys.readouterr().out.splitlines()  # without a blank line for each partition
+    assert (header.split()[0], row.split()[0], "each offset once" in end) == ("TOPIC", "t", True)
 
 
 def test_a_repeated_file_is_found(tmp_path: Path, capsys: Capture) -> None:

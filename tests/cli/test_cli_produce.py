@@ -129,6 +129,44 @@ def test_consumed_records_can_be_sent_again(
     assert len(kept[0]) == 10
 
 
+ODD = [
+    b"a\r\nb", b"\n", b"\r", b"\x00", b'"', b'""', b',"\r\n",', b"", None, b" x ", b"'", b"\\N", b"null", b"\xef\xbb\xbfbom",
+    "\u00e9\u2028".encode(), b"\x1b[31m", b"=1+1", b"{}", b"\t;|",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_odd_texts_are_read_back_as_they_were_written(
+    bootstrap: str, topic: str, admin: Admin, tmp_path: Path, form: str
+) -> None:
+    again, file = f"{topic}-again", tmp_path / "kept"
+    admin.create_topics([NewTopic(topic, 1), NewTopic(again, 1)])
+    with Producer(bootstrap) as producer:
+        for at, value in enumerate(ODD):
+            producer.send(topic, value, key=ODD[at - 1], headers=[('a"\r\n', value), ("", b"\x00")])
+    for source, target in ((topic, again), (again, topic)):
+        assert run(["consume", source, "--output", str(file), "--format", form, "-b", bootstrap]) == 0
+        assert run(["produce", target, "--file", str(file), "--format", form, "-b", bootstrap]) == 0
+    for name, count in ((again, len(ODD)), (topic, 2 * len(ODD))):
+        found = records(bootstrap, name, count)
+        assert [one.value for one in found] == ODD * (count // len(ODD))
+        assert [one.key for one in found[:7]] == [ODD[at - 1] for at in range(7)]
+        assert [one.headers for one in found[:7]] == [((('a"\r\n'), value), ("", b"\x00")) for value in ODD[:7]]
+
+
+def test_a_record_that_is_too_large_is_named_with_the_setting(
+    bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin.create_topics([NewTopic(topic, 1)])
+    file = tmp_path / "rows"
+    file.write_text("a\nb\n" + "c" * 2_000_000 + "\n")
+    assert run(["produce", topic, "--file", str(file), "-b", bootstrap]) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "record 3: a record of 2,000,090 bytes is larger than max_request_size, 1,048,576: raise it" in error
+    assert "max.request.size=BYTES" in error
+    assert error.endswith("(2 earlier records were sent)")
+
+
 def test_bytes_that_are_not_text_are_sent_unchanged_as_json(
     bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

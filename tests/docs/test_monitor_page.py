@@ -40,3 +40,5 @@ def test_the_page_names_the_paths_and_the_kinds_of_metrics() -> None:
     prefixes = {re.match(r"(kafka_consumergroup|kafka_partition|burrow|odradek)_", name)[0] for name in METRICS}  # type: ignore[index]
     assert all(f"`{prefix}…`" in text for prefix in prefixes)
     assert "lag" in SORTS
+    (alerts,) = re.findall(r"```promql\n(.*?)```", text, re.DOTALL)
+    assert {line.split()[0] for line in alerts.splitlines()} <= METRICS.keys()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from support.publish import create_topic, numbers, publish
 
 from odradek import Admin, TopicPartition
 from odradek.cli.main import run
+from odradek.cli.terminal import CommandError
 from odradek.core.ids import OffsetAndMetadata
 
 Capture = pytest.CaptureFixture[str]
@@ -98,6 +100,7 @@ def test_without_a_cluster_it_keeps_trying_and_is_not_ready() -> None:
         (("--listen", "0.0.0.0:0"), "--listen 0.0.0.0: other machines can connect to it: give --token-file"),
         (("--listen", "[::]:0"), "--listen ::: other machines can connect"),
         (("--interval", "soon"), "--interval 'soon'"),
+        (("--interval", "0s"), "--interval 0s: expected at least 100 ms"),
         (("--source", "zookeeper"), "--source 'zookeeper': expected auto, topic, fetch"),
         (("--metrics-granularity", "fine"), "--metrics-granularity 'fine': expected auto, group, topic, partition"),
         (("--token-file", "/no/such/file"), "--token-file /no/such/file: No such file"),
@@ -135,6 +138,24 @@ def test_the_command_line_loads_no_web_server() -> None:
         "assert not {'starlette', 'uvicorn', 'numpy', 'pyarrow'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_without_its_packages_it_names_the_extra_of_all(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    """The extra `arrow` alone would be the first of two installations."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else find(name))
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run(["monitor", "-b", NOWHERE]) == 2
+    assert "[ui]" in capsys.readouterr().err
+
+
+def test_a_slow_start_is_announced(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def slow_start(*given: object) -> None:
+        eventually(lambda: "The monitor is starting." in capsys.readouterr().err, what="a line")
+        raise CommandError("started")
+
+    monkeypatch.setattr("odradek.cli.monitor._reader", slow_start)
+    assert run(["monitor", "-b", NOWHERE, "--listen", "127.0.0.1:0"]) == 2
 
 
 def test_its_process_loads_no_pandas() -> None:

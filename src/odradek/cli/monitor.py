@@ -1,4 +1,4 @@
-"""``odradek monitor``: checks the options, opens the port, and runs the reader and the HTTP service."""
+"""``odradek monitor``: checks the options, opens the port, and runs the follower and the HTTP service."""
 
 from __future__ import annotations
 
@@ -12,72 +12,86 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
+from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
+from odradek.monitor.choices import GRANULARITIES, SOURCES
 from odradek.text.encodings import encoding_problem
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
+    import uvicorn
+
     from odradek.cli.monitor_options import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
+    from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 _SHORTEST_TOKEN = 16
-_PACKAGES = ("starlette", "uvicorn", "jinja2")
+_PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
 _MOST_POLLS = 250
 
 
 def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> None:
-    """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError."""
-    from odradek.monitor.arrow_memory import load_arrow
+    """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError.
 
-    load_arrow()
-    from odradek.monitor.group_tracker import GroupTracker
-    from odradek.monitor.metrics import GRANULARITIES, MetricsOptions
-    from odradek.monitor.offsets_reader import SOURCES, OffsetsTopicReader, ReaderOptions
-
+    The port is open after some seconds; stderr says so."""
+    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
+        raise CommandError(f"the monitor needs {', '.join(_PACKAGES)}: {command_of('ui')}")
     _check_choice("--source", line.source, SOURCES)
     _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
     host, port = parse_listen(line.listen)
     token = read_token(line.token_file)
     check_exposure(host, token)
-    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
-        raise CommandError(f"the monitor needs {', '.join(_PACKAGES)}: {command_of('ui')}")
-    import uvicorn
+    hosts = served_hosts(host, tuple(line.allowed_host or ()))
+    stop = threading.Event()
+    with open_port(host, port) as listening:
+        with progress_lines(lambda: "The monitor is starting."):
+            reader = _reader(line, interval_ms, config, rules)
+            server = _server(line, reader, config, hosts, token)
+        following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
+        following.start()
+        host, port = listening.getsockname()[:2]
+        note(f"ready http://{f'[{host}]' if ':' in host else host}:{port}")
+        try:
+            server.run(sockets=[listening])
+        finally:
+            stop.set()
+            following.join(timeout=1)
 
-    from odradek.monitor.service import Service, ServiceOptions
 
-    log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
-    listening = open_port(host, port)
+def _reader(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> OffsetsTopicReader:
+    from odradek.monitor.arrow_memory import load_arrow
+
+    load_arrow()
+    from odradek.monitor.group_tracker import GroupTracker
+    from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 
     polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
-    reader = OffsetsTopicReader(
+    return OffsetsTopicReader(
         replace(config, client_id="odradek-monitor"),
         GroupTracker(rules, polls),
         ReaderOptions(line.source, interval_ms),
     )
-    options = ServiceOptions(
-        MetricsOptions(line.cluster_name, line.metrics_granularity),
-        served_hosts(host, tuple(line.allowed_host or ())),
-        token,
-        tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else (),
-    )
-    stop = threading.Event()
-    following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
-    server = uvicorn.Server(
+
+
+def _server(
+    line: MonitorLine, reader: OffsetsTopicReader, config: ClientConfig, hosts: frozenset[str], token: str
+) -> uvicorn.Server:
+    """``hosts``: the names that the Host header may have. ``token``: "" without one."""
+    import uvicorn
+
+    from odradek.monitor.metrics import MetricsOptions
+    from odradek.monitor.service import Service, ServiceOptions
+
+    log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
+    brokers = tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else ()
+    options = ServiceOptions(MetricsOptions(line.cluster_name, line.metrics_granularity), hosts, token, brokers)
+    return uvicorn.Server(
         uvicorn.Config(
             Service(reader, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
         )
     )
-    following.start()
-    shown = f"[{host}]" if ":" in host else host
-    note(f"ready http://{shown}:{listening.getsockname()[1]}")
-    try:
-        server.run(sockets=[listening])
-    finally:
-        stop.set()
-        following.join(timeout=1)
-        listening.close()
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -111,7 +125,7 @@ def read_token(path: Path | None) -> str:
 
 
 def check_exposure(host: str, token: str) -> None:
-    """Raises CommandError if another tracker could read the service without a token."""
+    """Raises CommandError if another machine could read the service without a token."""
     from odradek.monitor.addresses import is_loopback
 
     if not is_loopback(host) and not token:

@@ -8,6 +8,7 @@ from odradek.cli.monitor_options import MonitorLine
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 
+SHORTEST_INTERVAL_MS = 100
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek monitor -b 127.0.0.1:9092\n"
@@ -30,7 +31,10 @@ def monitor(line: MonitorLine) -> None:
     from odradek.cli.monitor import run_monitor
     from odradek.cli.options import client_config
     from odradek.cli.pipeline_history import span_ms, verdict_rules_of
+    from odradek.cli.terminal import CommandError
 
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
-    run_monitor(line, max(1, span_ms("--interval", line.interval)), config, rules)
+    if (interval_ms := span_ms("--interval", line.interval)) < SHORTEST_INTERVAL_MS:
+        raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
+    run_monitor(line, interval_ms, config, rules)

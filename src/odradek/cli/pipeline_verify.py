@@ -61,8 +61,7 @@ def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
 def _show(line: VerifyLine, found: TableAudit) -> None:
     right = frozenset(range(1, len(_HEADER)))
     note_table(columns(_HEADER, [_cells(one) for one in found.partitions], right=right))
-    for one in found.partitions:
-        note(*_lines(one))
+    note(*(line for one in found.partitions for line in _lines(one)))
     rows = sum(one.rows.rows for one in found.partitions if one.rows is not None)
     what = f"{found.table.uri}: {counted(rows, 'row')} in {counted(len(found.table.files), 'file')}"
     if found.is_whole:

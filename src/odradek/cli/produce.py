@@ -31,8 +31,8 @@ from odradek.cli.terminal import CommandError, note, print_json, progress, warni
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
 from odradek.cli.topic_partitions import TopicPartitions
 from odradek.cli.undo_file import pasted
-from odradek.core.counts import counted, plural, was
-from odradek.core.errors import OdradekError
+from odradek.core.counts import counted, plural, span, was
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.encodings import UTF16, is_utf16
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
@@ -105,7 +105,8 @@ def run_produce(line: ProduceLine) -> int:
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):
-                        count += _send(producer, topic, batch)
+                        for sent in _send(producer, topic, batch, count):
+                            count += sent
                     advance(size)
             except KeyboardInterrupt:
                 is_interrupted = True
@@ -179,15 +180,27 @@ def _given_file(file: Path | None) -> Path | None:
     return None if file is not None and str(file) == "-" else file
 
 
-def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows) -> int:
-    """Sends rows and returns their number."""
-    if not isinstance(rows, list):
-        producer.send_batch(topic, rows)
-        return int(rows.num_rows)
-    for row in rows:
-        headers = [(pair["key"], pair["value"]) for pair in row.get("headers") or ()]
-        producer.send(topic, row.get("value"), row.get("key"), headers, row.get("partition"), row.get("timestamp"))
-    return len(rows)
+def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows, before: int) -> Iterator[int]:
+    """Sends rows. Yields how many were sent since the last yield. ``before``: the number of the records before these.
+
+    Raises ValueError for a record that is too large."""
+    first, end = before + 1, before + 1
+    try:
+        if not isinstance(rows, list):
+            end = before + int(rows.num_rows)
+            producer.send_batch(topic, rows)
+            yield int(rows.num_rows)
+            return
+        for first, row in enumerate(rows, before + 1):
+            end = first
+            headers = [(pair["key"], pair["value"]) for pair in row.get("headers") or ()]
+            producer.send(topic, row.get("value"), row.get("key"), headers, row.get("partition"), row.get("timestamp"))
+            yield 1
+    except KafkaError as error:
+        if error.code is not ErrorCode.message_too_large:
+            raise
+        where = f"{span(first, end + 1, 'record')}: {error.message}"
+        raise ValueError(f"{where} (max.request.size=BYTES in the file of --command-config)") from error
 
 
 def _look_up(producer: Producer, line: ProduceLine) -> None:

@@ -19,6 +19,7 @@ SORTS = (
     "findings", "expires",
 )  # fmt: skip
 _DESCENDING = "-"
+_OF_GROUPS = ("OK", "WARN", "ERR", "NOTFOUND")
 _MOST_SHOWN = 1_000
 
 
@@ -60,8 +61,8 @@ def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     if search := query.get("search", "").lower():
         chosen &= np.array([search in name.lower() for name in groups.names], np.bool_)
     if status := query.get("status"):
-        if status not in Status.__members__:
-            raise RequestRefused("status", f"status: expected OK, WARN, ERR or NOTFOUND, not {status!r}")
+        if status not in _OF_GROUPS:
+            raise RequestRefused("status", f"status: a group's is {', '.join(_OF_GROUPS)}, not {status!r}")
         chosen &= groups.statuses == Status[status]
     if state := query.get("state"):
         chosen &= np.array([name in states and states[name].state == state for name in groups.names], np.bool_)

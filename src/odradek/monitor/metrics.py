@@ -18,7 +18,6 @@ from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
 
-GRANULARITIES = ("auto", "group", "topic", "partition")
 MOST_PARTITIONS = 10_000
 """The maximum number of groups' partitions for which ``auto`` has a line each."""
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

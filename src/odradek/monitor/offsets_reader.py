@@ -32,7 +32,6 @@ from odradek.monitor.lag_series import LagSeries
 
 logger = logging.getLogger("odradek.monitor")
 
-SOURCES = ("auto", "topic", "fetch")
 _FOLLOW_EVERY_S = 1.0
 _RETENTION_EVERY_S = 300.0
 _REFUSED = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)

@@ -47,6 +47,8 @@ _SMALL_RECORDS = 150_000
 """The largest number of records in a log that the broker cleans without a process."""
 _SMALL_READ_BYTES = 64 << 10
 _LARGE_READ_BYTES = 8 << 20
+_ROWS_BYTES = 4 << 20
+"""The largest logs that the process cleans without numba, whose import takes longer than the rows of such a log."""
 
 
 class MapFull(StorageError):
@@ -323,8 +325,10 @@ class _Throttle:
                 return
 
 
-def _choose_engine() -> Engine:
-    """Returns ``ColumnEngine`` if numba is installed, else ``RowEngine``."""
+def choose_engine(size: int) -> Engine:
+    """Returns the engine for the process: ``ColumnEngine`` for logs of many bytes if numba is installed."""
+    if size <= _ROWS_BYTES:
+        return RowEngine()
     try:
         from odradek.storage.clean_columns import ColumnEngine
     except ImportError:
@@ -360,7 +364,7 @@ def _serve_broker() -> int:
     throttle = _Throttle(job.bytes_per_second, sys.stdin.fileno())
     files = OsFiles()
     try:
-        steps = clean(job, _choose_engine(), files, read_bytes=_LARGE_READ_BYTES)
+        steps = clean(job, choose_engine(job.size), files, read_bytes=_LARGE_READ_BYTES)
         while True:
             step = next(steps)
             if isinstance(step, CleanedSegment):

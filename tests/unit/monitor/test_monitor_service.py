@@ -185,7 +185,7 @@ def test_groups_are_sorted_filtered_and_paged() -> None:
     assert names == sorted(names, reverse=True)
 
 
-@pytest.mark.parametrize("query", ["sort=colour", "limit=-1", "limit=9999", "offset=x", "status=BAD"])
+@pytest.mark.parametrize("query", ["sort=colour", "limit=-1", "limit=9999", "offset=x", "status=BAD", "status=STALL"])
 def test_a_wrong_value_names_its_field(query: str) -> None:
     reply = ask(f"/api/v1/groups?{query}")
     assert (reply.code, reply.json["field"]) == (400, query.partition("=")[0])

@@ -28,12 +28,18 @@ from odradek.storage.clean_columns import ColumnEngine
 from odradek.storage.clean_jobs import Job, SourceSegment, group_sources, max_keys, measure
 from odradek.storage.clean_rows import RowEngine
 from odradek.storage.clean_rules import ProducerStateEntry
-from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, clean
+from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, choose_engine, clean
 from odradek.storage.config import DAY_MS
 from odradek.storage.files import OsFiles
 from odradek.storage.memory_files import Crash
 
 ENGINES = [RowEngine, ColumnEngine]
+
+
+def test_the_process_loads_numba_for_large_logs_only() -> None:
+    """The import takes two seconds of a processor, more than the rows of a small log."""
+    assert isinstance(choose_engine(4 << 20), RowEngine)
+    assert isinstance(choose_engine((4 << 20) + 1), ColumnEngine)
 
 
 @pytest.fixture

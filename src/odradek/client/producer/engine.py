@@ -164,8 +164,15 @@ class ProducerEngine:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
         size = len(key or b"") + len(value or b"") + sum(len(n) + len(v or b"") + 10 for n, v in headers) + 90
         if size > self.producer_config.max_request_size:
-            raise KafkaError(ErrorCode.message_too_large, f"a record of {size} bytes is larger than max_request_size")
+            raise self._too_large(f"a record of {size:,} bytes")
         return size
+
+    def _too_large(self, what: str) -> KafkaError:
+        limit = self.producer_config.max_request_size
+        return KafkaError(
+            ErrorCode.message_too_large,
+            f"{what} is larger than max_request_size, {limit:,}: raise it, and if need be max.message.bytes of the topic",
+        )
 
     def choose(self, topic: str, count: int, key: bytes | None, size: int) -> int:
         """Chooses the partition of a record without one. Requires ``lock``."""
@@ -203,7 +210,7 @@ class ProducerEngine:
         for packed in (one for batch in batches for one in pack_columns(batch, count, sticky, limit, now_ms)):
             tp = TopicPartition(topic, packed.partition)
             if len(packed.body) > config.max_request_size:
-                raise KafkaError(ErrorCode.message_too_large, f"a record of {len(packed.body)} bytes for {tp}")
+                raise self._too_large(f"a record of {len(packed.body):,} bytes for {tp}")
             made = ProducerBatch(tp, _monotonic_ms(), packed.base_timestamp, packed.max_timestamp, packed.body)
             made.count = len(packed.rows)
             made.silent = on_delivery is None

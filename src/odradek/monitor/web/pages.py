@@ -20,6 +20,7 @@ with extra_in_errors(__name__):
     from starlette.responses import HTMLResponse, RedirectResponse, Response
     from starlette.routing import Route
 
+from odradek.core.counts import counted
 from odradek.monitor.json_api import RequestRefused
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
@@ -64,7 +65,7 @@ def _templates() -> Environment:
     )
     made.globals |= {
         "static": static_link, "time": _time, "number": formats.number, "rate": formats.rate, "span": formats.span,
-        "named": formats.named, "shown_name": formats.shown_name, "refresh_s": REFRESH_S,
+        "counted": counted, "named": formats.named, "shown_name": formats.shown_name, "refresh_s": REFRESH_S,
     }  # fmt: skip
     return made
 
