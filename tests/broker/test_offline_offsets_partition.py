@@ -63,6 +63,7 @@ def test_an_offsets_partition_that_lost_its_end_is_offline_until_the_loss_is_acc
         assert PARTITION in line
         assert f"odradek log accept --data-dir {data} {PARTITION}" in line
     assert exit_code("log", "check", "--data-dir", str(data)) == 1
+    assert f"`odradek log accept {PARTITION} --data-dir {data}`" in capsys.readouterr().out
     assert exit_code("log", "accept", "--data-dir", str(data), PARTITION) != 0  # no terminal to ask at
     assert exit_code("log", "accept", "--data-dir", str(data), PARTITION, "--yes") == 0
     assert exit_code("log", "check", "--data-dir", str(data)) == 0

@@ -128,14 +128,16 @@ def test_the_fixtures_work_together(pytester: pytest.Pytester) -> None:
         @pytest.mark.odradek_consumer(group_id="billing")
         def test_all(odradek_topic, odradek_producer, odradek_consumer, odradek_offsets):
             assert odradek_producer.producer_config.linger_ms == 3
-            odradek_producer.send(odradek_topic, b"3", key=b"c")
+            odradek_producer.send(odradek_topic, b"3", key=b"c", headers={"shop": b"1"})
             odradek_producer.flush()
-            values = set()
+            values, headers = set(), set()
             while len(values) < 3:
                 polled = odradek_consumer.poll(10.0)
                 assert len(polled) <= 2
                 values |= {record.value for record in polled.records()}
+                headers |= {record.headers for record in polled.records()}
                 odradek_consumer.commit(polled.next_offsets)
+            assert headers == {(), (("shop", b"1"),)}
             odradek_offsets.wait_for_lag("billing", odradek_topic)
             assert sum(odradek_offsets.committed("billing", odradek_topic).values()) == 3
 

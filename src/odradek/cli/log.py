@@ -12,6 +12,7 @@ import typer
 from odradek.cli.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT
 from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, note, print_json
+from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted
 
 if TYPE_CHECKING:
@@ -67,11 +68,14 @@ def check(
     """
     with _opened(data_dir) as directory:
         names = partitions or list(directory.partitions())
-        lines = [line for name in names for line in directory.check(name)]
+        found = {name: directory.check(name) for name in names}
+        lines = [line for faults in found.values() for line in faults]
         if as_json:
             print_json({"ok": not lines, "partitions": len(names), "faults": lines})
         else:
             note(*(lines or [f"The logs are whole: {counted(len(names), 'partition')}."]))
+            for name in (name for name, faults in found.items() if faults):
+                note(f"To go on without what is lost: `{pasted('odradek', 'log', 'accept', name, data_dir=data_dir)}`")
     raise typer.Exit(EXIT_FAILED if lines else EXIT_OK)
 
 

@@ -192,13 +192,15 @@ def odradek_producer(odradek_broker: Broker, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def odradek_consumer(odradek_broker: Broker, odradek_topic: str, request: pytest.FixtureRequest) -> Iterator[Consumer]:
-    """An ``odradek.Consumer`` of ``odradek_topic`` from its start, closed after the test.
+    """An ``odradek.Consumer`` of ``odradek_topic`` from its start, closed after the test. Its records have headers.
 
     Its group has the topic's name. ``@pytest.mark.odradek_consumer(group_id="billing")`` sets its settings.
     """
+    from odradek.batches.columns import COLUMNS
     from odradek.client.consumer import Consumer
 
-    settings = {"group_id": odradek_topic, "auto_offset_reset": "earliest"} | _settings(request, "odradek_consumer")
+    defaults = {"group_id": odradek_topic, "auto_offset_reset": "earliest", "columns": COLUMNS}
+    settings = defaults | _settings(request, "odradek_consumer")
     with Consumer(odradek_broker.client_settings, **settings) as consumer:
         consumer.subscribe([odradek_topic])
         yield consumer

@@ -114,7 +114,7 @@ class ConsumerConfig:
         except ValueError as error:
             raise ConfigError(f"columns: {error}") from error
         if "offset" not in self.columns:
-            raise ConfigError("columns: offset is required, since positions come from it")
+            raise ConfigError("columns: add offset, from which positions come")
         if self.group_id == "":
             raise ConfigError("group_id: expected a name, not an empty text; leave it out to read without a group")
         if self.group_instance_id is not None and self.group_id is None:
