@@ -130,8 +130,8 @@ def test_consumed_records_can_be_sent_again(
 
 
 ODD = [
-    b"a\r\nb", b"\n", b"\r", b"\x00", b'"', b'""', b',"\r\n",', b"", None, b" x ", b"'", b"\\N", b"null", b"\xef\xbb\xbfbom",
-    "\u00e9\u2028".encode(), b"\x1b[31m", b"=1+1", b"{}", b"\t;|",
+    b"a\r\nb", b"\n", b"\r", b"\x00", b'"', b'""', b',"\r\n",', b"", None, b" x ", b"'", b"\\N", b"null",
+    b"\xef\xbb\xbfbom", "\u00e9\u2028".encode(), b"\x1b[31m", b"=1+1", b"{}", b"\t;|",
 ]  # fmt: skip
 
 

@@ -105,8 +105,8 @@ def run_produce(line: ProduceLine) -> int:
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):
-                        for sent in _send(producer, topic, batch, count):
-                            count += sent
+                        for number in _send(producer, topic, batch, count):
+                            count += number
                     advance(size)
             except KeyboardInterrupt:
                 is_interrupted = True

@@ -105,8 +105,9 @@ def writing_out() -> Iterator[None]:
 
 
 def note(*lines: str) -> None:
-    """Prints lines of the command's normal output and flushes: nothing without a line. A line feed in a line is shown as
-    an escape."""
+    """Prints lines of the command's normal output and flushes; without lines, nothing.
+
+    A line feed in a line is shown as an escape."""
     if not lines:
         return
     with writing_out():

@@ -171,7 +171,7 @@ class ProducerEngine:
         limit = self.producer_config.max_request_size
         return KafkaError(
             ErrorCode.message_too_large,
-            f"{what} is larger than max_request_size, {limit:,}: raise it, and if need be max.message.bytes of the topic",
+            f"{what} is larger than max_request_size, {limit:,}: raise it, and max.message.bytes of the topic",
         )
 
     def choose(self, topic: str, count: int, key: bytes | None, size: int) -> int:
