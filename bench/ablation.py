@@ -12,7 +12,7 @@ from statistics import median
 from bench.measures import Sizes, Values, run_workload
 from bench.sides import CopyingProcess, Odradek, start
 from bench.workload import create_topic
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 BATCHES = (1, 10, 100, 1000)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

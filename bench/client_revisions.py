@@ -138,7 +138,7 @@ def _fill(bootstrap: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     from bench.revisions import argument_parser, compare, compile_modules, report
-    from odradek.testing.cluster import BrokerProcess
+    from odradek.testing.process import BrokerProcess
 
     chosen = argument_parser("bench.client_revisions", __doc__, _EXAMPLE, 10, list(_JOBS)).parse_args(arguments)
     compile_modules(chosen.other, _SOURCE)

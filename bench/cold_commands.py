@@ -29,7 +29,7 @@ from pathlib import Path
 
 from bench.topics import filled, random_values
 from odradek.client.admin import Admin
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 _HERE = Path(__file__).resolve().parent.parent
 _CASES = ("rows", "one", "none")

@@ -27,7 +27,7 @@ from bench.pages import HISTORY, option_help
 from bench.sides import start
 from bench.workload import CommitConnection, create_topic
 from odradek import __version__
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 GROUPS, PARTITIONS = 16, 50
 MODES = ("raw", "decoded", "analysed")

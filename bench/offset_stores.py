@@ -33,8 +33,8 @@ from bench.pages import OFFSET_STORES, option_help
 from bench.sides import CONFIG, cpu_seconds, start, with_descendants
 from bench.workload import create_topic
 from odradek.core.counts import counted
-from odradek.testing.cluster import BrokerProcess
 from odradek.testing.ports import reserve_ports
+from odradek.testing.process import BrokerProcess
 from odradek.testing.zookeeper import MAIN_CLASS, class_path, server_mode
 
 NAME = "offset stores"

@@ -31,7 +31,7 @@ from bench.raw import Connection, batches, check_produced, produce_request
 from bench.sides import CONFIG, resident_bytes
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
 

@@ -36,8 +36,8 @@ from odradek.security.principal import USER, Principal
 from odradek.security.scram import ScramClient
 from odradek.security.secret import Secret
 from odradek.testing.broker import Broker
-from odradek.testing.cluster import BrokerProcess
 from odradek.testing.ports import reserve_ports
+from odradek.testing.process import BrokerProcess
 from odradek.testing.security import make_security
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, METADATA, SASL_AUTHENTICATE, SASL_HANDSHAKE

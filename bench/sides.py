@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from bench.apache import ApacheBroker, free_port
 from odradek import __version__
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import METADATA
 

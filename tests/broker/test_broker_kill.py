@@ -29,7 +29,7 @@ from support.publish import create_topic
 from odradek.batches.header import CRC_OFFSET, BatchHeader, crc_is_valid, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.process import BrokerFailed, BrokerProcess
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, ALTER_CONFIGS = 1, 2, 3, 9, 44
 ROUNDS = 10

@@ -19,7 +19,7 @@ from support.logs import batch
 
 from odradek.cli.main import main
 from odradek.core.errors import ErrorCode
-from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.process import BrokerFailed, BrokerProcess
 from odradek.wire.api_keys import CREATE_TOPICS, FIND_COORDINATOR, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
 
 CONFIG = {

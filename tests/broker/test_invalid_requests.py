@@ -19,7 +19,7 @@ from support.publish import commit, committed, create_topic, numbers, publish
 from odradek.client.admin.transaction_wire import read as read_transactions
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, PRODUCE
 from odradek.wire.schemas import Kind

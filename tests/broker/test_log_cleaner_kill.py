@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from support.brokers import RunningBroker, eventually
 from support.publish import create_topic
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 COMPACTED = {
     "cleanup_policy": "compact",

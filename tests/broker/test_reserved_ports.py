@@ -10,8 +10,8 @@ import pytest
 
 import odradek
 from odradek.testing import ports
-from odradek.testing.cluster import BrokerFailed
 from odradek.testing.ports import held_port, reserve_ports
+from odradek.testing.process import BrokerFailed
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can hold a port that a server uses")
 

@@ -30,7 +30,7 @@ from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 PLAIN = pytest.mark.usefixtures("plain_broker")
 """For tests of the process itself; in the others a broker may be a fork."""
@@ -169,7 +169,7 @@ def test_a_waiting_fetch_does_not_delay_the_stop(tmp_path: Path, topic: str) -> 
 
 def test_the_broker_ends_with_its_parent_process(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from odradek.testing.cluster import BrokerProcess\n"
+        "import sys; from pathlib import Path; from odradek.testing.process import BrokerProcess\n"
         "broker = BrokerProcess(Path(sys.argv[1])).start(); print(broker.pid, flush=True); sys.stdin.read()"
     )
     parent = subprocess.Popen(

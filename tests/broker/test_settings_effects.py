@@ -10,7 +10,7 @@ from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 from test_server_start_and_stop import config_of, describe, list_offset
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 

@@ -42,7 +42,7 @@ from support.transaction_worker import PARTITIONS, TOPIC, TRANSACTION_TIMEOUT_MS
 from support.transactions import listed
 
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 ROUNDS = 10
 NAMES = ("a", "b")

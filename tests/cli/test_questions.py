@@ -87,7 +87,7 @@ def test_a_missing_group_does_not_hide_the_question_about_another(
 def test_the_obstacle_in_a_data_directory_is_reported_before_the_question(
     command: str, says: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    from odradek.testing.cluster import BrokerProcess
+    from odradek.testing.process import BrokerProcess
 
     with BrokerProcess(tmp_path) as broker:
         broker.stop()

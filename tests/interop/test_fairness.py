@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 
 ROUNDS = 3

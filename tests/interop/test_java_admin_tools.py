@@ -12,7 +12,7 @@ from support.brokers import CONFIG, unique
 from support.jvm import KafkaTools
 from support.publish import create_topic, publish
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 Tool = Callable[..., str]
 

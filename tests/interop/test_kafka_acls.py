@@ -18,8 +18,8 @@ from support.pages import DOCS
 import odradek
 from odradek.client.admin.admin import NewTopic
 from odradek.core.errors import OdradekError
-from odradek.testing.cluster import BrokerProcess
 from odradek.testing.ports import reserve_ports
+from odradek.testing.process import BrokerProcess
 
 TEXT = (DOCS / "security.md").read_text().partition("\n## ACLs\n")[2].partition("\n## ")[0]
 PLACE = "kafka.example.com:9093"

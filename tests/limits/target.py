@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from odradek.testing import cluster
+from odradek.testing import process
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -35,7 +35,7 @@ os.execv(sys.argv[3], sys.argv[3:])
 """
 
 
-class CappedBroker(cluster.BrokerProcess):
+class CappedBroker(process.BrokerProcess):
     """Odradek in a process whose address space and number of files are limited at each start."""
 
     def __init__(self, directory: Path, config: Mapping[str, str], *, files: int | None = None) -> None:
@@ -46,11 +46,11 @@ class CappedBroker(cluster.BrokerProcess):
         return [sys.executable, "-I", "-c", _EXECUTE, str(MEMORY_BYTES), str(self._files), *super()._command()]
 
     def start(self) -> CappedBroker:
-        usual, cluster.START_TIMEOUT_S = cluster.START_TIMEOUT_S, _START_TIMEOUT_S
+        usual, process.START_TIMEOUT_S = process.START_TIMEOUT_S, _START_TIMEOUT_S
         try:
             super().start()
         finally:
-            cluster.START_TIMEOUT_S = usual
+            process.START_TIMEOUT_S = usual
         return self
 
 

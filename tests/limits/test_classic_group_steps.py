@@ -18,7 +18,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_messages import ConsumerHeartbeat
+from odradek.groups.kip848_messages import ConsumerHeartbeat
 from odradek.groups.messages import (
     DescribeGroup,
     Heartbeat,

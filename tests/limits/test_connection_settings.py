@@ -18,7 +18,7 @@ from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
-from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.process import BrokerFailed, BrokerProcess
 from odradek.testing.thread import BrokerThread
 from odradek.wire import frames
 

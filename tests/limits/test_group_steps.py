@@ -20,9 +20,9 @@ from odradek.broker.loop.scheduler import Scheduler
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
-from odradek.groups import consumer_checks, consumer_records
-from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import ConsumerMember, MemberState
+from odradek.groups import kip848_checks, kip848_records
+from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_member import ConsumerMember, MemberState
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
@@ -135,7 +135,7 @@ def test_members_of_a_large_group_are_assigned_in_steps() -> None:
 
 def test_too_many_names_are_refused_before_any_work() -> None:
     steps = Steps(1)
-    names = [f"{number:x}" for number in range(consumer_checks.MAX_NAMES + 1)]
+    names = [f"{number:x}" for number in range(kip848_checks.MAX_NAMES + 1)]
     reply = steps.beat("m", 0, subscribed_topic_names=names)
     assert reply.error_code is ErrorCode.invalid_request
     assert "10001 names" in reply.error_message
@@ -233,16 +233,16 @@ def test_records_made_in_steps_equal_those_made_at_once(
     who: ConsumerMember, target: dict[bytes, frozenset[int]]
 ) -> None:
     at_once = [
-        consumer_records.member("g", who),
-        consumer_records.target_member("g", "m", target),
-        consumer_records.current("g", who),
+        kip848_records.member("g", who),
+        kip848_records.target_member("g", "m", target),
+        kip848_records.current("g", who),
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(consumer_records, "FEW", -1)
+        patch.setattr(kip848_records, "FEW", -1)
         in_steps = [
-            result_of(consumer_records.member_in_steps("g", who, Pace())),
-            result_of(consumer_records.target_member_in_steps("g", "m", target, Pace())),
-            result_of(consumer_records.current_in_steps("g", who, Pace())),
+            result_of(kip848_records.member_in_steps("g", who, Pace())),
+            result_of(kip848_records.target_member_in_steps("g", "m", target, Pace())),
+            result_of(kip848_records.current_in_steps("g", who, Pace())),
         ]
     assert [(record.key, record.value) for record in in_steps] == [(record.key, record.value) for record in at_once]
     lived, read = ConsumerHarness(partition_count=1).shard("g"), ConsumerHarness(partition_count=1).shard("g")

@@ -97,7 +97,7 @@ def test_the_running_broker_loads_no_column_libraries(tmp_path: Path) -> None:
     from support.brokers import CONFIG
     from support.publish import commit, create_topic, publish
 
-    from odradek.testing.cluster import BrokerProcess
+    from odradek.testing.process import BrokerProcess
 
     with BrokerProcess(tmp_path, config=CONFIG) as broker:
         maps = Path(f"/proc/{broker.pid}/maps")

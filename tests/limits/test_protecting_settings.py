@@ -21,7 +21,7 @@ from odradek.broker.settings.keys import ConfigType, inert_broker_keys
 from odradek.broker.settings.protection import protections_by_setting
 from odradek.catalog.state import BROKER, AlterConfigs
 from odradek.core.errors import ConfigError
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 INVALID_REQUEST = 42
 PROTOCOLS = ("SSL", "SASL_SSL", "PLAINTEXT", "SASL_PLAINTEXT")

@@ -12,7 +12,7 @@ from support.brokers import Wire
 import odradek
 from odradek.broker.settings.config import LEAST_SEGMENT_BYTES, BrokerConfig, log_config
 from odradek.core.errors import ConfigError
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 INVALID_CONFIG = 40
 TOPIC, BROKER = 2, 4

@@ -24,9 +24,9 @@ from support.group_harness import Pending
 from odradek.core import pace
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.groups import consumer_records, pattern_resolution
+from odradek.groups import kip848_records, pattern_resolution
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_embedded import pack_assignment, read_assignment, read_subscription
+from odradek.groups.kip848_embedded import pack_assignment, read_assignment, read_subscription
 from odradek.groups.shard import GroupShard
 
 GROUP = "g"
@@ -275,7 +275,7 @@ class GroupsInSteps(Groups):
     def __init__(self) -> None:
         self._patch = pytest.MonkeyPatch()
         self._patch.setattr(pace, "STEP_WORK", 1)
-        self._patch.setattr(consumer_records, "FEW", -1)
+        self._patch.setattr(kip848_records, "FEW", -1)
         self._patch.setattr(pattern_resolution, "_MATCHES_AT_ONCE", 0)
         super().__init__()
 

@@ -19,8 +19,8 @@ from support.brokers import Wire
 import odradek
 from odradek.security.scram import salted_password
 from odradek.security.secret import Secret
-from odradek.testing.cluster import BrokerProcess
 from odradek.testing.ports import reserve_ports
+from odradek.testing.process import BrokerProcess
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 ROUNDS = int(os.environ.get("ODRADEK_KILLED_SECURITY_ROUNDS", "15"))

@@ -48,7 +48,7 @@ ALLOWED = {
     "client/security_settings.py: options.get('tokenauth', '').lower() == 'true'",
     "cli/formats.py: head.startswith(signature)",
     "core/keyword_options.py: name not in signature.parameters",
-    "testing/cluster.py: name not in self.secrets",
+    "testing/process.py: name not in self.secrets",
     # Ids, owners and kinds of records of delegation tokens: none is a secret. ``DelegationTokens.find`` looks a
     # digest up, then compares in constant time.
     "catalog/shard.py: token_id in self.tokens",

@@ -15,7 +15,7 @@ from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
-from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.kip848_group import ConsumerGroup
 from odradek.storage.log import Log
 from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producers import Producers

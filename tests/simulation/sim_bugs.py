@@ -21,8 +21,8 @@ from odradek.groups import assignors, kip848_protocol, offsets
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_protocol import JOIN, Membership
 from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import Reconciliation
+from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_member import Reconciliation
 from odradek.groups.offsets import Offsets
 from odradek.groups.shard import GroupShard
 from odradek.storage.clean_rows import RowEngine

@@ -33,7 +33,7 @@ from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, Sim
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import GroupCatalog
+from odradek.groups.kip848_group import GroupCatalog
 from odradek.groups.messages import (
     DeleteGroups,
     Heartbeat,

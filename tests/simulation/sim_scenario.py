@@ -26,7 +26,7 @@ from odradek.core.ids import TopicPartition
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic import State as GroupState
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_member import MemberState
+from odradek.groups.kip848_member import MemberState
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,

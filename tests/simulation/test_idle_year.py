@@ -11,7 +11,7 @@ from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_messages import ConsumerHeartbeat
+from odradek.groups.kip848_messages import ConsumerHeartbeat
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,

@@ -16,7 +16,7 @@ from support.brokers import eventually
 from support.fork_server import EMPTY, ForkServer
 from support.forks import plain_brokers
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are plain Pythons on other systems")
 

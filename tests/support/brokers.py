@@ -68,7 +68,7 @@ def cut_back(running: RunningBroker, topic: str, end: int) -> None:
 
 def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
     """Odradek's broker, not started yet."""
-    from odradek.testing.cluster import BrokerProcess
+    from odradek.testing.process import BrokerProcess
 
     return BrokerProcess(directory, config=config)  # type: ignore[return-value]
 

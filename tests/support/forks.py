@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from odradek.testing.cluster import BrokerProcess
+from odradek.testing.process import BrokerProcess
 from support.fork_server import BROKER, COMMAND, MEMBER, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"

@@ -101,7 +101,7 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         # The image: from here on, requests see new topics.
         broker.catalog,
         # After the logs: it removes deleted logs from the cleaner's checkpoint before a later log has the same name.
-        LogCleaner(directory, config, broker),
+        CleanerPublisher(directory, config, broker),
         # After the logs and the image: a coordinator reads its topic, and looks up changed topics in the image.
         *(CoordinatorElections(coordinator, directory) for coordinator in broker.coordinators),
         # At any place: requests that wait for a producer id continue in a later round of the event loop.
@@ -224,7 +224,7 @@ class PartitionLogs:
         return [name for kind, name in delta.configs if kind == TOPIC and name not in new]
 
 
-class LogCleaner:
+class CleanerPublisher:
     """Publisher that starts the log cleaner for the first compacted log, and makes the cleaner forget deleted logs."""
 
     def __init__(self, directory: LogDirectory, config: BrokerConfig, owner: LogCleanerOwner) -> None:

@@ -41,7 +41,7 @@ from odradek.core.effects import IllegalTransition, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
-from odradek.groups.consumer_embedded import MalformedProtocol, topics_in_steps
+from odradek.groups.kip848_embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 
 CONSUMER = "consumer"

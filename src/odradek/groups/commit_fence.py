@@ -39,8 +39,8 @@ from __future__ import annotations
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.groups.classic import ClassicGroup, State
-from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import ConsumerMember
+from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_member import ConsumerMember
 from odradek.groups.messages import OffsetCommit
 
 

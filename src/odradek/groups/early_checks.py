@@ -8,8 +8,8 @@ from __future__ import annotations
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_checks import check_request
-from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroup
+from odradek.groups.kip848_checks import check_request
+from odradek.groups.kip848_messages import ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroup
 from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, OffsetDelete, SyncGroup
 
 _NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsumerGroup)

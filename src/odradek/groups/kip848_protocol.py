@@ -25,21 +25,21 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek.core.pace import Pace
 from odradek.groups import assignors, migration
-from odradek.groups import consumer_records as records
+from odradek.groups import kip848_records as records
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_checks import check_epoch, check_request, check_size, find_member
-from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
-from odradek.groups.consumer_member import ConsumerMember, MemberState, Reconciliation, TargetAssignment, without_epochs
-from odradek.groups.consumer_messages import (
+from odradek.groups.kip848_checks import check_epoch, check_request, check_size, find_member
+from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
+from odradek.groups.kip848_member import ConsumerMember, MemberState, Reconciliation, TargetAssignment, without_epochs
+from odradek.groups.kip848_messages import (
     ConsumerHeartbeat,
     ConsumerHeartbeatReply,
     DescribeConsumerGroup,
     DescribedConsumerGroup,
 )
-from odradek.groups.consumer_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
+from odradek.groups.kip848_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
 from odradek.groups.member_change import MemberChange
 from odradek.groups.pattern_resolution import PatternResolution
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.groups.consumer_group import ConsumerGroup, Subscriptions
-from odradek.groups.consumer_member import ConsumerMember
+from odradek.groups.kip848_group import ConsumerGroup, Subscriptions
+from odradek.groups.kip848_member import ConsumerMember
 
 
 class MemberChange(NamedTuple):

@@ -16,18 +16,18 @@ from odradek.codecs.offsets_topic import group_key
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
-from odradek.groups import consumer_records as records
+from odradek.groups import kip848_records as records
 from odradek.groups.classic import CONSUMER, ClassicGroup, Member, State
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_embedded import (
+from odradek.groups.kip848_embedded import (
     MalformedProtocol,
     PartitionsByTopic,
     pack_assignment,
     read_assignment,
     read_subscription,
 )
-from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
-from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
+from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
+from odradek.groups.kip848_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
 
 RECORD_WORK = 4
 """The work of a small record, in elements of a step (``core/pace``)."""

@@ -50,7 +50,7 @@ from odradek.groups.commit_plan import (
     parts_of,
 )
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import ConsumerGroup
+from odradek.groups.kip848_group import ConsumerGroup
 from odradek.groups.messages import (
     FetchedRows,
     OffsetCommit,

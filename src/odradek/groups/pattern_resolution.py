@@ -10,11 +10,11 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import assignors, regex
-from odradek.groups import consumer_records as records
+from odradek.groups import kip848_records as records
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import ConsumerGroup, GroupCatalog
-from odradek.groups.consumer_member import ResolvedPattern
-from odradek.groups.consumer_timers import PATTERNS
+from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
+from odradek.groups.kip848_member import ResolvedPattern
+from odradek.groups.kip848_timers import PATTERNS
 from odradek.groups.member_change import MemberChange
 
 _PAUSE_MS = 10_000

@@ -43,18 +43,18 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
-from odradek.groups import consumer_records
+from odradek.groups import kip848_records
 from odradek.groups.classic import CONSUMER, ClassicGroup, State
 from odradek.groups.classic_protocol import JOIN, SESSION, SYNC, Membership
 from odradek.groups.classic_records import ClassicChange
 from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_classic import ClassicMembers
-from odradek.groups.consumer_group import ConsumerGroup, EmptyGroupCatalog, GroupCatalog
-from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
-from odradek.groups.consumer_timers import KINDS
 from odradek.groups.early_checks import join_error
+from odradek.groups.kip848_classic import ClassicMembers
+from odradek.groups.kip848_group import ConsumerGroup, EmptyGroupCatalog, GroupCatalog
+from odradek.groups.kip848_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.kip848_protocol import ConsumerMembership
+from odradek.groups.kip848_timers import KINDS
 from odradek.groups.messages import (
     DeleteGroups,
     DescribedGroup,
@@ -262,7 +262,7 @@ class GroupShard:
         if isinstance(record, DecodedRecord):
             self._replay_offset(record.decoded)
             return
-        if isinstance(record, consumer_records.GroupChange):
+        if isinstance(record, kip848_records.GroupChange):
             self._consumer_group(record.group_id).replay_change(record)
             return
         if isinstance(record, ClassicChange):
@@ -275,7 +275,7 @@ class GroupShard:
             self._replay_group(decoded)
         elif isinstance(decoded, UnknownRecord):
             self.skipped[decoded.reason] += 1
-        elif decoded.kind.number in consumer_records.TYPES:
+        elif decoded.kind.number in kip848_records.TYPES:
             self._replay_consumer_group(decoded)
         else:
             self.skipped[f"{decoded.kind.name} is not supported yet"] += 1
@@ -356,7 +356,7 @@ class GroupShard:
         group = self.consumer_groups.get(group_id) if value is None else self._consumer_group(group_id)
         if group is None:
             return  # the group was deleted
-        if value is None and number == consumer_records.GROUP:
+        if value is None and number == kip848_records.GROUP:
             del self.consumer_groups[group_id]
         else:
             group.replay(number, decoded.key, value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
-from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.process import BrokerFailed, BrokerProcess
 from odradek.text.log_lines import LEVELS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self
 
 from odradek.core.errors import KafkaError
 from odradek.testing.broker import Broker, BrokerClock, Faults
-from odradek.testing.cluster import BrokerFailed, BrokerProcess
+from odradek.testing.process import BrokerFailed, BrokerProcess
 
 
 class SharedBroker(Broker):

@@ -15,8 +15,8 @@ from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.testing.cluster import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 from odradek.testing.ports import PortOwner
+from odradek.testing.process import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 
 log = logging.getLogger("odradek.broker")
 

@@ -11,15 +11,15 @@ from support.world import START_MS
 from odradek.codecs.offsets_topic import CoordinatorRecord, GroupRecord
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_embedded import (
+from odradek.groups.kip848_embedded import (
     MAX_ELEMENTS,
     MalformedProtocol,
     pack_assignment,
     read_assignment,
     read_subscription,
 )
-from odradek.groups.consumer_group import ClassicProtocols
-from odradek.groups.consumer_member import ClassicMemberMetadata
+from odradek.groups.kip848_group import ClassicProtocols
+from odradek.groups.kip848_member import ClassicMemberMetadata
 from odradek.groups.messages import MemberProtocol
 
 OK = ErrorCode.none

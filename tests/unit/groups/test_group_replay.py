@@ -31,7 +31,7 @@ from odradek.groups import offsets, shard
 from odradek.groups.classic import State
 from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_messages import ConsumerHeartbeat, DescribeConsumerGroup
+from odradek.groups.kip848_messages import ConsumerHeartbeat, DescribeConsumerGroup
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,

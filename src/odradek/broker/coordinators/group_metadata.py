@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class BrokerGroupCatalog:
-    """The catalogue and the broker's settings as a ``groups.consumer_group.GroupCatalog``."""
+    """The catalogue and the broker's settings as a ``groups.kip848_group.GroupCatalog``."""
 
     def __init__(self, catalog: CatalogImage, config: BrokerConfig) -> None:
         self._catalog = catalog

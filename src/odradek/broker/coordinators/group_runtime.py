@@ -11,8 +11,8 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
-from odradek.groups.consumer_group import GroupCatalog
 from odradek.groups.early_checks import early_refusal
+from odradek.groups.kip848_group import GroupCatalog
 from odradek.groups.messages import TopicsChanged, TopicsDeleted
 from odradek.groups.offsets import TopicIds
 from odradek.groups.shard import GroupShard

@@ -17,8 +17,8 @@ from odradek.catalog.features import GROUP
 from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.groups.consumer_member import reported_partitions
-from odradek.groups.consumer_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from odradek.groups.kip848_member import reported_partitions
+from odradek.groups.kip848_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:

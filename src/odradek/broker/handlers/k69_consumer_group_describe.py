@@ -18,8 +18,8 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
-from odradek.groups.consumer_member import ConsumerMember, Partitions
-from odradek.groups.consumer_messages import DescribeConsumerGroup, DescribedConsumerGroup
+from odradek.groups.kip848_member import ConsumerMember, Partitions
+from odradek.groups.kip848_messages import DescribeConsumerGroup, DescribedConsumerGroup
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest

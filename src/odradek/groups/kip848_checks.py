@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from odradek.core.effects import SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import ConsumerMember
-from odradek.groups.consumer_messages import ConsumerHeartbeat
+from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_member import ConsumerMember
+from odradek.groups.kip848_messages import ConsumerHeartbeat
 
 MAX_NAMES = 10_000
 """The largest number of topic names in a heartbeat."""

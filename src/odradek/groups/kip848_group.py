@@ -2,7 +2,7 @@
 
 Rules
 * The group's epoch rises when a member joins, leaves or changes its subscription, or when the subscribed topics change.
-  A new epoch needs a new target assignment. Each member reaches its target separately (``consumer_member``).
+  A new epoch needs a new target assignment. Each member reaches its target separately (``kip848_member``).
 * Everything here except ``refresh`` is durable: it changes only in replay.
 
 =========== ============================================================
@@ -29,9 +29,9 @@ from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LEAVE_EPOCH, java_string_hash
 from odradek.core.pace import Pace
-from odradek.groups import consumer_records as records
+from odradek.groups import kip848_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
-from odradek.groups.consumer_member import ClassicMemberMetadata, ConsumerMember, Owned, Partitions, ResolvedPattern
+from odradek.groups.kip848_member import ClassicMemberMetadata, ConsumerMember, Owned, Partitions, ResolvedPattern
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}

@@ -15,10 +15,10 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
-from odradek.groups.consumer_checks import check_size, find_member
-from odradek.groups.consumer_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
-from odradek.groups.consumer_group import ConsumerGroup
-from odradek.groups.consumer_member import (
+from odradek.groups.kip848_checks import check_size, find_member
+from odradek.groups.kip848_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
+from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_member import (
     ClassicMemberMetadata,
     ConsumerMember,
     MemberState,

@@ -12,7 +12,7 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.pace import Pace
 from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
-from odradek.groups.consumer_member import (
+from odradek.groups.kip848_member import (
     ClassicMemberMetadata,
     ConsumerMember,
     MemberState,

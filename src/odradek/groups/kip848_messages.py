@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.core.errors import ErrorCode
-from odradek.groups.consumer_member import ConsumerMember, Partitions
+from odradek.groups.kip848_member import ConsumerMember, Partitions
 
 
 @dataclass(slots=True)
