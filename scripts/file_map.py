@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "files.md"
 SOURCE = ROOT / "src" / "odradek"
+_API = re.compile(r"k\d\d_")
 BEGIN, END = "<!-- file map: python scripts/file_map.py -->\n", "<!-- end of file map -->\n"
 
 
@@ -21,13 +23,13 @@ def summary(path: Path) -> str:
 def file_map() -> str:
     found = [path for path in SOURCE.rglob("*.py") if path.name != "__init__.py"]
     files = sorted(found, key=lambda path: (path.parent, path.name))
-    files = [path for path in files if path.parent.name != "handlers"]
+    files = [path for path in files if not (path.parent.name == "handlers" and _API.match(path.name))]
     lines = ["| file | what it is |", "|---|---|"]
     for package, members in groupby(files, key=lambda path: path.parent.relative_to(SOURCE).as_posix()):
         for path in members:
             name = path.name if package == "." else f"{package}/{path.name}"
             lines.append(f"| `{name}` | {summary(path)} |")
-        if package == "broker":
+        if package == "broker/handlers":
             lines.append(
                 "| `broker/handlers/kNN_….py` | One API each; the file's first lines say what each version changed. |"
             )

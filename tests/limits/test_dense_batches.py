@@ -26,11 +26,12 @@ import uvloop
 from crc32c import crc32c
 from support.brokers import create_offsets_topic
 from support.cleaning import T0, job_of, keyed, open_log
+from support.logs import set_base_offset
 from support.peers import Client, until
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
-from odradek.batches.header import HEADER_BYTES, read_header, set_base_offset
+from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.batches.rows import iter_records
 from odradek.broker.loop.scheduler import SHARE_S
 from odradek.broker.server import BrokerServer

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.logs import set_base_offset
 
 from odradek.batches import compression
 from odradek.batches.compression import CODES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import read_header, set_base_offset
+from odradek.batches.header import read_header
 from odradek.batches.record_validation import RecordSummary
 from odradek.batches.rows import iter_records
 from odradek.batches.search import Condition, search

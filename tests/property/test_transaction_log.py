@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.examples import examples
+from support.logs import aborted_in
 
 from odradek.batches.aborted_transactions import rolled_back
 from odradek.batches.encode import encode_batch
@@ -275,7 +276,7 @@ class TransactionLog(RuleBasedStateMachine):
         first = self.log.segments[0].base_offset
         for start in range(self.start, state.end, max((state.end - self.start) // 4, 1)):
             end = min(start + 7, state.end)
-            found = {tuple(one) for one in self.log.segment_list.aborted_in(start, end)}
+            found = {tuple(one) for one in aborted_in(self.log, start, end)}
             assert found >= {
                 (producer, begin)
                 for producer, begin, last, _ in state.aborted

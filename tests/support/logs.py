@@ -3,15 +3,19 @@ gets."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.encode import encode_batch
+from odradek.batches.header import head_with_offset, read_header
 from odradek.batches.rows import Row, iter_records
 from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
@@ -87,3 +91,24 @@ def code_of(call: object, *args: object, **options: object) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
         call(*args, **options)  # type: ignore[operator]
     return caught.value.code
+
+
+def set_base_offset(
+    buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
+) -> None:
+    """Sets base offset, leader epoch and timestamp type in the batch at ``pos``, as ``head_with_offset`` does."""
+    head = head_with_offset(
+        buffer,
+        pos,
+        read_header(buffer, pos),
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        log_append_time_ms=log_append_time_ms,
+    )
+    buffer[pos : pos + len(head)] = head
+
+
+def aborted_in(log: Log, start: int, end: int) -> Sequence[AbortedTransaction]:
+    """Returns the aborted transactions with records in [``start``, ``end``), from all segments."""
+    segments = log.segment_list
+    return collect_aborted(segments.all[segments.number_at(start) :], start, end) if segments.has_aborted else ()

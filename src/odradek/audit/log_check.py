@@ -43,10 +43,6 @@ class GapCauses:
     lost: list[tuple[int, int]]
     """The first MOST_RANGES ranges of lost records."""
 
-    @property
-    def has_loss(self) -> bool:
-        return bool(self.counts.get(LOST))
-
 
 def causes_of(
     config: ClientConfig,

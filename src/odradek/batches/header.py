@@ -263,18 +263,3 @@ def head_with_offset(
     rest = memoryview(buffer)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     crc = crc32c(rest, crc32c(checked))
     return _PREFIX.pack(base_offset, header.length, leader_epoch) + struct.pack(">bI", MAGIC, crc) + checked
-
-
-def set_base_offset(
-    buffer: bytearray, pos: int, base_offset: int, leader_epoch: int, log_append_time_ms: int | None = None
-) -> None:
-    """Sets base offset, leader epoch and timestamp type in the batch at ``pos``, as ``head_with_offset`` does."""
-    head = head_with_offset(
-        buffer,
-        pos,
-        read_header(buffer, pos),
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
-        log_append_time_ms=log_append_time_ms,
-    )
-    buffer[pos : pos + len(head)] = head

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import ssl
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from odradek.core.errors import ErrorCode
@@ -14,7 +13,7 @@ from odradek.net.connection import BrokerConnection
 from odradek.net.errors import AuthenticationFailed, ConnectionLost
 from odradek.security.client_security import PLAIN, ClientSecurity, Login, TokenSource
 from odradek.security.scram import NONCE_BYTES, ScramClient, ScramError
-from odradek.security.stores import Store, Tls, client_context
+from odradek.security.stores import client_context, state_of_files
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -36,7 +35,7 @@ class ClientAccess:
         tls = self._security.tls
         if tls is None:
             return None
-        state = _state(tls)
+        state = state_of_files(tls.trust, tls.key)
         if self._context is None or self._context[0] != state:
             self._context = state, client_context(tls)
         return self._context[1]
@@ -54,21 +53,6 @@ class ClientAccess:
         else:
             await _log_in_by_scram(exchange, mechanism, login)
         return exchange.lifetime_s
-
-
-def _state(tls: Tls) -> tuple[object, ...]:
-    """Returns what changes when a store's file is replaced."""
-    return tuple(_state_of(store) for store in (tls.trust, tls.key))
-
-
-def _state_of(store: Store | None) -> tuple[int, int, int] | None:
-    if store is None or not store.location:
-        return None
-    try:
-        found = Path(store.location).stat()
-    except OSError:
-        return None  # reading it reports the error
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _secret_of(mechanism: str) -> str:

@@ -31,11 +31,6 @@ class WindowRows:
     lags: Array
     counts: Array
 
-    @property
-    def newest_offsets(self) -> Array:
-        newest: Array = self.offsets[:, -1]
-        return newest
-
 
 class CommitColumns(NamedTuple):
     """Commits in columns. Times are milliseconds; a lag or topic id of -1 is unknown.

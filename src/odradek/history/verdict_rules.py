@@ -110,11 +110,6 @@ class WindowCommit(NamedTuple):
     lag: int | None
 
 
-def lag_at_commit(offset: int, known_end: int | None) -> int | None:
-    """Returns the lag of a commit; 0 if the known log end offset is older than the records that were read."""
-    return None if known_end is None else max(0, known_end - offset)
-
-
 def window_of(commits: Iterable[WindowCommit], rules: VerdictRules) -> list[WindowCommit]:
     """Returns the window of a partition's commits: the newest ``intervals`` of those that are far enough apart.
 

@@ -71,6 +71,21 @@ class _Entries(NamedTuple):
     password: Secret = Secret("")
 
 
+def state_of_files(*stores: Store | None) -> tuple[object, ...]:
+    """Returns what changes when a store's file is replaced: the time, size and number of each file."""
+    return tuple(map(_state_of_file, stores))
+
+
+def _state_of_file(store: Store | None) -> tuple[int, int, int] | None:
+    if store is None or not store.location:
+        return None
+    try:
+        found = Path(store.location).stat()
+    except OSError:
+        return None  # reading it reports the error
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 def client_context(tls: Tls) -> ssl.SSLContext:
     """Returns the context of a client's connections. Raises ConfigError, which names the setting and the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -52,10 +52,6 @@ class SegmentList:
         self.has_aborted = True
         self.active.add_aborted(entry)
 
-    def aborted_in(self, start: int, end: int) -> Sequence[AbortedTransaction]:
-        """Returns the aborted transactions with records in [``start``, ``end``). Raises OSError."""
-        return collect_aborted(self.all[self.number_at(start) :], start, end) if self.has_aborted else ()
-
     def aborted_for(self, offset: int, records: Slice) -> Sequence[AbortedTransaction]:
         """Returns the aborted transactions for a reader of ``records`` from ``offset`` on. Raises OSError.
 

@@ -123,16 +123,6 @@ def length_check(entity: type[Entity]) -> CountingWalk | None:
     return check
 
 
-@cache
-def whole_walk(entity: type[Entity]) -> Walk:
-    """Returns a walk to the end of a message, with the checks of ``length_check``.
-
-    The walk returns the position after the message.
-    """
-    walk, most = _compiled_once(entity, _Mode(is_strict(entity))), most_elements(entity)
-    return lambda data, at, end: walk(data, at, end, [most, most])
-
-
 def without_unknown_tags(
     entity: type[Entity], data: bytes | memoryview, at: int, most: int = sys.maxsize
 ) -> tuple[bytes, int] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -215,14 +215,6 @@ def _shown(text: str) -> str:
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
-
-
-def fixed_part(layout: OffsetLayout) -> Iterator[str]:
-    """Yields the leading parts of a template that have no placeholder."""
-    for segment in layout.segments:
-        if _PLACEHOLDER.search(segment):
-            return
-        yield segment
 
 
 KAFKA_LAYOUT = OffsetLayout()

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 from crc32c import crc32c
+from support.logs import set_base_offset
 
 from odradek.batches.encode import encode_batch, recompress
 from odradek.batches.header import (
@@ -15,7 +16,6 @@ from odradek.batches.header import (
     crc_is_valid,
     read_header,
     scan,
-    set_base_offset,
     validate,
 )
 from odradek.batches.rows import iter_records

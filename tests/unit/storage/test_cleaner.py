@@ -21,6 +21,7 @@ from support.cleaning import (
     put,
     rows,
 )
+from support.logs import aborted_in
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
@@ -362,18 +363,18 @@ def test_merged_segments_have_the_aborted_transactions_of_both(path: Path, engin
         log.roll(T0)
     put(log, (b"p", b"p"), producer_id=5, producer_epoch=0, base_sequence=2)
     log.roll(T0)
-    before = list(log.segment_list.aborted_in(0, 4))
+    before = list(aborted_in(log, 0, 4))
     assert before == [(5, 0), (5, 2)]
     compact(log, engine=engine)
     assert [segment.has_aborted for segment in log.segments] == [True, False]
-    assert list(log.segment_list.aborted_in(0, 4)) == before, "the markers are still in the log"
+    assert list(aborted_in(log, 0, 4)) == before, "the markers are still in the log"
     log.close()
     log = open_log(path, clean=True)
-    assert list(log.segment_list.aborted_in(0, 4)) == before
+    assert list(aborted_in(log, 0, 4)) == before
     put(log, (b"q", b"q"))
     log.roll(T0)
     compact(log, engine=engine)
-    assert list(log.segment_list.aborted_in(0, 4)) == [], "this round read no data of the transactions"
+    assert list(aborted_in(log, 0, 4)) == [], "this round read no data of the transactions"
     assert not list(path.glob("*.txnindex"))
     assert sum(header.is_control for header, _ in batches(log)) == 2
     assert open_log(path).last_stable_offset == log.log_end_offset

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support import cleaning
 from support.full_disk import FullDisk
-from support.logs import T0, batch, code_of, described, open_log, put, rows_from, sequenced
+from support.logs import T0, aborted_in, batch, code_of, described, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_marker import EndTransactionMarker
@@ -55,7 +55,7 @@ def operations() -> list[Operation]:
 def state_of(log: Log) -> tuple[list[tuple[int, bytes | None]], list[Any], list[Any], int]:
     start = log.log_start_offset
     rows = [(row.offset, row.key) for row in rows_from(log, start)]
-    aborted = sorted(log.segment_list.aborted_in(start, log.log_end_offset))
+    aborted = sorted(aborted_in(log, start, log.log_end_offset))
     return rows, described(log), aborted, log.log_end_offset
 
 
@@ -163,9 +163,7 @@ def _dirty_log(files: FullDisk) -> Log:
 
 def _committed(log: Log) -> tuple[dict[bytes | None, bytes | None], int]:
     """What a reader of committed records finds: the newest value of each key, and the end offset."""
-    aborted = sorted(
-        log.segment_list.aborted_in(log.log_start_offset, log.log_end_offset), key=lambda one: one.first_offset
-    )
+    aborted = sorted(aborted_in(log, log.log_start_offset, log.log_end_offset), key=lambda one: one.first_offset)
     newest, ongoing = {}, set()
     for header, rows in cleaning.batches(log):
         ongoing |= {one.producer_id for one in aborted if one.first_offset <= header.base_offset}

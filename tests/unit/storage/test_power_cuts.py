@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.logs import aborted_in
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.metadata.change import packed
@@ -175,7 +176,7 @@ def test_a_closed_segment_keeps_its_index_of_aborted_transactions(files: MemoryF
         copy = deepcopy(files)
         copy.power_cut(lambda kept=kept: kept)
         again = open_log(copy, log.recovery_point)
-        assert [one.first_offset for one in again.segment_list.aborted_in(0, 3)] == [0]
+        assert [one.first_offset for one in aborted_in(again, 0, 3)] == [0]
 
 
 def test_a_torn_end_of_any_size_is_cut(files: MemoryFiles) -> None:

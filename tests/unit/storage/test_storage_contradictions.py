@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from support.logs import T0, batch, put, rows_from, sequenced
+from support.logs import T0, aborted_in, batch, put, rows_from, sequenced
 
 from odradek.batches.header import scan
 from odradek.core.errors import KafkaError
@@ -228,7 +228,7 @@ def transactions(path: Path) -> Log:
 
 
 def aborted(log: Log) -> list[tuple[int, int]]:
-    return sorted((one.producer_id, one.first_offset) for one in log.segment_list.aborted_in(0, log.log_end_offset))
+    return sorted((one.producer_id, one.first_offset) for one in aborted_in(log, 0, log.log_end_offset))
 
 
 INDEX_DAMAGES = ["removed", "emptied", "flipped", "cut", "older"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.logs import T0, batch, code_of, open_log, put, sequenced
+from support.logs import T0, batch, code_of, open_log, put, sequenced, set_base_offset
 
 from odradek.batches.control import ABORT, COMMIT, ControlRecord, encode_marker, read_control
 from odradek.batches.encode import encode_batch
-from odradek.batches.header import read_header, scan, set_base_offset
+from odradek.batches.header import read_header, scan
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.logs import T0, batch, code_of, described, open_log, put, sequenced
+from support.logs import T0, aborted_in, batch, code_of, described, open_log, put, sequenced
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
@@ -232,18 +232,18 @@ def test_the_index_has_only_aborted_transactions(path: Path) -> None:
     send(log, 7)
     end(log, 7, commit=True)
     assert not indexes(path)
-    assert log.segment_list.aborted_in(0, 100) == ()
+    assert aborted_in(log, 0, 100) == ()
     send(log, 7, epoch=1)
     send(log, 8)
     end(log, 7, epoch=2)
     end(log, 7, epoch=2)
     end(log, 8)
     assert entries(log) == [(7, 3, 7, 5), (8, 5, 9, 10)]
-    assert list(log.segment_list.aborted_in(0, 3)) == []
-    assert list(log.segment_list.aborted_in(3, 4)) == [(7, 3)]
-    assert list(log.segment_list.aborted_in(7, 9)) == [(7, 3), (8, 5)]
-    assert list(log.segment_list.aborted_in(8, 9)) == [(8, 5)]
-    assert list(log.segment_list.aborted_in(10, 99)) == []
+    assert list(aborted_in(log, 0, 3)) == []
+    assert list(aborted_in(log, 3, 4)) == [(7, 3)]
+    assert list(aborted_in(log, 7, 9)) == [(7, 3), (8, 5)]
+    assert list(aborted_in(log, 8, 9)) == [(8, 5)]
+    assert list(aborted_in(log, 10, 99)) == []
 
 
 def test_an_aborted_transaction_over_segments_is_found_from_its_first_segment(path: Path) -> None:
@@ -255,9 +255,9 @@ def test_an_aborted_transaction_over_segments_is_found_from_its_first_segment(pa
     log.roll(T0)
     end(log, 7)
     assert [segment.has_aborted for segment in log.segments] == [False] * 4 + [True]
-    assert list(log.segment_list.aborted_in(0, 1)) == [(7, 0)]
-    assert list(log.segment_list.aborted_in(4, 5)) == [(7, 0)]
-    assert list(log.segment_list.aborted_in(9, 10)) == []
+    assert list(aborted_in(log, 0, 1)) == [(7, 0)]
+    assert list(aborted_in(log, 4, 5)) == [(7, 0)]
+    assert list(aborted_in(log, 9, 10)) == []
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -329,7 +329,7 @@ def test_an_index_of_records_that_a_crash_has_cut_off_is_dropped(path: Path) -> 
     assert not indexes(path)
     assert dict(again.producers.open_transactions) == {7: 0}
     assert end(again, 7) == 2
-    assert list(again.segment_list.aborted_in(0, 1)) == [(7, 0)]
+    assert list(aborted_in(again, 0, 1)) == [(7, 0)]
 
 
 @pytest.mark.parametrize("reopened", [True, False])

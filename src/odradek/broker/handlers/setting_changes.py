@@ -225,7 +225,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
         after = config.after(changes, cluster_wide=not broker_id)
         _check_threads(config, after)
         if any(key.startswith("listener.name.") for key in changes):
-            from odradek.broker.settings.listener_tls import check_stores
+            from odradek.broker.settings.tls_settings import check_stores
 
             check_stores(after, changes, config)
     except ConfigError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
-from odradek.acls.audit import OPERATIONS, resource_text, rule_text
+from odradek.acls.audit_log import OPERATIONS, resource_text, rule_text
 from odradek.acls.index import AclIndex
 from odradek.acls.rules import SUPER_USER, Decision
 from odradek.broker.loop.scheduler import Steps

@@ -159,9 +159,8 @@ class Partition:
         return info
 
     def move_high_watermark(self, offset: int | None) -> None:
-        """Sets the high watermark to ``offset``. ``None``: it is the log end offset, and each append moves it.
-        Replication will call this method; today only tests do.
-        """
+        """Sets the high watermark to ``offset``, the end of what all replicas in the ISR have. ``None``: it is the log
+        end offset, and each append moves it."""
         log = self.log
         before, stable = log.high_watermark, log.last_stable_offset
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)

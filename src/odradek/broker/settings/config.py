@@ -243,7 +243,7 @@ class BrokerConfig:
 
             listeners.check(self)
             if secured := listeners.secured(self):
-                from odradek.broker.settings.listener_tls import server_tls
+                from odradek.broker.settings.tls_settings import server_tls
 
                 for settings in secured:
                     server_tls(settings)

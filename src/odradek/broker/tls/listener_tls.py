@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.broker.settings.listener_tls import CertificateNames, server_tls
 from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.tls_settings import CertificateNames, server_tls
 from odradek.broker.tls.transport import Gate, TlsTransport
 from odradek.core.errors import ConfigError
 from odradek.security.names import MappingRules, subject_name
 from odradek.security.principal import USER, Principal
-from odradek.security.stores import ServerTls, Store, server_context
+from odradek.security.stores import ServerTls, server_context, state_of_files
 
 if TYPE_CHECKING:
     from odradek.broker.front_end.connection import Connection
@@ -39,7 +38,7 @@ class ListenerTls:
         self.listener = listener
         self._in_thread = in_thread
         tls = server_tls(settings)
-        self._state: _State = tls, _files(tls)
+        self._state: _State = tls, state_of_files(tls.trust, tls.key)
         self._context = server_context(tls)
         self._names = CertificateNames.of(tls)
         self._refused: _State | None = None
@@ -71,7 +70,7 @@ class ListenerTls:
         except ConfigError as error:
             log.error("the listener %s keeps its TLS: %s", self.listener, error)
             return
-        state: _State = tls, _files(tls)
+        state: _State = tls, state_of_files(tls.trust, tls.key)
         if self._is_busy or state in (self._state, self._refused):
             return
         self._is_busy = True
@@ -100,18 +99,3 @@ class ListenerTls:
         """Ends all handshakes, when the broker stops."""
         for transport in tuple(self.handshakes):
             transport.abort()
-
-
-def _files(tls: ServerTls) -> tuple[object, ...]:
-    """Returns what changes when a store's file is replaced."""
-    return tuple(map(_file, (tls.trust, tls.key)))
-
-
-def _file(store: Store | None) -> tuple[int, int, int] | None:
-    if store is None or not store.location:
-        return None
-    try:
-        found = Path(store.location).stat()
-    except OSError:
-        return None  # reading it reports the error
-    return found.st_mtime_ns, found.st_size, found.st_ino

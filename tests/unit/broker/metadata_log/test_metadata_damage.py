@@ -362,7 +362,8 @@ def test_a_lossy_repair_gives_no_producer_id_twice_and_keeps_all_records() -> No
 
 def test_records_that_contradict_others_stop_the_start() -> None:
     """Here the log of another directory follows: its checksums and offsets are right."""
-    from odradek.batches.header import set_base_offset
+    from support.logs import set_base_offset
+
     from odradek.broker.metadata_log.check import check_batches
 
     files, _ = filled(clean=False)
