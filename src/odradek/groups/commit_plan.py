@@ -183,6 +183,10 @@ class PlannedCommits:
         self.offsets = offsets
         self.leader_epochs = leader_epochs  # None: unknown
 
+    @property
+    def group_id(self) -> str:
+        return self.plan.request.group_id
+
     def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
         return self.plan.request.error_reply(error)
 

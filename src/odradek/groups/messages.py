@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 
 NO_MEMBER = ""
+
+
+class GroupRequest(Protocol):
+    """A request to one group: all but ``ListGroups`` and ``DeleteGroups``."""
+
+    @property
+    def group_id(self) -> str: ...
+
 
 # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -51,6 +59,10 @@ class TxnOffsetCommit:
     batched: ClassVar[bool] = True
     producer: ProducerIdentity
     commit: OffsetCommit
+
+    @property
+    def group_id(self) -> str:
+        return self.commit.group_id
 
     def error_reply(self, error: ErrorCode) -> OffsetCommitReply:
         return self.commit.error_reply(error)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 from odradek.codecs.offsets_topic import (
     CoordinatorRecord,
@@ -43,6 +43,7 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
+from odradek.core.request_table import RequestTable
 from odradek.groups import kip848_records
 from odradek.groups.classic import CONSUMER, ClassicGroup, State
 from odradek.groups.classic_protocol import JOIN, SESSION, SYNC, Membership
@@ -60,6 +61,7 @@ from odradek.groups.messages import (
     DescribedGroup,
     DescribedMember,
     DescribeGroup,
+    GroupRequest,
     Heartbeat,
     JoinGroup,
     JoinGroupReply,
@@ -120,22 +122,22 @@ class GroupShard:
             config, catalog or EmptyGroupCatalog(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self._consumers)
-        self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
-            OffsetCommit: self._offsets.handle_commit,
-            PlannedCommits: self._offsets.handle_planned,
-            TxnOffsetCommit: self._offsets.handle_transactional,
-            OffsetFetch: self._offsets.handle_fetch,
-            OffsetDelete: self._offsets.handle_delete,
-            JoinGroup: self._join,
-            SyncGroup: self._sync,
-            Heartbeat: self._heartbeat,
-            LeaveGroup: self._leave,
-            ConsumerHeartbeat: self._consumers.handle_heartbeat,
-            DescribeConsumerGroup: self._consumers.handle_describe,
-            DescribeGroup: self._describe,
-            ListGroups: self._list,
-            DeleteGroups: self._delete,
-        }
+        self.requests = table = RequestTable()
+        table.add(OffsetCommit, self._offsets.handle_commit)
+        table.add(PlannedCommits, self._offsets.handle_planned)
+        table.add(TxnOffsetCommit, self._offsets.handle_transactional)
+        table.add(OffsetFetch, self._offsets.handle_fetch)
+        table.add(OffsetDelete, self._offsets.handle_delete)
+        table.add(JoinGroup, self._join)
+        table.add(SyncGroup, self._sync)
+        table.add(Heartbeat, self._heartbeat)
+        table.add(LeaveGroup, self._leave)
+        table.add(ConsumerHeartbeat, self._consumers.handle_heartbeat)
+        table.add(DescribeConsumerGroup, self._consumers.handle_describe)
+        table.add(DescribeGroup, self._describe)
+        table.add(ListGroups, self._list)
+        table.add(DeleteGroups, self._delete)
+        self._handlers = table.by_type
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
         """Sets the largest size of a batch. A request with more bytes of records fails and writes none of them."""
@@ -196,7 +198,7 @@ class GroupShard:
             return None
         if isinstance(request, DeleteGroups):
             return [(group_id, kind) for group_id in request.group_ids for kind in (False, True)]
-        group_id = cast(Any, request.plan.request if isinstance(request, PlannedCommits) else request).group_id
+        group_id = cast(GroupRequest, request).group_id
         if isinstance(request, OffsetFetch | OffsetDelete):
             return (group_id, False), (group_id, True)
         return ((group_id, False),)

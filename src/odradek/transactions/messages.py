@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_PRODUCER, PartitionKey, ProducerIdentity
+
+
+class TransactionalRequest(Protocol):
+    """A request to one transactional id: all but ``ListTransactions``."""
+
+    transactional_id: str
 
 
 @dataclass(slots=True)

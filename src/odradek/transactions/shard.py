@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, cast
 
 from odradek.codecs.transaction_state import (
     Decoded,
@@ -55,6 +55,7 @@ from odradek.core.effects import (
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
+from odradek.core.request_table import RequestTable
 from odradek.transactions import transitions
 from odradek.transactions.checks import (
     Action,
@@ -79,6 +80,7 @@ from odradek.transactions.messages import (
     MarkersDelayed,
     MarkersWritten,
     ProducerReply,
+    TransactionalRequest,
     VerifyPartitions,
 )
 from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
@@ -139,16 +141,16 @@ class TransactionShard:
         self._new_producer_id = new_producer_id
         self._version = version
         self._batch_bytes = batch_bytes
-        self._handlers: dict[type, Callable[[int, Any], Result | ResultSteps]] = {
-            InitProducerId: self._init,
-            AddPartitions: self._add,
-            VerifyPartitions: self._verify,
-            EndTransaction: self._end,
-            MarkersWritten: self._on_markers_written,
-            MarkersDelayed: self._on_markers_delayed,
-            DescribeTransaction: self._describe,
-            ListTransactions: self._list,
-        }
+        self.requests = table = RequestTable()
+        table.add(InitProducerId, self._init)
+        table.add(AddPartitions, self._add)
+        table.add(VerifyPartitions, self._verify)
+        table.add(EndTransaction, self._end)
+        table.add(MarkersWritten, self._on_markers_written)
+        table.add(MarkersDelayed, self._on_markers_delayed)
+        table.add(DescribeTransaction, self._describe)
+        table.add(ListTransactions, self._list)
+        self._handlers = table.by_type
 
     def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
         try:
@@ -190,11 +192,13 @@ class TransactionShard:
         request gets COORDINATOR_NOT_AVAILABLE."""
         if isinstance(request, ListTransactions):
             return self.config.max_timeout_ms
-        current = self.transactions.get(request.transactional_id)  # type: ignore[attr-defined]
+        current = self.transactions.get(cast(TransactionalRequest, request).transactional_id)
         return self.config.max_timeout_ms if current is None else current.timeout_ms
 
     def shown_to(self, request: Request[object]) -> Collection[Hashable] | None:
-        return None if isinstance(request, ListTransactions) else (request.transactional_id,)  # type: ignore[attr-defined]
+        return (
+            None if isinstance(request, ListTransactions) else (cast(TransactionalRequest, request).transactional_id,)
+        )
 
     def _write(
         self,

@@ -112,6 +112,19 @@ def test_a_commit_to_no_group_makes_a_simple_group(harness: TransactionHarness) 
     assert harness.state("g") == "Dead"
 
 
+def test_a_refusal_waits_for_the_high_watermark_of_its_group_alone(harness: TransactionHarness) -> None:
+    """A refused commit makes no records. It shows the state of its group, which other groups' records do not change."""
+    log = harness.partition_of("g")
+    log.held_back = log.log_end_offset
+    partition_of = harness.runtime.partition_of
+    other = next(name for name in map(str, range(99)) if partition_of(name) == partition_of("g"))
+    waiting = harness.begin_txn_commit(other, "t", {0: 1})
+    refused = harness.begin_txn_commit("g", "t", {0: 1}, member="m", generation=0)
+    harness.world.settle()
+    assert refused.value.error is ErrorCode.illegal_generation
+    assert not waiting.resolved
+
+
 def test_a_generation_of_no_group_is_illegal(harness: TransactionHarness) -> None:
     assert harness.txn_commit("g", "t", {0: 1}, member="m", generation=0) is ErrorCode.illegal_generation
     assert harness.partition_of("g").batches == []
