@@ -6,6 +6,7 @@ from enum import Enum
 
 from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode
+from odradek.core.transitions import checked
 
 
 class CoordinatorState(Enum):
@@ -71,9 +72,7 @@ ERRORS: dict[CoordinatorState, ErrorCode] = {
 
 def next_state(name: str, before: CoordinatorState, after: CoordinatorState) -> CoordinatorState:
     """Returns ``after``. Raises IllegalTransition if the table does not allow the transition."""
-    if after not in NEXT[before]:
-        raise IllegalTransition(f"{name}: {before.value} → {after.value}")
-    return after
+    return checked(NEXT, name, before, after)
 
 
 def next_load(name: str, before: CoordinatorState) -> CoordinatorState:

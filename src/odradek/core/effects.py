@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class IllegalTransition(RuntimeError):
-    """A transition that a table of states does not allow: a bug of the coordinator."""
+    """A transition that a table of states does not allow: a bug of the state machine or of its caller."""
 
 
 MAX_RECORD_OVERHEAD_BYTES = 32

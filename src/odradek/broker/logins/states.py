@@ -14,6 +14,7 @@ from odradek.broker.front_end.router import refusal_reply
 from odradek.broker.handlers import served_versions
 from odradek.broker.handlers.k18_api_versions import has_valid_names
 from odradek.core.errors import ErrorCode
+from odradek.core.transitions import checked
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
 from odradek.wire import schemas
 from odradek.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
@@ -33,6 +34,25 @@ class LoginState(Enum):
     AUTHENTICATE = auto()
     COMPLETE = auto()
     FAILED = auto()
+
+
+_STATE = LoginState
+NEXT: dict[LoginState, frozenset[LoginState]] = {
+    _STATE.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset({_STATE.HANDSHAKE_REQUEST, _STATE.AUTHENTICATE, _STATE.FAILED}),
+    _STATE.HANDSHAKE_REQUEST: frozenset({_STATE.AUTHENTICATE, _STATE.FAILED}),
+    _STATE.AUTHENTICATE: frozenset({_STATE.COMPLETE, _STATE.FAILED}),
+    _STATE.COMPLETE: frozenset({_STATE.FAILED}),
+    _STATE.FAILED: frozenset({_STATE.FAILED}),
+}
+"""The valid next states of each state. Every frame after the end of a login is refused."""
+EXPECTED: dict[LoginState, frozenset[int]] = {
+    _STATE.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
+    _STATE.HANDSHAKE_REQUEST: frozenset({SASL_HANDSHAKE}),
+    _STATE.AUTHENTICATE: frozenset({SASL_AUTHENTICATE}),
+    _STATE.COMPLETE: frozenset(),
+    _STATE.FAILED: frozenset(),
+}
+"""The APIs whose requests each state takes. After SaslHandshake 0, AUTHENTICATE takes bare messages instead."""
 
 
 class LoginAnswer(NamedTuple):
@@ -96,24 +116,28 @@ class SaslStates:
             return self._authenticate(frame) if self._has_headers else self._authenticate_bare(frame)
         try:
             head = read_request_head(frame)
-            if head.api_key == API_VERSIONS and self.state is LoginState.HANDSHAKE_OR_VERSIONS_REQUEST:
-                return self._api_versions(head, frame)
-            if head.api_key == SASL_HANDSHAKE and head.version in _HANDSHAKE_VERSIONS:
-                return self._handshake(head, frame)
+            if head.api_key in EXPECTED[self.state]:
+                if head.api_key == API_VERSIONS:
+                    return self._api_versions(head, frame)
+                if head.version in _HANDSHAKE_VERSIONS:
+                    return self._handshake(head, frame)
         except ValueError as error:  # FrameError is one
             return self._failed(f"the request before the login cannot be read: {error}")
         name = schemas.api_name(head.api_key)
         return self._failed(f"unexpected request before the login: {name} v{head.version}")
 
+    def _enter(self, state: LoginState) -> None:
+        self.state = checked(NEXT, "login", self.state, state)
+
     def _failed(self, reason: str, reply: bytes = b"") -> LoginAnswer:
-        self.state = LoginState.FAILED
+        self._enter(LoginState.FAILED)
         return LoginAnswer(reply, failure=reason)
 
     def _api_versions(self, head: RequestHead, frame: bytes) -> LoginAnswer:
         if head.version in range(_NEWEST_API_VERSIONS + 1):
             message = schemas.decode_short(head.api_key, head.version, frame, head.body)[0]
             if has_valid_names(message, head.version):
-                self.state = LoginState.HANDSHAKE_REQUEST
+                self._enter(LoginState.HANDSHAKE_REQUEST)
         return LoginAnswer(passes=True)
 
     def _handshake(self, head: RequestHead, frame: bytes) -> LoginAnswer:
@@ -128,13 +152,13 @@ class SaslStates:
         else:
             self.mechanism = asked
             self._server = self._make(asked)
-        self.state = LoginState.AUTHENTICATE
+        self._enter(LoginState.AUTHENTICATE)
         return LoginAnswer(reply)
 
     def _authenticate(self, frame: bytes) -> LoginAnswer:
         try:
             head = read_request_head(frame)
-            if head.api_key != SASL_AUTHENTICATE:
+            if head.api_key not in EXPECTED[self.state]:
                 return self._unexpected(head)
             if head.version not in _AUTHENTICATE_VERSIONS:
                 return self._failed(f"SaslAuthenticate v{head.version} is not supported")
@@ -195,7 +219,7 @@ class SaslStates:
                     f"Cannot change principals during re-authentication from User.{self._before[1]}: User.{login.user}"
                 )
             self.session_ms = self._lifetime_ms(self.mechanism, login)
-            self.state = LoginState.COMPLETE
+            self._enter(LoginState.COMPLETE)
         return data
 
 

@@ -32,6 +32,7 @@ from odradek.codecs.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
+from odradek.core.transitions import checked
 
 if TYPE_CHECKING:
     from kio.schema.join_group.v9.response import JoinGroupResponse
@@ -46,6 +47,18 @@ class ClassicState(Enum):
     SYNCING = "syncing"
     STABLE = "stable"
     FENCED = "fenced"
+
+
+_STATE = ClassicState
+NEXT: dict[ClassicState, frozenset[ClassicState]] = {
+    _STATE.UNJOINED: frozenset({_STATE.UNJOINED, _STATE.JOINING, _STATE.SYNCING, _STATE.FENCED}),
+    _STATE.JOINING: frozenset({_STATE.UNJOINED, _STATE.SYNCING, _STATE.FENCED}),
+    _STATE.SYNCING: frozenset({_STATE.UNJOINED, _STATE.STABLE, _STATE.FENCED}),
+    _STATE.STABLE: frozenset({_STATE.UNJOINED, _STATE.FENCED}),
+    _STATE.FENCED: frozenset(),
+}
+"""The valid next states of each state. UNJOINED → SYNCING: a rebalance was due before the reply to JoinGroup came.
+FENCED is the end: a reply that comes later changes nothing."""
 
 
 class NextStep(Enum):
@@ -109,13 +122,13 @@ class ClassicMembership:
 
     def request_rejoin(self, reason: str) -> None:
         if self.state is not ClassicState.FENCED:
-            self.state = ClassicState.UNJOINED
+            self._enter(ClassicState.UNJOINED)
             self.rejoin_reason = reason
 
     def join_request(self, topics: Sequence[str], owned: Sequence[TopicPartition]) -> dict[str, object]:
         """Returns the JoinGroup request. ``owned``: the partitions that a cooperative member keeps during the
         rebalance."""
-        self.state = ClassicState.JOINING
+        self._enter(ClassicState.JOINING)
         protocols = []
         for name, assignor in self._assignors.items():
             user_data = assignor.user_data(topics)
@@ -160,7 +173,7 @@ class ClassicMembership:
             what = f"group {self.group_id}: a member's subscription cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
         self._is_outdated = self.state is not ClassicState.JOINING  # the subscription has changed since the request
-        self.state = ClassicState.SYNCING
+        self._enter(ClassicState.SYNCING)
         return NextStep.CONTINUE
 
     def sync_request(
@@ -203,7 +216,7 @@ class ClassicMembership:
             what = f"group {self.group_id}: the assignment cannot be read: {error}"
             raise error_for(ErrorCode.inconsistent_group_protocol, what) from error
         if self.state is ClassicState.SYNCING:  # a heartbeat may have reported the next rebalance
-            self.state = ClassicState.UNJOINED if self._is_outdated else ClassicState.STABLE
+            self._enter(ClassicState.UNJOINED if self._is_outdated else ClassicState.STABLE)
             self.rejoin_reason = self.rejoin_reason if self._is_outdated else ""
         if self.protocol is not None:
             self._assignors[self.protocol].on_assigned(assigned, self.generation)
@@ -238,7 +251,7 @@ class ClassicMembership:
         elif code is ErrorCode.rebalance_in_progress and self.state is ClassicState.STABLE:
             self.request_rejoin("the group is rebalancing")
         elif code is ErrorCode.fenced_instance_id:
-            self.state = ClassicState.FENCED
+            self._enter(ClassicState.FENCED)
 
     def leave_request(self, reason: str) -> dict[str, object] | None:
         """Returns the LeaveGroup request. None: the member is not in the group, or it is static and may return."""
@@ -254,8 +267,12 @@ class ClassicMembership:
 
     # --- error codes ------------------------------------------------------------------------------------------
 
+    def _enter(self, state: ClassicState) -> None:
+        if self.state is not ClassicState.FENCED:
+            self.state = checked(NEXT, f"group {self.group_id}", self.state, state)
+
     def _again(self, how: NextStep) -> NextStep:
-        self.state = ClassicState.UNJOINED
+        self._enter(ClassicState.UNJOINED)
         return how
 
     def _forget_generation(self, reason: str, *, lost: bool) -> None:
@@ -267,7 +284,7 @@ class ClassicMembership:
 
     def _on_refusal(self, code: ErrorCode, during: str) -> NextStep:
         if code is ErrorCode.fenced_instance_id:
-            self.state = ClassicState.FENCED
+            self._enter(ClassicState.FENCED)
             raise FencedInstance(self.instance_id or "")
         if code is ErrorCode.unknown_member_id:
             had_place = self.generation != NO_GENERATION
@@ -283,7 +300,7 @@ class ClassicMembership:
             return self._again(NextStep.FIND_COORDINATOR) if during != "heartbeat" else NextStep.FIND_COORDINATOR
         if code is ErrorCode.coordinator_load_in_progress:
             return self._again(NextStep.BACK_OFF) if during != "heartbeat" else NextStep.BACK_OFF
-        self.state = ClassicState.UNJOINED
+        self._enter(ClassicState.UNJOINED)
         raise error_for(code, f"group {self.group_id}: {self._reason(code) or during}")
 
     def _reason(self, code: ErrorCode) -> str:

@@ -32,6 +32,7 @@ from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
+from odradek.core.transitions import checked
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
@@ -48,6 +49,20 @@ class Kip848State(Enum):
     ACKNOWLEDGING = "acknowledging"
     LOST = "lost"
     FATAL = "fatal"
+
+
+_STATE = Kip848State
+_ENDS = frozenset({_STATE.OUTSIDE, _STATE.LOST, _STATE.FATAL})
+NEXT: dict[Kip848State, frozenset[Kip848State]] = {
+    _STATE.OUTSIDE: _ENDS | {_STATE.JOINING},
+    _STATE.JOINING: _ENDS | {_STATE.RECONCILING},
+    _STATE.STABLE: _ENDS | {_STATE.STABLE, _STATE.RECONCILING},
+    _STATE.RECONCILING: _ENDS | {_STATE.RECONCILING, _STATE.ACKNOWLEDGING},
+    _STATE.ACKNOWLEDGING: _ENDS | {_STATE.STABLE, _STATE.RECONCILING, _STATE.ACKNOWLEDGING},
+    _STATE.LOST: _ENDS,
+    _STATE.FATAL: frozenset({_STATE.FATAL}),
+}
+"""The valid next states of each state."""
 
 
 class NextHeartbeat(Enum):
@@ -145,7 +160,7 @@ class Kip848Membership:
             raise ValueError(f"a member that is {self.state.value} cannot join")
         self.join_number += 1
         self.epoch, self.target, self.owned, self._reported, self.is_new = JOIN_EPOCH, {}, {}, None, True
-        self.state = Kip848State.JOINING
+        self._enter(Kip848State.JOINING)
 
     def begin_reconciliation(self) -> int:
         """Starts the reconciliation with ``target``. Returns ``join_number``.
@@ -165,27 +180,28 @@ class Kip848Membership:
     def end_reconciliation(self, join_number: int) -> None:
         """Ends the reconciliation: the next heartbeat has the owned partitions."""
         if join_number == self.join_number and self.in_group:
-            self.state = Kip848State.ACKNOWLEDGING
+            self._enter(Kip848State.ACKNOWLEDGING)
             self._is_reconciling = self._acknowledged = self.is_new = False
 
     def on_lost_given_up(self) -> None:
         """Notes that the lost partitions are given up."""
         if self.state is Kip848State.LOST:
-            self.state = Kip848State.OUTSIDE
+            self._enter(Kip848State.OUTSIDE)
 
     def on_left(self, *, lost: bool) -> None:
         """Notes that the member has left, with or without a reply. ``lost``: it has not given up its partitions."""
         if self.state is Kip848State.FATAL:
             return
-        self._remove()
-        if not lost:
-            self.state = Kip848State.OUTSIDE
+        self._remove(Kip848State.LOST if lost else Kip848State.OUTSIDE)
 
-    def _remove(self) -> None:
+    def _enter(self, state: Kip848State) -> None:
+        self.state = checked(NEXT, f"group {self.group_id}", self.state, state)
+
+    def _remove(self, state: Kip848State = Kip848State.LOST) -> None:
         self.join_number += 1
         self.epoch, self.target, self.owned = JOIN_EPOCH, {}, {}
         self._is_reconciling = False
-        self.state = Kip848State.LOST
+        self._enter(state)
 
     # --- heartbeats -------------------------------------------------------------------------------------------
 
@@ -255,11 +271,13 @@ class Kip848Membership:
         if self.state is Kip848State.ACKNOWLEDGING and not self._acknowledged:
             return NextHeartbeat.AT_ONCE  # the reply is to a heartbeat from before the end of the reconciliation
         settled = self.target == self.owned and not self._is_reconciling and not self.is_new
-        self.state = Kip848State.STABLE if settled else Kip848State.RECONCILING
         if settled and changed:
             # The target assignment got a partition and lost it again before the member took it: the coordinator waits
             # for an acknowledgement.
-            self.state, self._acknowledged = Kip848State.ACKNOWLEDGING, False
+            self._enter(Kip848State.ACKNOWLEDGING)
+            self._acknowledged = False
+        else:
+            self._enter(Kip848State.STABLE if settled else Kip848State.RECONCILING)
         return NextHeartbeat.AT_ONCE if self.is_due_at_once else NextHeartbeat.INTERVAL
 
     def on_commit_refused(self, code: ErrorCode) -> bool:
@@ -294,9 +312,8 @@ class Kip848Membership:
         self._fail(error)
 
     def _fail(self, error: KafkaError) -> None:
-        self._remove()
+        self._remove(Kip848State.FATAL)
         self.failure = error
-        self.state = Kip848State.FATAL
 
 
 def _rows(partitions: Mapping[UUID, frozenset[int]]) -> list[dict[str, object]]:
