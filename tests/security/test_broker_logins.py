@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 from support.brokers import Wire
 
 import odradek
 from odradek.broker import process
+from odradek.broker.handlers import k18_api_versions
 from odradek.broker.logins import first_users
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
@@ -141,6 +143,24 @@ def test_a_listener_has_its_own_users_and_mechanisms(setup: Setup) -> None:
         topics(setup.settings(user="bob", password="b"))
     with pytest.raises(AuthenticationFailed, match="it supports PLAIN"):
         topics(setup.settings("SCRAM-SHA-256") | short)
+
+
+def test_a_client_logs_in_at_a_server_that_has_later_versions(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It uses the newest versions of SaslHandshake and SaslAuthenticate that it knows itself."""
+    real = k18_api_versions._row
+    offered: list[int] = []
+
+    def row(api: Any) -> dict[str, int]:
+        if api.key not in (17, 36):
+            return real(api)
+        offered.append(api.key)
+        return real(api) | {"max_version": 100}
+
+    monkeypatch.setattr(k18_api_versions, "_row", row)
+    monkeypatch.setattr(k18_api_versions, "_PACKED", WeakKeyDictionary())
+    assert setup.set_scram("dora", "d", SHA_512) == [0]
+    topics(setup.settings("SCRAM-SHA-512", "dora", "d"))
+    assert set(offered) == {17, 36}
 
 
 def test_a_connection_has_the_principal_of_its_user(setup: Setup) -> None:

@@ -24,10 +24,11 @@ from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed, BrokerUnreachable
 from odradek.testing.ports import reserve_ports
 from odradek.testing.thread import BrokerThread
+from odradek.wire import frames
 
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LISTENERS = {"INSIDE": "PLAINTEXT", "TLS": "SSL", "MUTUAL": "SSL", "ASKED": "SSL", "LOGIN": "SASL_SSL", "P12": "SSL",
-             "BOTH": "SASL_SSL"}  # fmt: skip
+             "BOTH": "SASL_SSL", "WISHED": "SASL_SSL", "CLEAR": "SASL_PLAINTEXT"}  # fmt: skip
 
 
 class Setup:
@@ -39,6 +40,7 @@ class Setup:
         for authority in (self.authority, self.stranger):
             for name in ("broker", "client"):
                 authority.issue(name)
+        self.authority.issue("far", ["no-such-host.example"])
         self.authority.issue("second")
         self.authority.issue("third", ["localhost"])
         self.store = directory / "store.pem"
@@ -69,6 +71,11 @@ class Setup:
             "listener.name.both.sasl.enabled.mechanisms": "PLAIN",
             "listener.name.both.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
             "listener.name.both.ssl.client.auth": "required",
+            "listener.name.wished.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.wished.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
+            "listener.name.wished.ssl.client.auth": "requested",
+            "listener.name.clear.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.clear.plain.sasl.jaas.config": f'{MODULE} required user_alice="secret";',
             "listener.name.both.ssl.keystore.location": str(folder / "broker-encrypted.pem"),
             "listener.name.both.ssl.key.password": PASSWORD,
             "connection.failed.authentication.delay.ms": "10",
@@ -198,6 +205,7 @@ def test_the_certificate_makes_the_principal(setup: Setup) -> None:
     settled(setup)
     for listener, file, principal in (
         ("MUTUAL", own, "User:CLIENT"),
+        ("MUTUAL", setup.authority.directory / "far.pem", "User:FAR"),  # its host name is not looked at
         ("ASKED", own, "User:O=Tests,CN=client"),
         ("ASKED", None, "User:ANONYMOUS"),
         ("TLS", own, "User:ANONYMOUS"),
@@ -209,15 +217,84 @@ def test_the_certificate_makes_the_principal(setup: Setup) -> None:
         settled(setup)
 
 
+LOGIN = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+
+
 def test_a_login_over_tls(setup: Setup) -> None:
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
-    topics(setup.settings("LOGIN", **login))
+    login = LOGIN
+    for own in ({}, client(setup.authority), client(setup.stranger)):  # the listener asks for no certificate
+        topics(setup.settings("LOGIN", **login, **own))
     with pytest.raises(AuthenticationFailed, match="Invalid username or password"):
         topics(setup.settings("LOGIN", **login | {"sasl.password": "x"}))
 
 
+def test_a_login_where_a_certificate_is_requested(setup: Setup) -> None:
+    for own in ({}, client(setup.authority)):
+        topics(setup.settings("WISHED", **LOGIN, **own))
+    with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+        topics(setup.settings("WISHED", **LOGIN, **client(setup.stranger)))
+
+
+@pytest.mark.parametrize("handshake_version", [0, 1])
+@pytest.mark.parametrize("listener", ["LOGIN", "CLEAR"])
+def test_api_versions_before_a_login(setup: Setup, listener: str, handshake_version: int) -> None:
+    """The client asks for the versions first. After SaslHandshake 0 it sends PLAIN's bare message."""
+    message = b"\0alice\0secret"
+    host, _, port = setup.address(listener).rpartition(":")
+    with (
+        setup.connect(listener)
+        if listener == "LOGIN"
+        else socket.create_connection((host, int(port)), 10) as connection
+    ):
+        versions = asked(connection, 18, 3, {"client_software_name": "a", "client_software_version": "1"})
+        offered = {row.api_key: (row.min_version, row.max_version) for row in versions.api_keys}
+        assert (offered[17], offered[36]) == ((0, 1), (0, 2))
+        handshake = asked(connection, 17, handshake_version, {"mechanism": "PLAIN"})
+        assert (handshake.error_code, "PLAIN" in handshake.mechanisms) == (0, True)
+        if handshake_version:
+            assert asked(connection, 36, 2, {"auth_bytes": message}).error_code == 0
+        else:
+            connection.sendall(len(message).to_bytes(4, "big") + message)
+            assert connection.recv(4) == bytes(4), "an empty message: the login is accepted"
+        assert asked(connection, 3, 12, {"topics": [], "allow_auto_topic_creation": False,
+                                         "include_topic_authorized_operations": False}).brokers  # fmt: skip
+
+
+def asked(connection: socket.socket, api_key: int, version: int, message: dict[str, Any]) -> Any:
+    connection.sendall(frames.encode_request(api_key, version, 1, "test", message))
+    reader = frames.FrameReader()
+    while not (found := list(reader.feed(connection.recv(1 << 16)))):
+        pass
+    return frames.decode_reply(api_key, version, found[0])[1]
+
+
+def test_a_listener_needs_no_certificate_if_its_own_setting_says_so(setup: Setup, tmp_path: Path) -> None:
+    ports = reserve_ports(2)
+    strict, open_ = (f"127.0.0.1:{one.port}" for one in ports)
+    config = {
+        "listeners": f"STRICT://{strict},OPEN://{open_}",
+        "listener.security.protocol.map": "STRICT:SSL,OPEN:SSL",
+        "inter.broker.listener.name": "OPEN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(setup.authority.directory / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(setup.authority.pem),
+        "ssl.client.auth": "required",
+        "listener.name.open.ssl.client.auth": "none",
+    }
+    broker = BrokerThread(tmp_path / "data", config=config).start()
+    try:
+        given = setup.settings("TLS")
+        topics(given | {"bootstrap.servers": open_})
+        topics(given | {"bootstrap.servers": strict} | client(setup.authority))
+        with pytest.raises((AuthenticationFailed, BrokerUnreachable)):
+            topics(given | {"bootstrap.servers": strict})
+    finally:
+        broker.stop()
+
+
 def test_a_login_may_need_a_certificate_too(setup: Setup) -> None:
-    login = {"sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "secret"}
+    login = LOGIN
     own = client(setup.authority)
     topics(setup.settings("BOTH", **login, **own))
     encrypted = own["ssl.keystore.location"].replace(".pem", "-encrypted.pem")
@@ -320,6 +397,53 @@ def test_a_changed_file_holds_for_new_connections_and_a_broken_one_does_not(
         wait_for(lambda: serial(setup) != first, 5)
         before.sendall(b"\0\0\0\x0a\0\x12\0\0\0\0\0\1\xff\xff")
         assert before.recv(4), "a present connection goes on"
+
+
+def test_a_changed_trust_store_refuses_and_accepts_other_clients(
+    setup: Setup, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A revoked authority: its clients are refused from then on, a present connection goes on."""
+    (port,) = reserve_ports(1)
+    trust = tmp_path / "trust.pem"
+    trust.write_bytes(setup.authority.pem.read_bytes())
+    config = {
+        "listeners": f"MUTUAL://127.0.0.1:{port.port}",
+        "listener.security.protocol.map": "MUTUAL:SSL",
+        "inter.broker.listener.name": "MUTUAL",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(setup.authority.directory / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trust),
+        "ssl.client.auth": "required",
+    }
+    broker = BrokerThread(tmp_path / "data", config=config).start()
+    given = setup.settings("TLS") | {"bootstrap.servers": f"127.0.0.1:{port.port}"}
+
+    def enters(authority: Authority) -> bool:
+        try:
+            topics(given | client(authority))
+        except (AuthenticationFailed, BrokerUnreachable):
+            return False
+        return True
+
+    try:
+        assert (enters(setup.authority), enters(setup.stranger)) == (True, False)
+        context = setup.context(setup.authority.directory / "client.pem")
+        with (
+            socket.create_connection(("127.0.0.1", port.port), 10) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as before,
+            caplog.at_level(logging.INFO, logger="odradek.broker"),
+        ):
+            session_of(before)
+            replace(trust, b"-----BEGIN CERTIFICATE-----\nbroken\n-----END CERTIFICATE-----\n")
+            wait_for(lambda: "keeps its former certificates" in caplog.text, 5)
+            assert enters(setup.authority)
+            replace(trust, setup.stranger.pem.read_bytes())
+            wait_for(lambda: not enters(setup.authority), 5)
+            assert enters(setup.stranger)
+            session_of(before)
+    finally:
+        broker.stop()
 
 
 def test_no_session_from_before_a_change_is_resumed(setup: Setup) -> None:
@@ -438,7 +562,8 @@ def test_a_client_that_leaves_within_its_handshake_is_one_line(
         wait_for(lambda: line in caplog.text, 5)
         wait_for(lambda: admissions.count == before, 5)
     # A client of another broker that had this port before may connect.
-    of_this = [one for one in caplog.records if "wrong version number" not in one.getMessage()]
+    records = [one for one in caplog.records if one.name == "odradek.broker"]
+    of_this = [one for one in records if "wrong version number" not in one.getMessage()]
     assert [one.getMessage() for one in of_this] == [line]
     assert all(one.exc_info is None for one in caplog.records)
 

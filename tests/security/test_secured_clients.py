@@ -127,6 +127,33 @@ def test_a_certificate_for_another_host_is_refused_unless_names_are_not_checked(
             assert isinstance(topics(proxy, tls(authority) | {"ssl.endpoint.identification.algorithm": value}), list)
 
 
+def test_no_name_is_looked_up_for_an_address(listeners: Listeners, authority: Authority) -> None:
+    """The certificate is for ``localhost``, the client connects to 127.0.0.1."""
+    authority.issue("named", ["localhost"])
+    with listeners.secured(context=server(authority, "named")) as proxy:
+        assert proxy.address.startswith("127.0.0.1:")
+        assert "connect to a name of the certificate" in refusal(proxy, tls(authority))
+
+
+@pytest.mark.parametrize("store", ["ssl.truststore", "ssl.keystore"])
+def test_a_wrong_password_of_a_store_is_named(listeners: Listeners, authority: Authority, store: str) -> None:
+    file = authority.p12 if store == "ssl.truststore" else authority.directory / "client.p12"
+    wrong = {f"{store}.type": "PKCS12", f"{store}.location": str(file), f"{store}.password": "invalid"}
+    with listeners.secured(context=server(authority)) as proxy:
+        text = refusal(proxy, tls(authority) | wrong, ConfigError)
+    assert f"it is damaged, or {store}.password is wrong" in text
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_a_login_without_a_user_or_a_password_makes_no_client(mechanism: str) -> None:
+    module = PLAIN if mechanism == "PLAIN" else SCRAM
+    settings = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism}
+    for options, missing in (('password="p"', "user name"), ('username="u"', "password"), ("", "user name")):
+        for make in (odradek.Admin, odradek.Producer, odradek.Consumer):
+            with pytest.raises(ConfigError, match=f"{mechanism} needs a {missing}: set sasl.jaas.config"):
+                make(settings | {"sasl.jaas.config": f"{module} required {options};"})
+
+
 def test_a_broker_that_asks_for_a_certificate_gets_it(
     listeners: Listeners, authority: Authority, stranger: Authority
 ) -> None:
