@@ -411,18 +411,18 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
         async with serving(tmp_path, log_cleaner_io_max_bytes_per_second="1") as broker:
             (partition,) = create(broker)
             fill(partition, 300)
-            run_worker = log_cleaner._CleanerProcess.run
+            run_worker = log_cleaner.CleanerProcess.run
 
-            def recorded(self: log_cleaner._CleanerProcess, on_segment: object) -> object:
+            def recorded(self: log_cleaner.CleanerProcess, on_segment: object) -> object:
                 processes.append(self)
                 return run_worker(self, on_segment)  # type: ignore[arg-type]
 
-            monkeypatch.setattr(log_cleaner._CleanerProcess, "run", recorded)
+            monkeypatch.setattr(log_cleaner.CleanerProcess, "run", recorded)
             broker.log_cleaner.wake()
-            await until(lambda: processes and processes[0]._process is not None)
+            await until(lambda: processes and processes[0].process is not None)
 
     run(test)
-    assert processes[0]._process.poll() is not None
+    assert processes[0].process.poll() is not None
     gc.collect()
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == [], "a stop logs no warning"
     assert not list((tmp_path / "data" / "table-0").glob("*.cleaned"))
@@ -480,7 +480,7 @@ def test_a_killed_cleaner_process_is_reported_and_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
-    monkeypatch.setattr(log_cleaner._CleanerProcess, "run", _kill_at_once)
+    monkeypatch.setattr(log_cleaner.CleanerProcess, "run", _kill_at_once)
 
     async def test() -> None:
         async with serving(tmp_path) as broker:
@@ -493,14 +493,14 @@ def test_a_killed_cleaner_process_is_reported_and_loses_no_record(
     run(test)
 
 
-_RUN = log_cleaner._CleanerProcess.run
+_RUN = log_cleaner.CleanerProcess.run
 
 
-def _kill_at_once(self: log_cleaner._CleanerProcess, on_segment: object) -> object:
+def _kill_at_once(self: log_cleaner.CleanerProcess, on_segment: object) -> object:
     class Deadly(type(self)):  # type: ignore[misc]
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
-            if name == "_process" and value is not None:
+            if name == "process" and value is not None:
                 value.kill()  # type: ignore[attr-defined]
 
     self.__class__ = Deadly

@@ -48,7 +48,7 @@ def find_group(wire: Wire) -> bool:
 def commit_offset(producer: RawProducer, offset: int) -> str:
     row = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 0, "committed_metadata": ""}
     message = {"group_id": GROUP, "generation_id": -1, "member_id": "", "group_instance_id": None}
-    message |= {"topics": [{"name": TOPIC, "partitions": [row]}]} | producer._identity
+    message |= {"topics": [{"name": TOPIC, "partitions": [row]}]} | producer.identity
     (topic,) = producer.wire.call(TXN_OFFSET_COMMIT, 5, message).topics
     return str(topic.partitions[0].error_code.name)
 
@@ -62,7 +62,7 @@ def committed(wire: Wire) -> int:
 
 
 def send_end(producer: RawProducer) -> int:
-    return producer.wire.send(END_TXN, 5, producer._identity | {"committed": True})
+    return producer.wire.send(END_TXN, 5, producer.identity | {"committed": True})
 
 
 @pytest.fixture

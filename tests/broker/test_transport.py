@@ -156,11 +156,11 @@ def test_a_file_waits_for_earlier_bytes_in_the_transport(broker, whole, content)
     broker.answer = lambda: next(ready)
     with broker.connect(receive_bytes=8192) as client:
         client.sendall(heartbeat(1) + heartbeat(2))
-        while len(broker.connections[0]._slots if broker.connections else ()) < 2:
+        while len(broker.connections[0].slots if broker.connections else ()) < 2:
             broker.do(lambda: None)
         broker.do(lambda: promises[0].resolve([plain]))
         broker.do(lambda: None)
-        assert broker.do(broker.connections[0]._transport.get_write_buffer_size) > 0
+        assert broker.do(broker.connections[0].transport.get_write_buffer_size) > 0
         broker.do(lambda: promises[1].resolve([b"h", part(whole, 6 << 20, 8 << 20), b"t"]))
         assert broker.do(lambda: broker.connections[0].busy)
         assert reply(client) == (1, plain)
@@ -178,7 +178,7 @@ def test_requests_wait_while_a_file_waits(broker, whole) -> None:
         client.sendall(heartbeat(1) * 50)
         exactly(client, 1000)
         assert broker.do(lambda: len(served)) <= 2
-        assert broker.do(broker.connections[0]._transport.is_reading) is False
+        assert broker.do(broker.connections[0].transport.is_reading) is False
 
 
 def test_a_removed_segment_is_sent_to_its_end(broker, whole, content) -> None:

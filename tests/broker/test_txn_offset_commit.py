@@ -70,7 +70,7 @@ def commit(
         for index in partitions
     ]
     message = {"group_id": group, "generation_id": -1, "member_id": "", "group_instance_id": None}
-    message |= {"topics": [{"name": topic, "partitions": rows}]} | producer._identity | how
+    message |= {"topics": [{"name": topic, "partitions": rows}]} | producer.identity | how
     (answer,) = producer.wire.call(TXN_OFFSET_COMMIT, version, message).topics
     assert answer.name == topic
     return {row.partition_index: row.error_code.name for row in answer.partitions}
@@ -226,7 +226,7 @@ class Setup:
                 yield None
             return Result()
 
-        self.broker.groups._drivers[0].step(steps)
+        self.broker.groups.drivers[0].step(steps)
 
     @property
     def log(self) -> Log:
@@ -255,7 +255,7 @@ def test_a_commit_after_the_marker_of_its_transaction_begins_no_other_transactio
         assert len(setup.log.producers.open_transactions) == 1
         setup.keep_busy()
         end = asyncio.create_task(setup.end())
-        while not any(isinstance(entry, tuple) for entry in setup.broker.groups._drivers[0]._waiting or ()):
+        while not any(isinstance(entry, tuple) for entry in setup.broker.groups.drivers[0]._waiting or ()):
             await asyncio.sleep(0)  # the marker waits
         late = asyncio.create_task(setup.commit())
         await asyncio.sleep(0.02)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 
 from odradek import aio
 from odradek.client import (
@@ -360,7 +361,7 @@ def test_the_poll_interval_begins_again_before_a_poll_waits(
     one.assign([TopicPartition(topic, 0)])
     one.position(TopicPartition(topic, 0))
     one.poll(0.0)
-    engine, order = one._engine, []
+    engine, order = engine_of(one), []
     note_poll, wait_in_thread = engine.group.note_poll, engine.wait_in_thread
     monkeypatch.setattr(engine.group, "note_poll", lambda: (order.append("polled"), note_poll())[1])
     monkeypatch.setattr(engine, "wait_in_thread", lambda timeout: (order.append("waits"), wait_in_thread(timeout))[1])
@@ -377,9 +378,9 @@ def test_a_resumed_or_added_partition_is_fetched_at_once(consumer: Make, admin: 
     one.position(first)
     one.poll(0.1)
     scheduled = threading.Event()
-    schedule_fetches = one._engine.fetcher.schedule_fetches
+    schedule_fetches = engine_of(one).fetcher.schedule_fetches
     # Notes each call.
-    one._engine.fetcher.schedule_fetches = lambda: (scheduled.set(), schedule_fetches())[1]  # type: ignore[method-assign]
+    engine_of(one).fetcher.schedule_fetches = lambda: (scheduled.set(), schedule_fetches())[1]  # type: ignore[method-assign]
     one.pause([first])
     assert not scheduled.is_set()
     one.resume([first])

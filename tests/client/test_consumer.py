@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.batches.kernel_loader import wait_for_kernels
@@ -295,21 +296,21 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
     one = consumer(max_poll_records=1)
     found: list[tuple[int, int]] = []
     if is_early:  # before the consumer can fetch
-        on_reply = one._engine.fetcher.in_flight._on_reply
+        on_reply = engine_of(one).fetcher.in_flight._on_reply
 
         def late(fetch: Any, reply: Any) -> set[str]:
             if any(row.partition == 0 and len(row.records) for row in reply.partitions):
-                one._engine.subscription.pause([small])
+                engine_of(one).subscription.pause([small])
             return on_reply(fetch, reply)
 
-        monkeypatch.setattr(one._engine.fetcher.in_flight, "_on_reply", late)
+        monkeypatch.setattr(engine_of(one).fetcher.in_flight, "_on_reply", late)
     one.assign([small, large])
     one.position(small)
     one.position(large)
-    while small not in one._engine.fetcher.buffer._queues or (not is_early and found[-1:] != [(0, 0)]):
+    while small not in engine_of(one).fetcher.buffer._queues or (not is_early and found[-1:] != [(0, 0)]):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
     monkeypatch.undo()
-    (held,) = one._engine.fetcher.buffer._queues[small]
+    (held,) = engine_of(one).fetcher.buffer._queues[small]
     if not is_early:
         one.pause([small])
     assert held.records.memory_bytes <= 2 * held.size < 10_000
@@ -396,7 +397,7 @@ def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
         on_lost=lambda tps: events.append(("lost", tps)),
     )
     eventually(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1], within_s=30)
-    group: Any = first._engine.group
+    group: Any = engine_of(first).group
     commit = group._auto_commit_now
 
     async def commit_of_a_removed_member(timeout_ms: int) -> None:
@@ -468,7 +469,7 @@ def test_an_assignment_of_an_older_generation_is_dropped(consumer: Make, filled:
 
 
 async def _lose_membership(consumer: Consumer) -> None:
-    group = consumer._engine.group
+    group = engine_of(consumer).group
     assert isinstance(group, ClassicCoordination)
     group.membership.on_left(lost=True)
 

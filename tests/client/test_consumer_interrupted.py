@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.insides import engine_of
 from support.publish import publish as publish_values
 from support.scripted import ScriptedCluster, scripted
 
@@ -116,8 +117,8 @@ class Gate:
 
     async def poll(self, one: aio.Consumer) -> asyncio.Task[Polled]:
         """Starts a poll and waits until its thread is at the gate."""
-        while one._engine.fetcher.buffer.size < 1 << 15:  # from this size on a thread decodes
-            one._engine.fetcher.schedule_fetches()
+        while engine_of(one).fetcher.buffer.size < 1 << 15:  # from this size on a thread decodes
+            engine_of(one).fetcher.schedule_fetches()
             await asyncio.sleep(0.01)
         polling = asyncio.ensure_future(one.poll(10))
         while not self._begun.is_set():
@@ -241,9 +242,9 @@ def test_a_poll_with_a_seek_during_it_returns_only_records_after_the_seek(
     async def go() -> list[int]:
         async with aio.Consumer(settings(cluster)) as one:
             await one.assign([T0])
-            buffer = one._engine.fetcher.buffer
+            buffer = engine_of(one).fetcher.buffer
             while buffer.size < 1 << 15:
-                one._engine.fetcher.schedule_fetches()
+                engine_of(one).fetcher.schedule_fetches()
                 await asyncio.sleep(0.01)
             polling = asyncio.ensure_future(one.poll(10))
             while not begun.is_set():

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.brokers import RunningBroker, Wire, eventually, make_broker, unique
+from support.insides import engine_of
 from support.member import Member
 from support.publish import publish
 
@@ -164,7 +165,7 @@ def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
     one, log = consumer(), CallbackLog()
     one.subscribe([filled], **log.callbacks())
     eventually(lambda: share([one]), within_s=40)
-    group: Any = one._engine.group
+    group: Any = engine_of(one).group
     commit = group._auto_commit_now
 
     async def commit_of_a_removed_member(timeout_ms: int) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
+from support.insides import engine_of
 from support.simulated_cluster import ABORT, DONE, NODES, Chances, Lead, Log, Row, Written, simulated_cluster
 
 from odradek import Consumer, OffsetAndMetadata, TopicPartition, aio
@@ -465,7 +466,7 @@ class Scenario:
                 assert tp in self.readings, f"{tp} was not assigned"
                 records = [record for record in polled.records() if record.topic_partition == tp]
                 self.see(tp, records, self.settings["columns"])
-        buffer, allowed = self.face.consumer._engine.fetcher.buffer, self.settings["buffer_memory"]
+        buffer, allowed = engine_of(self.face.consumer).fetcher.buffer, self.settings["buffer_memory"]
         assert buffer.size <= allowed + 3 * self.cluster.largest_batch, "the buffer is larger than allowed"
         assert buffer.reserved <= allowed, "the fetches in flight reserve more than allowed"
 

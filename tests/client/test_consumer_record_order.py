@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.insides import engine_of
 from support.simulated_cluster import NODES, ChanceCluster, simulated_cluster
 
 from odradek import Consumer, TopicPartition
@@ -123,7 +124,7 @@ def test_an_iteration_returns_all_columns_after_a_poll_of_fewer() -> None:
 def test_paused_partitions_leave_memory_for_others() -> None:
     with reading(2, buffer_memory=1, max_poll_records=1) as (cluster, consumer):
         log = cluster.lead(FIRST).log
-        buffer = consumer._engine.fetcher.buffer
+        buffer = engine_of(consumer).fetcher.buffer
         consumer.pause([SECOND])
         for _ in range(POLLS):
             polled = consumer.poll(0.05)
@@ -204,18 +205,18 @@ def test_a_lagging_broker_does_not_lead_back_to_the_old_leader(monkeypatch: pyte
     monkeypatch.setattr("odradek.client.cluster.time.monotonic", lambda: now_s)
     for topic_id in (UUID(int=1), None):
         cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
-        cluster._update_metadata(metadata(5, 2, topic_id), everything=False)
+        cluster.update_metadata(metadata(5, 2, topic_id), everything=False)
         cluster.forget_topics(["t"])
         assert cluster.leader(FIRST) == -1
-        cluster._update_metadata(metadata(4, 1, topic_id), everything=False)
+        cluster.update_metadata(metadata(4, 1, topic_id), everything=False)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (2, 5)
-        cluster._update_metadata(metadata(6, 3, topic_id), everything=True)
+        cluster.update_metadata(metadata(6, 3, topic_id), everything=True)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (3, 6)
         now_s += UNKNOWN_TOPIC_GRACE_MS / 1000
-        cluster._update_metadata(metadata(0, 1, topic_id), everything=False)
+        cluster.update_metadata(metadata(0, 1, topic_id), everything=False)
         # Without topic ids, only time shows that a topic was recreated.
         assert cluster.leader(FIRST) == (3 if topic_id else 1)
-        cluster._update_metadata(metadata(0, 1, UUID(int=9)), everything=False)
+        cluster.update_metadata(metadata(0, 1, UUID(int=9)), everything=False)
         assert (cluster.leader(FIRST), cluster.leader_epoch(FIRST)) == (1, 0)
 
 
@@ -232,7 +233,7 @@ def test_a_divergence_lookup_has_the_leader_epoch() -> None:
 
     async def go() -> None:
         cluster = Cluster(ClientConfig(bootstrap_servers="127.0.0.1:1"))
-        cluster._update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
+        cluster.update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
 
         async def connection(node_id: int) -> Any:
             cluster.forget_topics(["t"])
@@ -319,7 +320,7 @@ def test_a_truncation_above_the_returned_records_loses_and_raises_nothing(policy
         cut = cluster.lead(FIRST).log.bounds(0, 1 << 40)[1]
         consumer.seek(FIRST, 0)
         assert poll_until_offsets(consumer, FIRST, 1) == [0]
-        state = consumer._engine.subscription.state(FIRST)
+        state = engine_of(consumer).subscription.state(FIRST)
         wait_until(lambda: state.fetch_offset == cluster.lead(FIRST).log.end)
         before = state.version
         end = cut_log(cluster, cut)
@@ -354,7 +355,7 @@ def test_after_a_truncation_of_returned_records_each_poll_raises_until_a_seek() 
 def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out_of_range() -> None:
     """Retention deletes the fetched records while the loop has not returned most of them."""
     with reading(1) as (cluster, consumer):
-        fetcher, state = consumer._engine.fetcher, consumer._engine.subscription.state(FIRST)
+        fetcher, state = engine_of(consumer).fetcher, engine_of(consumer).subscription.state(FIRST)
         log = cluster.lead(FIRST).log
         old_end = log.end
         wait_until(lambda: state.fetch_offset == old_end)
@@ -409,7 +410,7 @@ def test_an_iteration_returns_no_record_twice_if_fetched_ones_are_dropped(cut_at
     """The consumer drops fetched records because of a truncation, at the current record or beyond it, or to save
     memory."""
     with reading(1) as (cluster, consumer):
-        state, end = consumer._engine.subscription.state(FIRST), cluster.lead(FIRST).log.end
+        state, end = engine_of(consumer).subscription.state(FIRST), cluster.lead(FIRST).log.end
         wait_until(lambda: state.fetch_offset == end)
         seen = []
         for record in consumer:
@@ -434,7 +435,7 @@ def test_a_failed_block_commits_nothing_of_its_poll_if_fetched_records_are_dropp
     def fail(consumer: Consumer) -> None:
         with consumer:
             assert poll_until_offsets(consumer, FIRST, 1) == [0]
-            state = consumer._engine.subscription.state(FIRST)
+            state = engine_of(consumer).subscription.state(FIRST)
             if is_cut:
                 assert state.truncate(state.version, 1, state.fetch_epoch)
             else:
@@ -497,11 +498,11 @@ def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.Monke
         state = PartitionState()
         fetcher = one_fetcher(state)
         state.request_reset(EARLIEST)
-        looked_up = fetcher.lookups._reset({FIRST: EARLIEST})
+        looked_up = fetcher.lookups.reset({FIRST: EARLIEST})
         state.request_reset(LATEST)
         await looked_up
         assert not state.ready
-        await fetcher.lookups._reset({FIRST: LATEST})
+        await fetcher.lookups.reset({FIRST: LATEST})
         return state.position
 
     monkeypatch.setattr(offset_requests, "try_list_offsets", listed)
@@ -511,7 +512,7 @@ def test_of_two_concurrent_resets_the_later_one_counts(monkeypatch: pytest.Monke
 def test_a_partition_unassigned_while_it_is_decoded_breaks_no_iteration() -> None:
     """Another task may unassign the partition while a thread decodes for an asyncio consumer."""
     with reading(1) as (_, consumer):
-        engine = consumer._engine
+        engine = engine_of(consumer)
         wait_until(lambda: engine.fetcher.buffer.front() is not None)
         chunk = engine.fetcher.buffer.front()
         assert chunk is not None
@@ -550,7 +551,7 @@ def test_a_partition_missing_in_a_reply_is_a_retriable_error() -> None:
             lambda: offset_requests.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),
             lambda: offset_requests.try_epoch_ends(cluster, {FIRST: 3}, found, cluster.deadline()),
         ):
-            cluster._update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
+            cluster.update_metadata(metadata(5, 2, UUID(int=1)), everything=False)
             with pytest.raises(KafkaError, match="reply lacks t-0") as caught:
                 await ask()
             assert worth_retrying(caught.value)
@@ -571,7 +572,7 @@ def test_a_reset_without_a_log_end_in_the_reply_is_a_retriable_error(monkeypatch
         state = PartitionState()
         state.request_reset(1_000)
         with pytest.raises(KafkaError, match="no log end for t-0") as caught:
-            await one_fetcher(state).lookups._reset({FIRST: 1_000})
+            await one_fetcher(state).lookups.reset({FIRST: 1_000})
         assert worth_retrying(caught.value)
         assert not state.ready
 
@@ -586,7 +587,7 @@ def test_a_missing_topic_does_not_delay_the_leader_lookup_of_others() -> None:
         consumer.assign([TopicPartition("missing", 0), FIRST])
         end = cluster.lead(FIRST).log.end
         assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
-        fetcher = consumer._engine.fetcher
+        fetcher = engine_of(consumer).fetcher
         consumer.seek(TopicPartition("missing", 0), 0)
         wait_until(lambda: "missing topics" in fetcher.lookups._tasks or "leaders" in fetcher.lookups._tasks)
         cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES))

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.scripted import ScriptedCluster, scripted
 
 from odradek.batches.compression import NAMES
@@ -231,7 +232,7 @@ def test_a_broker_that_stays_down_is_a_timeout(own_broker: Callable[..., Any], t
         producer.flush(30)
     assert isinstance(errors[0], RequestTimedOut)
     slow = Producer(broker.bootstrap, max_block_ms=50, buffer_memory=100)
-    slow._engine.counts[topic] = (1, float("inf"))
+    engine_of(slow).counts[topic] = (1, float("inf"))
     slow.send(topic, b"x" * 80)
     with pytest.raises(BufferExhausted, match="buffer_memory=100"):
         slow.send(topic, b"x" * 80)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from support.brokers import RunningBroker
+from support.insides import engine_of
 
 from odradek import Consumer, aio
 from odradek.client import CommitFailed, NewTopic, TopicPartition, Wakeup, loop
@@ -225,7 +226,7 @@ class ThreadedMember(Member):
         self.has_died()
         if not self.consumer._closed:
             self.consumer._closed = True
-            await asyncio.wrap_future(loop.start(close_connections(self.consumer._engine)))
+            await asyncio.wrap_future(loop.start(close_connections(engine_of(self.consumer))))
         self.next.clear()
 
 

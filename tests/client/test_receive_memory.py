@@ -15,17 +15,17 @@ def memory_id(view: memoryview) -> int:
 def test_memory_with_a_view_is_not_reused() -> None:
     async def go() -> None:
         connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
-        first = connection._memory(100_000)
-        second = connection._memory(100_000)
+        first = connection.memory_for(100_000)
+        second = connection.memory_for(100_000)
         assert memory_id(first) != memory_id(second)
         kept, slice_of_it = memory_id(first), first[10:20].toreadonly()
         del first
-        third = connection._memory(100_000)
+        third = connection.memory_for(100_000)
         assert memory_id(third) != kept, "a slice of it exists"
         del slice_of_it
-        again = connection._memory(90_000)
+        again = connection.memory_for(90_000)
         assert (memory_id(again), len(again)) == (kept, 90_000)
-        assert memory_id(connection._memory(200_000)) != kept, "too small"
+        assert memory_id(connection.memory_for(200_000)) != kept, "too small"
 
     asyncio.run(go())
 
@@ -33,11 +33,11 @@ def test_memory_with_a_view_is_not_reused() -> None:
 def test_the_kept_memory_is_limited() -> None:
     async def go() -> None:
         connection = BrokerConnection(Address("127.0.0.1", 1), "me", 1000)
-        held = [connection._memory(1 << 20) for _ in range(KEPT_REPLIES * 3)]
+        held = [connection.memory_for(1 << 20) for _ in range(KEPT_REPLIES * 3)]
         assert len({memory_id(view) for view in held}) == len(held)
-        held.append(connection._memory(KEPT_BYTES + 1))
-        assert len(connection._kept) == KEPT_REPLIES
-        assert max(map(len, connection._kept)) <= KEPT_BYTES
+        held.append(connection.memory_for(KEPT_BYTES + 1))
+        assert len(connection.kept) == KEPT_REPLIES
+        assert max(map(len, connection.kept)) <= KEPT_BYTES
 
     asyncio.run(go())
 

@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from support.brokers import Wire, eventually, kafka_with_transactions, unique
+from support.insides import engine_of
 from support.pages import DOCS, examples
 from support.transactions import set_version
 
@@ -123,7 +124,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(kafka: str, topic: 
             if number % 3 == 0:
                 with pytest.raises(ZeroDivisionError):
                     fails(one, number)
-        assert one._engine.transaction.version == version  # type: ignore[attr-defined]  # the protocol in use
+        assert engine_of(one).transaction.version == version  # type: ignore[attr-defined]  # the protocol in use
     expected = [b"%d" % number for number in range(10)]
     assert committed_values(kafka, topic) == {0: expected, 1: expected}
 
@@ -279,7 +280,7 @@ def test_the_protocol_follows_the_feature_between_transactions(kafka: str, topic
                     one.flush()
                     set_version(kafka, 2 if number < 2 else 1)
                     one.send(topic, b"%d more" % number, partition=0)
-                seen.append(one._engine.transaction.version)  # type: ignore[attr-defined]  # the protocol in use
+                seen.append(engine_of(one).transaction.version)  # type: ignore[attr-defined]  # the protocol in use
     finally:
         set_version(kafka, 2)
     assert seen == [1, 2, 2, 1]

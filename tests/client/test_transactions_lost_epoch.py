@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.insides import engine_of
 from support.scripted import ScriptedCluster
 from test_transactions_scripted import ScriptedCoordinator, cluster, producer
 
@@ -38,7 +39,7 @@ def test_an_abort_whose_next_epoch_is_lost_is_called_again(cluster: ScriptedClus
         one.begin_transaction()
         one.send("t", b"1", partition=0)
         one.flush()
-        engine: Any = one._engine
+        engine: Any = engine_of(one)
         patient = engine.producer_config
         engine.producer_config = replace(patient, max_block_ms=300)
         coordinator.cuts[INIT_PRODUCER_ID] = 1_000

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.scripted import Reply, ScriptedCluster, scripted
 
 from odradek import Producer, TopicPartition, aio
@@ -340,7 +341,7 @@ def test_an_abort_sends_a_refused_batch_no_second_time(cluster: ScriptedCluster)
         assert sent.wait(10)
         thread = threading.Thread(target=one.abort_transaction)
         thread.start()
-        engine: Any = one._engine
+        engine: Any = engine_of(one)
         eventually(lambda: engine.transaction.state is TransactionPhase.ABORTING)
         goes_on.set()
         thread.join(10)

@@ -268,7 +268,7 @@ def test_after_a_load_many_sessions_start_in_steps() -> None:
     large_group = LargeGroup().stable()
     shard = large_group.harness.shard("g")
     group = large_group.group
-    large_group.harness.runtime._drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
+    large_group.harness.runtime.drivers[0].step(lambda shard, now_ms: shard.on_loaded(now_ms))
     large_group.settle()
     assert shard is large_group.harness.shard("g")
     assert len(group.subscribed_topics or ()) == MEMBERS + TOPICS
@@ -303,7 +303,7 @@ def test_a_large_group_is_converted_in_steps() -> None:
 def _between_steps(large_group: LargeGroup) -> None:
     """Stops between two steps of the completion of a rebalance."""
     answers = [large_group.join(number) for number in range(len(large_group.ids))]
-    while not large_group.harness.runtime._drivers[0]._current:
+    while not large_group.harness.runtime.drivers[0].current:
         if not large_group.tick():
             large_group.harness.world.now_ms += FIRST_WAIT_MS
     assert not any(answer.resolved for answer in answers)
@@ -353,8 +353,8 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
     large_group = LargeGroup(topics=1, counts=False).stable()
     answers = [large_group.join(0, known=True)]  # the leader requests another rebalance
     answers += [large_group.join(number, known=True) for number in range(1, MEMBERS)]
-    driver = large_group.harness.runtime._drivers[0]
-    while not (driver._current and driver._current.origin.replies):
+    driver = large_group.harness.runtime.drivers[0]
+    while not (driver.current and driver.current.origin.replies):
         assert large_group.tick()
     with caplog.at_level(logging.ERROR):
         large_group.harness.runtime.unload(0)
@@ -366,7 +366,7 @@ def test_the_last_member_to_join_is_answered_once_when_the_partition_is_unloaded
 def test_answers_are_sent_at_once_when_the_broker_stops() -> None:
     large_group = LargeGroup(topics=1, counts=False)
     _between_steps(large_group)
-    while large_group.harness.runtime._drivers[0]._current:
+    while large_group.harness.runtime.drivers[0].current:
         large_group.tick()
     large_group.harness.runtime.stop()
     assert all(answer.resolved for answer in large_group.answers)

@@ -348,7 +348,7 @@ def test_the_memory_of_half_sent_requests_is_limited(tmp_path: Path) -> None:
             other = await connect(broker)
             for _ in range(50):
                 await other.ask(API_VERSIONS, 0, {})
-            held = sum(connection._reader.buffered for connection in broker.connections)
+            held = sum(connection.reader.buffered for connection in broker.connections)
             assert held == broker.request_memory.used
             assert held <= limit + 50 * MIB, "at most one request beyond the limit"
             for client in hostile:

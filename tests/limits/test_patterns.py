@@ -68,7 +68,7 @@ def fault_of(pattern: str) -> str:
 @pytest.mark.parametrize("name", SMALL)
 def test_accepted_patterns_have_a_small_program_and_no_captures(name: str) -> None:
     assert fault_of(SMALL[name]) == ""
-    compiled = regex._compile(SMALL[name])[0]
+    compiled = regex.compile_pattern(SMALL[name])[0]
     assert compiled.programsize <= 1.2 * regex.MAX_SIZE
     assert compiled.groups == 0
     found = result_of(regex.resolve_in_steps([SMALL[name]], NAMES))
@@ -117,7 +117,7 @@ def test_errors_have_the_messages_of_re2j(pattern: str, fault: str) -> None:
 
 def test_named_groups_match() -> None:
     pattern = r"(?P<kind>topic|other)-(?<number>\d+)[(?<x>]?\Q(?<y>\E?"
-    compiled = regex._compile(pattern)[0]
+    compiled = regex.compile_pattern(pattern)[0]
     assert compiled.groups == 0
     assert [
         bool(compiled.fullmatch(text)) for text in ("topic-12", "other-1(", "topic-1?(?<y", "topic-1?(?<y>", "x-1")
@@ -133,7 +133,7 @@ import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from odradek.core.errors import KafkaError
 from odradek.groups import regex
-regex._compile("a")
+regex.compile_pattern("a")
 def used():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 before = used()
@@ -186,11 +186,11 @@ def test_the_number_of_cached_patterns_is_limited(monkeypatch: pytest.MonkeyPatc
     for number in range(200):
         regex.check_pattern(f"topic-{number}-.*")
     usual = regex.MAX_CACHED_MEMORY // regex.SMALL_MEMORY
-    assert len(regex._compiled) == usual >= 100, "a group may have a hundred patterns"
+    assert len(regex.compiled_patterns) == usual >= 100, "a group may have a hundred patterns"
     for number in range(30):
         regex.check_pattern("x" * 1000 + f"{number}")
-    assert sum(kept.options.max_mem for kept in regex._compiled.values()) <= regex.MAX_CACHED_MEMORY
-    assert len(regex._compiled) == regex.MAX_CACHED_MEMORY // regex.MAX_MEMORY
+    assert sum(kept.options.max_mem for kept in regex.compiled_patterns.values()) <= regex.MAX_CACHED_MEMORY
+    assert len(regex.compiled_patterns) == regex.MAX_CACHED_MEMORY // regex.MAX_MEMORY
     assert re2._Regexp._make.cache_info().currsize == 0, "RE2's own cache would keep 128 patterns"
 
 
@@ -226,7 +226,7 @@ def _tick(harness: ConsumerHarness) -> bool:
 def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = _harness(3000)
     matches: list[int] = []
-    compile_pattern = regex._compile
+    compile_pattern = regex.compile_pattern
 
     class Counted:
         programsize = 12
@@ -238,7 +238,7 @@ def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch
             matches[-1] += 1
             return self._inner.fullmatch(name)
 
-    monkeypatch.setattr(regex, "_compile", lambda pattern: (Counted(compile_pattern(pattern)[0]), ""))
+    monkeypatch.setattr(regex, "compile_pattern", lambda pattern: (Counted(compile_pattern(pattern)[0]), ""))
     pending = _heartbeat(harness, "m", "topic-0.*")
     matches.append(0)
     while _tick(harness):
@@ -352,7 +352,7 @@ def test_a_pattern_whose_members_left_during_its_resolution_is_not_written() -> 
     harness.beat("g", "leaves", -1)
     assert pending.reply.error_code == 0
     assert set(harness.shard("g").consumer_groups["g"].patterns) == {"topic-00.*"}
-    assert not harness.shard("g")._consumers.patterns.due
+    assert not harness.shard("g").consumers.patterns.due
 
 
 def test_a_pattern_with_too_many_topics_for_a_record_matches_none() -> None:

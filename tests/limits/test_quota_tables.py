@@ -37,7 +37,7 @@ def limited(clock: Clock) -> Quotas:
 
 
 def entries(quotas: Quotas) -> tuple[int, int, int]:
-    return len(quotas._rates), len(quotas._permits), len(quotas._bindings)
+    return len(quotas.rates), len(quotas.permits), len(quotas.bindings)
 
 
 @pytest.mark.parametrize("known", [5_000, CLIENTS])
@@ -83,7 +83,7 @@ def test_each_new_client_removes_a_few_inactive_ones() -> None:
     clock.ms += 60_000
     for number in range(4_000):
         quotas.record(PRODUCER_BYTE_RATE, "u", f"other-{number}", 1)
-    assert len(quotas._rates) <= 4_000
+    assert len(quotas.rates) <= 4_000
 
 
 def test_a_rate_in_use_stays_while_others_expire() -> None:

@@ -168,7 +168,7 @@ class _Client:
     @property
     def waits(self) -> bool:
         """Whether the connection waits for the rest of a frame."""
-        return bool(self.wire.connection._reader.buffered)
+        return bool(self.wire.connection.reader.buffered)
 
     def send(self, data: bytes, answered: Counter[int]) -> None:
         before = len(self._replies)

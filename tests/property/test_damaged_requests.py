@@ -333,7 +333,7 @@ class FuzzedBroker:
         while connection in self.broker.connections:
             assert time.monotonic() < until_s
             await asyncio.sleep(0)
-        assert not connection._slots
+        assert not connection.slots
 
     async def ask(self, api_key: int, version: int, message: dict[str, Any]) -> Any:
         """A valid request on a new connection."""
@@ -363,7 +363,7 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
             await stage.turn()
             watch.end()
             # A connection that waits for the rest of a frame would consume all following inputs.
-            waits = connection._reader.buffered and mutator.dice.random() < 0.7
+            waits = connection.reader.buffered and mutator.dice.random() < 0.7
             if transport.ended or waits or mutator.dice.random() < 0.05:
                 answered += sum(1 for _ in frames.FrameReader(1 << 30).feed(bytes(transport.written)))
                 await stage.leave(connection)
@@ -373,7 +373,7 @@ async def fuzz_broker(directory: Path, count: int, mutator: Mutator, sound: Sequ
         await stage.leave(connection)
     await still_serves(stage)
     # Clients of another broker that had this port before may connect; they do not count.
-    assert not [each for each in stage.broker.connections if isinstance(each._transport, MemoryTransport)]
+    assert not [each for each in stage.broker.connections if isinstance(each.transport, MemoryTransport)]
     waiting = [key for key, part in stage.broker.directory.partitions.items() if part.waiters]
     assert not waiting, "no request waits for a closed connection"
     before = await durable(stage)

@@ -243,7 +243,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_state_of_the_coordinator(self) -> None:  # behaviour 36
-        live = self.harness.runtime.shard(0) or self.harness.runtime._drivers[0]._loads._former
+        live = self.harness.runtime.shard(0) or self.harness.runtime.drivers[0]._loads._former
         assert live is not None
         replayed = GroupShard(self.harness.config)
         for offset, (key, value) in enumerate(self.harness.partitions[0].raw()):
@@ -301,7 +301,7 @@ class Groups(RuleBasedStateMachine):
         self.harness.advance(2 * 310_000)
         group = self.harness.shard(GROUP).groups.get(GROUP)
         assert group is None or group.state is State.EMPTY
-        assert not self.harness.runtime._drivers[0]._parked
+        assert not self.harness.runtime.drivers[0].parked
         last = [record for record in self.harness.partitions[0].records() if isinstance(record, GroupRecord)][-1:]
         assert all(record.value is None or not record.value.members for record in last)
 

@@ -164,12 +164,12 @@ def test_a_client_logs_in_at_a_server_that_has_later_versions(setup: Setup, monk
 
 
 def test_a_connection_has_the_principal_of_its_user(setup: Setup) -> None:
-    server = setup.broker._control._broker
+    server = setup.broker.server
     with Client(setup.address("OUTSIDE")) as alice, Wire(setup.address("INSIDE")) as other:
 
         def principals() -> list[str]:
             # By the port of the client's end: the broker may not have noticed yet that other clients went away.
-            names = {one._transport.get_extra_info("peername"): str(one.principal) for one in tuple(server.connections)}
+            names = {one.transport.get_extra_info("peername"): str(one.principal) for one in tuple(server.connections)}
             return [names[client.socket.getsockname()] for client in (alice, other)]
 
         alice.call(17, 1, {"mechanism": "PLAIN"})

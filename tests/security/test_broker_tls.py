@@ -108,7 +108,7 @@ class Setup:
         return context.wrap_socket(connection, server_hostname="127.0.0.1", session=session)
 
     def principals(self) -> list[str]:
-        return sorted(str(one.principal) for one in self.broker._control._broker.connections)
+        return sorted(str(one.principal) for one in self.broker.server.connections)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def topics(settings: dict[str, Any]) -> list[str]:
 def settled(setup: Setup) -> None:
     """Waits until the broker has noticed the ends of earlier connections."""
     deadline_s = time.monotonic() + 10
-    while setup.broker._control._broker.connections and time.monotonic() < deadline_s:
+    while setup.broker.server.connections and time.monotonic() < deadline_s:
         time.sleep(0.01)
 
 
@@ -365,9 +365,9 @@ def test_a_client_that_reads_slowly_costs_little_memory(setup: Setup) -> None:
         connection.sendall(frames.encode_request(1, 4, 1, "slow", request))
         size = int.from_bytes(connection.recv(4), "big")
         assert size > 20_000_000
-        (served,) = [one for one in setup.broker._control._broker.connections if one.unsent_bytes > 1 << 20]
+        (served,) = [one for one in setup.broker.server.connections if one.unsent_bytes > 1 << 20]
         time.sleep(0.3)
-        assert served._transport.get_write_buffer_size() < 2 << 20
+        assert served.transport.get_write_buffer_size() < 2 << 20
         left = size
         while left:
             left -= len(connection.recv(min(left, 1 << 20)))
@@ -549,7 +549,7 @@ def test_a_client_that_leaves_within_its_handshake_is_one_line(
     """It has sent nothing, a part of its first message, or all of it: then the broker writes its answer."""
     host, _, port = setup.address("TLS").rpartition(":")
     first = hello(setup)
-    admissions = setup.broker._control._broker.admissions
+    admissions = setup.broker.server.admissions
     settled(setup)
     before = admissions.count
     with caplog.at_level(logging.INFO, logger="odradek.broker"):
@@ -588,7 +588,7 @@ def test_handshakes_that_do_not_end_are_closed_and_counted(
             drain(one)
             one.close()
     assert caplog.text.count("has not ended within") == 20
-    server = setup.broker._control._broker
+    server = setup.broker.server
     settled(setup)
     wait_for(lambda: not server.admissions.count, 5)
 

@@ -166,7 +166,7 @@ def _refused_records_are_replayed(real: Any) -> Any:
 
 def _late_loads_count(real: Any) -> Any:
     def load(self: Any, index: int, partition: Any, leader_epoch: int) -> None:
-        real(self, index, partition, max(leader_epoch, self.epoch(index) + (index not in self._drivers)))
+        real(self, index, partition, max(leader_epoch, self.epoch(index) + (index not in self.drivers)))
 
     return load
 

@@ -337,13 +337,13 @@ class Coordinator:
         runtime = self.runtime
         if runtime is None:
             return
-        driver, epoch = runtime._drivers.get(index), self.world.rng.randint(-1, self.epochs[index])
+        driver, epoch = runtime.drivers.get(index), self.world.rng.randint(-1, self.epochs[index])
         state, shard = (None, None) if driver is None else (driver.state, driver.shard)
         self.world.note("broker", "gets late news of term {} of {}", epoch, index)
         for _ in range(2):
             runtime.load(index, self.logs[index], epoch)
             runtime.unload(index, epoch)
-        same = runtime._drivers.get(index)
+        same = runtime.drivers.get(index)
         if same is not driver or (same is not None and (same.state, same.shard) != (state, shard)):
             raise SimulationFailure(f"late news of term {epoch} changes partition {index}")
 
@@ -560,7 +560,7 @@ class Coordinator:
 
     def _index_of(self, shard: GroupShard) -> int:
         assert self.runtime is not None
-        return next(i for i in self.runtime.partitions() if self.runtime._drivers[i].shard is shard)
+        return next(i for i in self.runtime.partitions() if self.runtime.drivers[i].shard is shard)
 
     # --- checks -----------------------------------------------------------------------------------------------
 
@@ -579,8 +579,8 @@ class Coordinator:
         for index in tuple(self._dirty):
             shard = self.runtime.shard(index)
             if shard is not None:
-                driver = self.runtime._drivers[index]
-                if driver._current is not None:
+                driver = self.runtime.drivers[index]
+                if driver.current is not None:
                     continue  # the shard is still replaying records, in steps
                 self._same(shard.durable_state(), self.shadows[index].durable_state(), f"partition {index}")
             self._dirty.discard(index)

@@ -234,9 +234,9 @@ class Scenario:
                 raise SimulationFailure(f"{group.name} still has {list(consumer.members)}", group.name)
         runtime = self.coordinator.runtime
         assert runtime is not None
-        for driver in runtime._drivers.values():
-            if driver._parked:
-                raise SimulationFailure(f"still waiting: {list(driver._parked)}")
+        for driver in runtime.drivers.values():
+            if driver.parked:
+                raise SimulationFailure(f"still waiting: {list(driver.parked)}")
 
     def _expire_everything(self) -> None:
         """Lets time pass until every offset has expired and compaction has removed all tombstones."""

@@ -165,14 +165,14 @@ class CoordinatorFaults:
         if self.world.chance(0.3) and index not in self._away:
             self.broker.terms[index] = term = term + 1
             runtime.load(index, self.logs[index], term)
-        driver = runtime._drivers.get(index)
+        driver = runtime.drivers.get(index)
         before = None if driver is None else (driver.state, driver.shard)
         epoch = self.world.between(0, term)
         self.world.note("broker", "gets late news of term {} of {}", epoch, index)
         for _ in range(2):
             runtime.load(index, self.logs[index], epoch)
             runtime.unload(index, epoch)
-        same = runtime._drivers.get(index)
+        same = runtime.drivers.get(index)
         if same is not driver or (same is not None and (same.state, same.shard) != before):
             raise SimulationFailure(f"late news of term {epoch} changes partition {index}")
 

@@ -292,14 +292,14 @@ class SimBroker:
             return
         for index, shadow in self.shadows.items():
             shard = self.transactions.shard(index)
-            if shard is None or self.transactions._drivers[index]._current is not None:
+            if shard is None or self.transactions.drivers[index].current is not None:
                 continue
             if shard.transactions != shadow.transactions:
                 raise SimulationFailure(
                     f"transactions of {index}:\n  are     {shard.transactions}\n  by log  {shadow.transactions}"
                 )
         groups = self.groups.shard(0)
-        if groups is not None and self.groups._drivers[0]._current is None:
+        if groups is not None and self.groups.drivers[0].current is None:
             living, replayed = groups.durable_state(), self.group_shadow.durable_state()
             if living != replayed:
                 raise SimulationFailure(f"groups:\n  are     {living}\n  by log  {replayed}")

@@ -20,22 +20,22 @@ from odradek.testing.process import BrokerProcess
 from support.fork_server import BROKER, COMMAND, MEMBER, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"
-_start_plain = BrokerProcess._start_process
+_start_plain = BrokerProcess.start_process
 
 
 def fork_brokers() -> None:
     """On Linux, brokers that this process starts from now on are forks."""
     if _AVAILABLE:
-        BrokerProcess._start_process = _start_fork  # type: ignore[method-assign, assignment]
+        BrokerProcess.start_process = _start_fork  # type: ignore[method-assign, assignment]
 
 
 @contextmanager
 def plain_brokers() -> Iterator[None]:
     """Within the block, brokers are new Pythons, like those of users."""
-    kept = BrokerProcess._start_process
-    BrokerProcess._start_process = _start_plain  # type: ignore[method-assign]
+    kept = BrokerProcess.start_process
+    BrokerProcess.start_process = _start_plain  # type: ignore[method-assign]
     yield
-    BrokerProcess._start_process = kept  # type: ignore[method-assign]
+    BrokerProcess.start_process = kept  # type: ignore[method-assign]
 
 
 def odradek_command() -> list[str]:

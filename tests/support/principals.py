@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.broker.server import BrokerServer
 from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.security.principal import USER, Principal
 from odradek.testing.thread import BrokerThread
@@ -27,12 +26,6 @@ class BrokerWithPrincipals(BrokerThread):
     def __init__(self, data_dir: Path, config: Mapping[str, str] | None = None) -> None:
         super().__init__(data_dir, config={**AUTHORIZED, **(config or {})})
 
-    @property
-    def server(self) -> BrokerServer:
-        server = self._control._broker
-        assert isinstance(server, BrokerServer)
-        return server
-
     def wire(self, user: str = "", client_id: str = "wire-test") -> Wire:
         """Opens a connection of a user; "" is a client without a login."""
         wire = Wire(self.bootstrap_servers, client_id=client_id)
@@ -43,7 +36,7 @@ class BrokerWithPrincipals(BrokerThread):
     async def _log_in(self, peer: tuple[str, int], user: str) -> None:
         while True:
             for connection in self.server.connections:
-                if connection._transport.get_extra_info("peername") == peer:
+                if connection.transport.get_extra_info("peername") == peer:
                     connection.principal = Principal(USER, user)
                     return
             await asyncio.sleep(0)

@@ -27,6 +27,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata
 from odradek.wire.api_keys import END_TXN
 from support.brokers import Wire
+from support.insides import engine_of
 
 TOPIC = "lists"
 INPUT = "input"
@@ -103,7 +104,7 @@ class Worker:
         self.end(producer, number, commit=chance.random() < 0.7)
 
     def end(self, producer: Producer, number: int, *, commit: bool) -> None:
-        identity = producer._engine.transaction.producer  # type: ignore[attr-defined]  # to send its EndTxn twice
+        identity = engine_of(producer).transaction.producer  # type: ignore[attr-defined]  # to send its EndTxn twice
         note(**{"committing" if commit else "aborting": number})
         if commit:
             producer.commit_transaction()

@@ -105,21 +105,21 @@ class RawProducer:
             self.sequences.clear()
 
     @property
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
         return {
             "transactional_id": self.transactional_id, "producer_id": self.producer_id, "producer_epoch": self.epoch,
         }  # fmt: skip
 
     def add(self, topic: str, partitions: Iterable[int] = (0,), *, version: int = 3) -> dict[int, str]:
         topics = [{"name": topic, "partitions": list(partitions)}]
-        message = {f"v3_and_below_{name}": value for name, value in self._identity.items()}
+        message = {f"v3_and_below_{name}": value for name, value in self.identity.items()}
         reply = self.wire.call(ADD_PARTITIONS_TO_TXN, version, message | {"v3_and_below_topics": topics})
         (row,) = reply.results_by_topic_v3_and_below
         return {part.partition_index: part.partition_error_code.name for part in row.results_by_partition}
 
     def add_offsets(self, group: str) -> str:
         version = VERSIONS[self.level][ADD_OFFSETS_TO_TXN]
-        reply = self.wire.call(ADD_OFFSETS_TO_TXN, version, self._identity | {"group_id": group})
+        reply = self.wire.call(ADD_OFFSETS_TO_TXN, version, self.identity | {"group_id": group})
         return str(reply.error_code.name)
 
     def batch(self, topic: str, partition: int, *values: str) -> bytes:
@@ -150,7 +150,7 @@ class RawProducer:
 
     def end(self, *, commit: bool = True, version: int | None = None) -> str:
         version = VERSIONS[self.level][END_TXN] if version is None else version
-        reply = self.wire.call(END_TXN, version, self._identity | {"committed": commit})
+        reply = self.wire.call(END_TXN, version, self.identity | {"committed": commit})
         if reply.error_code == 0 and version >= 5:
             self._set(reply.producer_id, reply.producer_epoch)
         return str(reply.error_code.name)

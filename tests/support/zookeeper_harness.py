@@ -10,6 +10,7 @@ import odradek
 from odradek import Consumer
 from odradek.core.ids import TopicPartition as Tp
 from support.brokers import eventually
+from support.insides import engine_of
 
 
 class GroupHarness:
@@ -91,7 +92,7 @@ def read(consumer: Consumer, count: int) -> list[int]:
 
 def expire(zookeeper: odradek.ZooKeeper, consumer: Consumer) -> None:
     """Ends the ZooKeeper session of a consumer, and waits until the consumer notices."""
-    store = consumer._engine.group.storage.store
+    store = engine_of(consumer).group.storage.store
     before = store._expiries  # type: ignore[union-attr]
-    zookeeper.expire_session(store._connection.client)  # type: ignore[union-attr]
+    zookeeper.expire_session(store.connection.client)  # type: ignore[union-attr]
     eventually(lambda: store._expiries > before, within_s=30)  # type: ignore[union-attr]

@@ -31,21 +31,21 @@ DIGITS = "0.1234567890123456789012345678901234567890"
 )  # fmt: skip
 def test_json_values_are_sent_as_they_stand(text: str) -> None:
     line = f'{{ "key" : {text} ,"value":{text}, "headers": {{"h": {text}}}, "offset": 7}}'.encode()
-    assert produce._json_row(line) == {
+    assert produce.json_row(line) == {
         "key": text.encode(), "value": text.encode(), "headers": [{"key": "h", "value": text.encode()}],
     }  # fmt: skip
     header = f'{{"key": "h", "value": {text} }}'
     line = f'{{"value": null, "headers": [{header} , {header}]}}'.encode()
-    assert produce._json_row(line) == {"value": None, "headers": [{"key": "h", "value": text.encode()}] * 2}
+    assert produce.json_row(line) == {"value": None, "headers": [{"key": "h", "value": text.encode()}] * 2}
 
 
 def test_an_error_about_headers_shows_their_text() -> None:
     with pytest.raises(ValueError, match=r'^headers \[\["h", 1\.10\]\]: expected an object, or a list of objects'):
-        produce._json_row(b'{"value": "a", "headers": [["h", 1.10]]}')
+        produce.json_row(b'{"value": "a", "headers": [["h", 1.10]]}')
     with pytest.raises(ValueError, match=r"^headers \[1\.10,\\n2\]: expected an object"):
         produce._headers_cell("[1.10,\n2]")
     with pytest.raises(ValueError, match=r"^headers 'h': expected an object"):
-        produce._json_row(b'{"value": "a", "headers": "h"}')
+        produce.json_row(b'{"value": "a", "headers": "h"}')
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_an_error_about_headers_shows_their_text() -> None:
     ["NaN", "-Infinity", "Infinity", "[NaN]", "01", "1.", ".5", "+1", "0x1", "'a'", "[1,]", '"\t"', "\xa01", "True"],
 )
 def test_what_rfc_8259_does_not_allow_is_refused_with_its_line(text: str) -> None:
-    batches = produce._parse_lines([b'{"value": 1}', f'{{"value": {text}}}'.encode()], produce._json_row, 4)
+    batches = produce.parse_lines([b'{"value": 1}', f'{{"value": {text}}}'.encode()], produce.json_row, 4)
     next(batches)
     with pytest.raises(ValueError, match=r"^line 6: not JSON"):
         next(batches)
 
 
 def test_json_is_utf8_with_or_without_a_byte_order_mark() -> None:
-    assert produce._json_row(BOM_UTF8 + b'{"value": "a"}') == {"value": b"a"}
+    assert produce.json_row(BOM_UTF8 + b'{"value": "a"}') == {"value": b"a"}
     for data in ('{"value": "a"}'.encode("utf-16"), b'{"value": "\xff"}'):
         with pytest.raises(ValueError, match="invalid UTF-8 in byte"):
-            produce._json_row(data)
+            produce.json_row(data)
 
 
 # The results of Java 17, new String(bytes, UTF_8); U+FFFD is written as ?.

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from support.insides import engine_of
 from support.zookeeper_harness import GroupHarness
 
 import odradek
@@ -83,10 +84,10 @@ async def test_an_expired_session_loses_the_partitions(harness: GroupHarness, zo
         await one.subscribe([harness.topic], on_lost=on_lost)
         await read(one, 20)
         await one.commit({harness.a: 4, harness.b: 4})
-        store = one._engine.group.storage.store
-        await asyncio.to_thread(zookeeper.expire_session, store._connection.client)  # type: ignore[union-attr]
+        store = engine_of(one).group.storage.store
+        await asyncio.to_thread(zookeeper.expire_session, store.connection.client)  # type: ignore[union-attr]
         async with asyncio.timeout(30):
-            while not one._engine.group.has_lost_ownership:
+            while not engine_of(one).group.has_lost_ownership:
                 await asyncio.sleep(0.01)
         with pytest.raises(CommitFailed, match="no longer owns"):
             await one.commit({harness.a: 9})

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 from support.brokers import eventually
+from support.insides import engine_of
 from support.zookeeper_harness import GroupHarness, expire, read
 
 import odradek
@@ -210,7 +211,7 @@ def test_a_commit_between_an_expired_session_and_its_notice_changes_nothing(
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 4})
-        store = one._engine.group.storage.store
+        store = engine_of(one).group.storage.store
         session = store._session  # type: ignore[union-attr]
         harness.kazoo.delete(f"/consumers/{harness.group}/ids/{harness.ids()[0]}")  # as when a session ends
         with pytest.raises(OffsetsChanged, match="is gone, because the session has expired"):
@@ -226,7 +227,7 @@ def test_a_lost_answer_in_the_middle_of_a_commit(
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 2})
-        connection = one._engine.group.storage.store._connection  # type: ignore[union-attr]
+        connection = engine_of(one).group.storage.store.connection  # type: ignore[union-attr]
         commit, calls = connection.commit, []
 
         def lossy(operations: list[object]) -> None:
@@ -249,7 +250,7 @@ def test_a_commit_without_an_answer_and_a_second_writer(harness: GroupHarness, m
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 2})
-        connection = one._engine.group.storage.store._connection  # type: ignore[union-attr]
+        connection = engine_of(one).group.storage.store.connection  # type: ignore[union-attr]
         commit = connection.commit
 
         def lossy(operations: list[object]) -> None:

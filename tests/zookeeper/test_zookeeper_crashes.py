@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.killed_programs import KilledProgram
 from support.publish import publish
 from support.zookeeper_harness import GroupHarness, OffsetWatcher, expire, read
@@ -184,7 +185,7 @@ def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
                         ensemble.leader.kill()
                         pause.wait(1.0)
                         ensemble.start()
-                        client = one._engine.group.storage.store._connection.client  # type: ignore[union-attr]
+                        client = engine_of(one).group.storage.store.connection.client  # type: ignore[union-attr]
                         eventually(lambda client=client: client.connected, within_s=60)
                         expire(ensemble, one)
                 except BaseException as error:

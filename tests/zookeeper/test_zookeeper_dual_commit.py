@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.zookeeper_harness import GroupHarness, expire, read
 
 import odradek
@@ -142,7 +143,7 @@ def test_after_a_session_expired_the_next_commit_owns_the_partitions_again(
         assert lost == [], "Kafka has the commits: nothing was lost"
         expire(zookeeper, one)
         path = harness.own(0)
-        eventually(lambda: one.commit({harness.a: 6}) or one._engine.group.has_lost_ownership, within_s=30)
+        eventually(lambda: one.commit({harness.a: 6}) or engine_of(one).group.has_lost_ownership, within_s=30)
         assert in_kafka(admin, harness)[harness.a] == 6
         assert one.poll(0.3) == {}
         assert lost == [[harness.a, harness.b]], "an old consumer has taken a partition over"

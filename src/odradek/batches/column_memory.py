@@ -14,7 +14,7 @@ import numpy.typing as npt
 from odradek.batches.kernel_arrays import Array, Bytes
 from odradek.core import refcount
 
-_spare: deque[tuple[Bytes, int]] = deque()
+spare_blocks: deque[tuple[Bytes, int]] = deque()
 """Full blocks of all threads, each with the position of its first large page. The thread that pops a block owns it, so
 no lock is necessary. A lock could stay locked after a fork."""
 
@@ -55,7 +55,7 @@ class ColumnMemory(threading.local):
 
     def _next_block(self) -> None:
         if len(self.block) and refcount.ALONE >= 0:  # below 0, a free block cannot be recognized
-            _spare.append((self.block, self._start))
+            spare_blocks.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
         self.block, self._start = _free_block() or _large_pages()
 
@@ -68,21 +68,21 @@ def _free_block() -> tuple[Bytes, int] | None:
     held = []
     while found is None:
         try:
-            block, start = _spare.pop()
+            block, start = spare_blocks.pop()
         except IndexError:
             break
         if refcount.has_only_references(block, 1):  # every array in the block refers to it
             found = block, start
         else:
             held.append((block, start))
-    _spare.extend(reversed(held))
-    while len(_spare) > _SPARE:
-        with suppress(IndexError):  # another thread has emptied ``_spare``
-            _spare.popleft()
+    spare_blocks.extend(reversed(held))
+    while len(spare_blocks) > MOST_SPARE_BLOCKS:
+        with suppress(IndexError):  # another thread has emptied ``spare_blocks``
+            spare_blocks.popleft()
     return found
 
 
-_SPARE = 16
+MOST_SPARE_BLOCKS = 16
 """The largest number of spare blocks in a process: a large poll's result is still in use during the next decode."""
 _BLOCK = 8 << 20
 _PAGE = 2 << 20

@@ -434,18 +434,18 @@ def _refuse_finer(times: pa.Array, number: int) -> None:
 
 def _lines(source: BinaryIO | AwaitedInput, form: str, partitions: TopicPartitions | None) -> Sized:
     """Yields lines as soon as they are complete, so that typed or piped lines are sent at once."""
-    read = partial(_json_row, partitions=partitions) if form == "json" else _line_row
+    read = partial(json_row, partitions=partitions) if form == "json" else _line_row
     rest, count = b"", 0
     with source:
         while piece := source.read1(csv_rows.PIECE_BYTES):  # type: ignore[union-attr]  # files of bytes have it
             *lines, rest = (rest + piece).split(b"\n")
-            yield from _parse_lines(lines, read, count)
+            yield from parse_lines(lines, read, count)
             count += len(lines)
         if rest:
-            yield from _parse_lines([rest], read, count)
+            yield from parse_lines([rest], read, count)
 
 
-def _parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, object] | None], before: int) -> Sized:
+def parse_lines(lines: list[bytes], read: Callable[[bytes], dict[str, object] | None], before: int) -> Sized:
     """Yields the rows before the first invalid line; then raises ValueError with that line's number."""
     rows: Rows = []
     failure: ValueError | None = None
@@ -479,7 +479,7 @@ def _line_row(line: bytes) -> Row:
     return {"value": line}
 
 
-def _json_row(line: bytes, partitions: TopicPartitions | None = None) -> Row | None:
+def json_row(line: bytes, partitions: TopicPartitions | None = None) -> Row | None:
     if not line.strip():
         return None
     try:

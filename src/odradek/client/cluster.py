@@ -309,7 +309,7 @@ class Cluster:
         reply = await self._metadata_from(connection, request, asked)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{connection.address} refused the Metadata request")
-        self._update_metadata(reply, everything=topics is None)
+        self.update_metadata(reply, everything=topics is None)
         return reply.errors
 
     async def _metadata_from(
@@ -326,7 +326,7 @@ class Cluster:
         connection.note_throttle_time(METADATA, version, reply.throttle_ms)
         return reply
 
-    def _update_metadata(self, reply: Metadata, *, everything: bool) -> None:
+    def update_metadata(self, reply: Metadata, *, everything: bool) -> None:
         known = self._metadata
         for node_id, node in reply.nodes.items():
             if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
@@ -382,7 +382,7 @@ class Cluster:
             raise UnsupportedVersion(f"{connection.address} cannot look up topics by their ids")
         request = _metadata_request([{"topic_id": one, "name": None} for one in wanted])
         reply = await self._metadata_from(connection, request, wanted)
-        self._update_metadata(reply, everything=False)
+        self.update_metadata(reply, everything=False)
         ids = {name: topic.description.topic_id for name, topic in reply.topics.items()}
         return {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
 

@@ -65,8 +65,8 @@ class Driver(Generic[S]):
         self._partition = partition
         self.shard = self._new_shard()
         self._waiting: deque[Waiting[S]] | None = None  # requests and calls that wait for the job; None: no job
-        self._current: ShardJob | None = None  # the current work in steps
-        self._parked: dict[Hashable, tuple[Request[object], Promise]] = {}
+        self.current: ShardJob | None = None  # the current work in steps
+        self.parked: dict[Hashable, tuple[Request[object], Promise]] = {}
         self._records: list[LogEntry] = []
         self._record_bytes = HEADER_BYTES
         self._replies: list[PendingReply] = []  # replies to send when ``_records`` are in the log
@@ -183,7 +183,7 @@ class Driver(Generic[S]):
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves the shard's times after its current steps, which use the time of their start."""
-        if self._current is None or self._waiting is None:
+        if self.current is None or self._waiting is None:
             self.shard.on_clock_jumped(by_ms)
         else:
             self._waiting.appendleft(jobs.without_records(lambda shard: shard.on_clock_jumped(by_ms)))
@@ -191,7 +191,7 @@ class Driver(Generic[S]):
     # --- work in steps ----------------------------------------------------------------------------------------
 
     def _begin(self, job: ShardJob) -> None:
-        self._current = job
+        self.current = job
         if self._waiting is None:
             self._waiting = deque()
             self._runtime.start(self._work(self._waiting))
@@ -201,8 +201,8 @@ class Driver(Generic[S]):
         while self._waiting is waiting:
             entry: Waiting[S] | None = None
             try:
-                if self._current is not None:
-                    self._continue(self._current)
+                if self.current is not None:
+                    self._continue(self.current)
                 elif waiting:
                     entry = waiting.popleft()
                     self._serve(*entry) if isinstance(entry, tuple) else self._make(entry)
@@ -217,12 +217,12 @@ class Driver(Generic[S]):
         try:
             part = next(job.steps)
         except StopIteration as end:
-            if self._current is not job:
+            if self.current is not job:
                 return  # an append has failed, and a new shard has replaced the old one
-            self._current = None
+            self.current = None
             self._take(end.value, job.origin)
         except Exception:
-            self._current = None
+            self.current = None
             self._fail_shard(job.origin)
         else:
             if part and self._make_room(part, None, []):
@@ -232,7 +232,7 @@ class Driver(Generic[S]):
         """Replaces a shard that has raised: its state may be incomplete, and replies may be lost."""
         request = origin.request
         log.exception("%s: %s failed", self, "a timer or an event" if request is None else type(request).__name__)
-        self._fail_and_restart(jobs.pending_replies(origin, self._parked), ErrorCode.unknown_server_error)
+        self._fail_and_restart(jobs.pending_replies(origin, self.parked), ErrorCode.unknown_server_error)
 
     def on_timer(self, key: Hashable) -> None:
         """Passes a due timer to the shard after all earlier calls, unless one of these has cancelled the timer or set
@@ -262,7 +262,7 @@ class Driver(Generic[S]):
             self._carry_through(result, origin)
         except Exception as error:
             log.exception("%s: the effects and records of a result failed", self)
-            self._fail_and_restart(jobs.pending_replies(origin, self._parked), error_code(error))
+            self._fail_and_restart(jobs.pending_replies(origin, self.parked), error_code(error))
 
     def _carry_through(self, result: Result, origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
@@ -316,13 +316,13 @@ class Driver(Generic[S]):
                 self.timers.pop(effect.key, None)
             elif isinstance(effect, Park):
                 assert request is not None
-                self._parked[effect.key] = (request, promise)
+                self.parked[effect.key] = (request, promise)
                 if effect.is_limited:
-                    replies.append(parked_reply(self._parked, effect.key))
+                    replies.append(parked_reply(self.parked, effect.key))
             elif isinstance(effect, Work):
                 self._runtime.start(self._run_work(effect, self.shard))
             elif isinstance(effect, Complete):
-                waiting = self._parked.pop(effect.key, None)
+                waiting = self.parked.pop(effect.key, None)
                 if waiting is not None:
                     replies.append((*waiting, effect.reply))
             elif isinstance(effect, Announce):
@@ -542,9 +542,9 @@ class Driver(Generic[S]):
         self._loads.end()
         self.timers.clear()
         reply_to = self.shard.reply_to_dropped
-        parked = [(request, promise, reply_to(request, error)) for request, promise in self._parked.values()]
+        parked = [(request, promise, reply_to(request, error)) for request, promise in self.parked.values()]
         waiting = [*self._replies, *self._unreplicated.take_all(), *self._drop_waiting()]
-        self._parked.clear()
+        self.parked.clear()
         self._records, self._replies = [], []
         self._record_bytes = HEADER_BYTES
         self._outgoing.send(parked)
@@ -552,13 +552,13 @@ class Driver(Generic[S]):
 
     def _drop_waiting(self) -> list[PendingReply]:
         """Stops the current job and returns the requests without a reply."""
-        current, self._current = self._current, None
+        current, self.current = self.current, None
         waiting, self._waiting = self._waiting, None
         pending: list[PendingReply] = []
         if current is not None:
             with contextlib.suppress(ValueError):  # the steps themselves call this now, because their append has failed
                 current.steps.close()
-            pending += jobs.pending_replies(current.origin, self._parked)
+            pending += jobs.pending_replies(current.origin, self.parked)
         pending += [(*entry, None) for entry in waiting or () if isinstance(entry, tuple)]
         return pending
 

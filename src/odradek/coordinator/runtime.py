@@ -127,7 +127,7 @@ class Runtime(Generic[S]):
         self.timers = Timers(
             lambda at_ms, alarm: call_at(at_ms + clock() - self.steady(), alarm), self.steady, self.start
         )
-        self._drivers: dict[int, Driver[S]] = {}
+        self.drivers: dict[int, Driver[S]] = {}
         self._epochs: dict[int, int] = {}
         self._to_load: deque[Loadable] = deque()
         self._load_ends: dict[int, Deferred[None]] = {}
@@ -139,7 +139,7 @@ class Runtime(Generic[S]):
         if abs(jumped_ms) > JUMP_MS:
             log.warning("the clock has jumped by %d ms; sessions and timers keep their remaining time", jumped_ms)
             self.skew_ms += jumped_ms
-            for driver in self._drivers.values():
+            for driver in self.drivers.values():
                 driver.on_clock_jumped(jumped_ms)
         return now_ms
 
@@ -162,9 +162,9 @@ class Runtime(Generic[S]):
                      self.epoch(index))  # fmt: skip
             return
         self._epochs[index] = leader_epoch
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is None:
-            driver = self._drivers[index] = Driver(self, index, partition)
+            driver = self.drivers[index] = Driver(self, index, partition)
             driver.start_load()
         elif driver.state in {CoordinatorState.FAILED, CoordinatorState.UNREADABLE}:
             driver.start_load()
@@ -186,7 +186,7 @@ class Runtime(Generic[S]):
         self._end_term(index)
 
     def _end_term(self, index: int) -> None:
-        driver = self._drivers.pop(index, None)
+        driver = self.drivers.pop(index, None)
         if driver is not None:
             driver.close()
             self._note_load_ends()
@@ -198,7 +198,7 @@ class Runtime(Generic[S]):
     def stop(self) -> None:
         """Appends the waiting records and unloads all shards."""
         for index in self.partitions():
-            driver = self._drivers[index]
+            driver = self.drivers[index]
             driver.flush()
             self._end_term(index)
             driver.send_all_replies()
@@ -211,7 +211,7 @@ class Runtime(Generic[S]):
 
     def submit_for(self, index: int, request: Request[object], promise: Promise) -> None:
         """Handles a request and resolves ``promise`` with the reply, once, now or later."""
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is None:
             promise.resolve(self.error_reply(request, ErrorCode.not_coordinator))
         else:
@@ -228,7 +228,7 @@ class Runtime(Generic[S]):
         end of the transaction. It never raises.
         """
         promise: Deferred[ErrorCode] = Deferred()
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is None:
             promise.resolve(ErrorCode.not_coordinator)
         else:
@@ -237,7 +237,7 @@ class Runtime(Generic[S]):
 
     def load_end(self, index: int) -> Deferred[None] | None:
         """Returns the promise of the end of a shard's load, successful or not. None: no load is going on."""
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is None or driver.error is not ErrorCode.coordinator_load_in_progress:
             return None
         return self._load_ends.setdefault(index, Deferred())
@@ -251,7 +251,7 @@ class Runtime(Generic[S]):
 
         Otherwise the reply has the error that ``check`` returns."""
         promise: Deferred[R] = Deferred()
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is None:
             promise.resolve(request.error_reply(ErrorCode.not_coordinator))
         else:
@@ -260,7 +260,7 @@ class Runtime(Generic[S]):
 
     def batch_bytes(self, index: int) -> int:
         """Returns the largest number of bytes of records in a batch; 0 if this broker does not lead the partition."""
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         return 0 if driver is None else driver.batch_bytes
 
     def drive(self, driver: Loadable) -> None:
@@ -303,11 +303,11 @@ class Runtime(Generic[S]):
 
     def partitions(self) -> list[int]:
         """Returns the partitions that this runtime serves or loads, in order."""
-        return sorted(self._drivers)
+        return sorted(self.drivers)
 
     def shard(self, index: int) -> S | None:
         """Returns the state machine of a partition for tests and tools; None unless its load is complete."""
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         return driver.shard if driver is not None and driver.error is ErrorCode.none else None
 
     def on_announced(self, index: int, value: Any) -> None:
@@ -316,17 +316,17 @@ class Runtime(Generic[S]):
 
     def on_event(self, event: object) -> None:
         """Passes an event to all shards, after their current steps."""
-        for driver in list(self._drivers.values()):
+        for driver in list(self.drivers.values()):
             driver.step(lambda shard, now_ms: shard.on_event(now_ms, event))
 
     def on_notice(self, notice: object) -> None:
         """Passes a notice to all shards, at once or after their current steps."""
-        for driver in list(self._drivers.values()):
+        for driver in list(self.drivers.values()):
             driver.on_notice(notice)
 
     def on_high_watermark(self, index: int) -> None:
         """Sends the replies that waited for the partition's high watermark."""
-        driver = self._drivers.get(index)
+        driver = self.drivers.get(index)
         if driver is not None:
             driver.release()
 

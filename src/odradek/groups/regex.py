@@ -72,7 +72,7 @@ _TOKENS = re.compile(
 
 def check_pattern(pattern: str) -> None:
     """Raises KafkaError (INVALID_REGULAR_EXPRESSION) with the fault of an invalid pattern."""
-    fault = _compile(pattern)[1]
+    fault = compile_pattern(pattern)[1]
     if fault:
         shown = pattern if len(pattern) <= MAX_SIZE else f"{pattern[:100]}…"
         raise KafkaError(
@@ -91,7 +91,7 @@ def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator
     all_names = list(names)
     found: dict[str, frozenset[str]] = {}
     for pattern in list(patterns):
-        compiled = _compile(pattern)[0]
+        compiled = compile_pattern(pattern)[0]
         matched: list[str] = []
         if compiled is not None:
             at_once = max(STEP_MATCHES // (1 + compiled.programsize // 50), 1)
@@ -206,14 +206,14 @@ class _Cache(OrderedDict[str, Any]):
             self.memory -= self.popitem(last=False)[1].options.max_mem
 
 
-_compiled = _Cache()
+compiled_patterns = _Cache()
 
 
-def _compile(pattern: str) -> tuple[Any, str]:
+def compile_pattern(pattern: str) -> tuple[Any, str]:
     """Returns the compiled pattern and '', or None and the error."""
-    known = _compiled.get(pattern)
+    known = compiled_patterns.get(pattern)
     if known is not None:
-        _compiled.move_to_end(pattern)
+        compiled_patterns.move_to_end(pattern)
         return known, ""
     size, fault = _estimate(pattern)
     if fault:
@@ -227,7 +227,7 @@ def _compile(pattern: str) -> tuple[Any, str]:
         compiled, fault = _compile_with_re2(_PARTS.sub(_without_name, pattern), memory)
         if fault or compiled.groups:
             return None, "invalid named capture"
-    _compiled.keep(pattern, compiled)
+    compiled_patterns.keep(pattern, compiled)
     return compiled, ""
 
 

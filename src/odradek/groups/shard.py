@@ -118,10 +118,10 @@ class GroupShard:
         self._topic_id = topic_id
         self._membership = Membership(config, self.groups)
         self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
-        self._consumers = ConsumerMembership(
+        self.consumers = ConsumerMembership(
             config, catalog or EmptyGroupCatalog(), self.consumer_groups, self.groups, self._membership
         )
-        self._classic_members = ClassicMembers(self._consumers)
+        self._classic_members = ClassicMembers(self.consumers)
         self.requests = table = RequestTable()
         table.add(OffsetCommit, self._offsets.handle_commit)
         table.add(PlannedCommits, self._offsets.handle_planned)
@@ -132,8 +132,8 @@ class GroupShard:
         table.add(SyncGroup, self._sync)
         table.add(Heartbeat, self._heartbeat)
         table.add(LeaveGroup, self._leave)
-        table.add(ConsumerHeartbeat, self._consumers.handle_heartbeat)
-        table.add(DescribeConsumerGroup, self._consumers.handle_describe)
+        table.add(ConsumerHeartbeat, self.consumers.handle_heartbeat)
+        table.add(DescribeConsumerGroup, self.consumers.handle_describe)
         table.add(DescribeGroup, self._describe)
         table.add(ListGroups, self._list)
         table.add(DeleteGroups, self._delete)
@@ -141,7 +141,7 @@ class GroupShard:
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
         """Sets the largest size of a batch. A request with more bytes of records fails and writes none of them."""
-        for part in (self._membership, self._offsets, self._consumers, self._consumers.patterns):
+        for part in (self._membership, self._offsets, self.consumers, self.consumers.patterns):
             part.batch_bytes = batch_bytes
 
     def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
@@ -168,7 +168,7 @@ class GroupShard:
                 yield from self._membership.restore(now_ms, group, error, out, has_offsets=has_offsets)
             if consumer_group is not None:
                 self.groups.pop(group_id, None)  # a classic group would have replaced this one
-                yield from self._consumers.restore(now_ms, consumer_group, out)
+                yield from self.consumers.restore(now_ms, consumer_group, out)
         return out
 
     def changes_of(self, entry: LogEntry) -> Iterator[tuple[str, bool]]:
@@ -230,7 +230,7 @@ class GroupShard:
         if request.member_id:
             return Result(JoinGroupReply(ErrorCode.unknown_member_id, member_id=request.member_id))
         gone = Result()
-        self._consumers.delete(group, gone)
+        self.consumers.delete(group, gone)
         return self._join_after(gone, self._membership.handle_join(now_ms, request))
 
     @staticmethod
@@ -379,7 +379,7 @@ class GroupShard:
     def _begin(self, now_ms: int) -> ResultSteps:
         out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         yield from self._membership.on_loaded(now_ms, out)
-        yield from self._consumers.on_loaded(now_ms, out)
+        yield from self.consumers.on_loaded(now_ms, out)
         return out
 
     # --- timers and events ------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ class GroupShard:
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
         if kind in KINDS:
-            return run_first_step(self._consumers.on_timer(now_ms, key))
+            return run_first_step(self.consumers.on_timer(now_ms, key))
         group = self.groups.get(group_id)
         if group is None:
             return Result()
@@ -415,14 +415,14 @@ class GroupShard:
             nothing_left = yield from self._offsets.expire(now_ms, consumer_group)
             if nothing_left and consumer_group.is_empty:
                 gone = Result()
-                self._consumers.delete(consumer_group, gone)
+                self.consumers.delete(consumer_group, gone)
                 out.effects += gone.effects
                 yield from gone.records
             yield None
 
     def on_work(self, now_ms: int, key: Hashable, value: object) -> Result | ResultSteps:
         """Takes the result of work in the background: the topics of resolved patterns."""
-        return run_first_step(self._consumers.on_work(now_ms, key, value))
+        return run_first_step(self.consumers.on_work(now_ms, key, value))
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Moves all session deadlines after a clock change or a pause, so that members keep the rest of their time."""
@@ -431,12 +431,12 @@ class GroupShard:
                 member.session_deadline_ms += by_ms
                 if member.session_timer_ms is not None:
                     member.session_timer_ms += by_ms
-        self._consumers.timers.shift(by_ms)
+        self.consumers.timers.shift(by_ms)
 
     def on_notice(self, notice: object) -> None:
         """Handles a change of topics: groups that read them check for a new assignment at their next heartbeat."""
         assert isinstance(notice, TopicsChanged)
-        self._consumers.on_topics_changed(notice.topics, created=notice.created)
+        self.consumers.on_topics_changed(notice.topics, created=notice.created)
 
     def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
         """Deletes the offsets of deleted topics in every group."""
@@ -514,7 +514,7 @@ class GroupShard:
             if group is None:
                 offsets.add_group(group_id)
             else:
-                self._consumers.delete(group, out)
+                self.consumers.delete(group, out)
         if sum(map(most_bytes, out.records)) + offsets.most_bytes > limit:
             return Result(request.error_reply(ErrorCode.unknown_server_error))
         out.reply = rows

@@ -109,7 +109,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
-        self._kept: list[Any] = []
+        self.kept: list[Any] = []
         self._lost: str | None = None
         self._throttled_until_s = self._logged_s = float("-inf")
         self._access: Access | None = None
@@ -458,7 +458,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 self._start = body + size
                 self._deliver(memoryview(bytes(self._scratch_view[body : body + size])))
             elif size + 4 > SCRATCH_BYTES:
-                self._large = self._memory(size)
+                self._large = self.memory_for(size)
                 self._large[:held] = self._scratch_view[body : self._end]
                 self._filled = held
                 self._start = self._end = 0
@@ -490,16 +490,16 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 reply.set_exception(ReplyTooLarge(f"{self.address} {reason}: {bound}"))
         self._fail(reason)
 
-    def _memory(self, size: int) -> memoryview:
+    def memory_for(self, size: int) -> memoryview:
         """Returns a buffer for a large reply: a kept buffer of which no other code holds a view, or a new one.
 
         The operating system clears new memory page by page, which takes as long as receiving the reply."""
-        for kept in self._kept:
+        for kept in self.kept:
             if len(kept) >= size and has_only_references(kept, 2):  # the list and this name
                 return memoryview(kept)[:size]
         memory = _allocate(size + size // 8)
         if len(memory) <= KEPT_BYTES:
-            self._kept = [memory, *self._kept[: KEPT_REPLIES - 1]]
+            self.kept = [memory, *self.kept[: KEPT_REPLIES - 1]]
         return memoryview(memory)[:size]
 
     def _deliver(self, frame: memoryview) -> None:

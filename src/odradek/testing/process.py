@@ -138,7 +138,7 @@ class BrokerProcess(PortOwner):
         with self.choosing_port():
             ours, theirs = socket.socketpair()
             with self.log_path.open("ab") as log, theirs:
-                self.process = self._start_process(theirs.fileno(), log.fileno())
+                self.process = self.start_process(theirs.fileno(), log.fileno())
             self._control = ours
             self._control.settimeout(COMMAND_TIMEOUT_S)
             line = self._first_line(self.process)
@@ -148,7 +148,7 @@ class BrokerProcess(PortOwner):
             self.port = int(line.split()[1].rpartition(":")[2])  # that of the first listener
         return self
 
-    def _start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
+    def start_process(self, stdin: int, stderr: int) -> subprocess.Popen[bytes]:
         with secret_file(self.secrets) as number:
             secrets = [] if number is None else [f"--config-file=/dev/fd/{number}"]
             # Its own process group: Ctrl-C is for this process, which then stops the broker.

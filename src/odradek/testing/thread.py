@@ -49,6 +49,8 @@ class BrokerThread(PortOwner):
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop
         self._control: Control
+        self.server: BrokerServer
+        """The broker, from the first start on. Only its own loop may change it."""
         self._end: asyncio.Future[bool]
 
     @property
@@ -108,6 +110,7 @@ class BrokerThread(PortOwner):
         broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, world, first_users=users)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
+        self.server = broker
         self._end = self._loop.create_future()
         broker.on_failure = lambda: self._set_end(clean=False)
         await broker.start()

@@ -56,7 +56,7 @@ class ZooKeeperOffsets:
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="odradek-zookeeper")
-        self._connection = ZooKeeperConnection(config)
+        self.connection = ZooKeeperConnection(config)
         self._session: ConsumerSession | None = None
         self._opening: asyncio.Task[None] | None = None
         self._failure: OdradekError | None = None
@@ -105,22 +105,22 @@ class ZooKeeperOffsets:
         """Opens the first connection. Repeats the attempt while no node responds; ends after any other error."""
         while True:
             try:
-                await self._loop.run_in_executor(self._thread, self._connection.open)
+                await self._loop.run_in_executor(self._thread, self.connection.open)
                 break
             except ZooKeeperUnreachable as error:
                 self._failure = OffsetStoreUnreachable(str(error))
                 await asyncio.sleep(_REOPEN_S)
-                self._connection = ZooKeeperConnection(self._config)
+                self.connection = ZooKeeperConnection(self._config)
             except OdradekError as error:
                 self._failure, self._opening = error, None
-                self._connection = ZooKeeperConnection(self._config)
+                self.connection = ZooKeeperConnection(self._config)
                 self._answers.set()  # the waiting calls raise the error
                 self._loop.call_soon(self._answers.clear)
                 return
-        self._session = ConsumerSession(self._connection, self._group)
+        self._session = ConsumerSession(self.connection, self._group)
         self._failure, self._opening = None, None
-        self._connection.client.add_listener(self._on_state)
-        self._on_connected(bool(self._connection.client.connected))
+        self.connection.client.add_listener(self._on_state)
+        self._on_connected(bool(self.connection.client.connected))
 
     def _on_state(self, state: str) -> None:
         """Passes an event of the session to the loop. Runs on kazoo's thread, in the order of the events."""
@@ -268,7 +268,7 @@ class ZooKeeperOffsets:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             async with asyncio.timeout(self._config.timeout_ms / 1000):
-                await self._loop.run_in_executor(self._thread, self._connection.close)
+                await self._loop.run_in_executor(self._thread, self.connection.close)
         except TimeoutError:
             logger.warning("ZooKeeper %s did not answer at the end of the session", self._config.hosts)
         finally:

@@ -19,7 +19,7 @@ from odradek.core.effects import SimpleRecord
 
 @pytest.fixture(autouse=True)
 def _no_spare_blocks() -> None:
-    blocks._spare.clear()
+    blocks.spare_blocks.clear()
 
 
 def decoded(number: int, rows: int) -> pa.RecordBatch:
@@ -96,8 +96,8 @@ def test_many_blocks_held_at_once_are_reused_when_they_are_free() -> None:
 
 def test_the_number_of_spare_blocks_is_limited() -> None:
     space = blocks.ColumnMemory()
-    held = [space.take(1 << 20, np.uint8) for _ in range(8 * (blocks._SPARE + 5))]
-    assert len(blocks._spare) == blocks._SPARE
+    held = [space.take(1 << 20, np.uint8) for _ in range(8 * (blocks.MOST_SPARE_BLOCKS + 5))]
+    assert len(blocks.spare_blocks) == blocks.MOST_SPARE_BLOCKS
     starts = {array.__array_interface__["data"][0] for array in held}
     assert len(starts) == len(held), "a block that is no longer in the list of spare blocks is not overwritten"
 
@@ -137,4 +137,4 @@ def test_without_exact_reference_counts_no_block_is_reused(monkeypatch: pytest.M
     for _ in range(20):
         space.take(2 << 20, np.uint8)
     assert len(made) == 5, "twenty columns of two megabytes fill five blocks"
-    assert not blocks._spare, "a block was kept as a spare"
+    assert not blocks.spare_blocks, "a block was kept as a spare"

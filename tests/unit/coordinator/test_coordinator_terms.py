@@ -56,7 +56,7 @@ class Bank:
 
     @property
     def state(self) -> CoordinatorState:
-        return self.runtime._drivers[0].state
+        return self.runtime.drivers[0].state
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_load_begins_only_where_the_table_of_states_allows_it() -> None:
 
 
 def test_a_driver_that_is_closed_loads_no_log(bank: Bank) -> None:
-    driver = bank.runtime._drivers[0]
+    driver = bank.runtime.drivers[0]
     bank.runtime.unload(0, 4)
     with pytest.raises(IllegalTransition):
         driver.start_load()

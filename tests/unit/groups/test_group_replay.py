@@ -446,7 +446,7 @@ class Fault:
 
 def whole_state(shard: GroupShard) -> list[Any]:
     """The durable state and the state in memory."""
-    timers = shard._consumers.timers
+    timers = shard.consumers.timers
     return [
         shard.durable_state(),
         shard.groups,
@@ -454,7 +454,7 @@ def whole_state(shard: GroupShard) -> list[Any]:
         timers._sessions,
         timers._joins,
         timers._revocation_epochs,
-        shard._consumers.patterns.due,
+        shard.consumers.patterns.due,
     ]
 
 
@@ -470,7 +470,7 @@ def loaded(harness: ConsumerHarness) -> Driver[GroupShard]:
     )
     reload(runtime, harness.partitions[0])
     world.settle()
-    return runtime._drivers[0]
+    return runtime.drivers[0]
 
 
 def timers_of(driver: Driver[GroupShard]) -> set[Any]:
@@ -504,10 +504,10 @@ def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, capl
         assert harness.world.now_ms == now_ms
         twin = loaded(harness)
         assert whole_state(shard) == whole_state(twin.shard)
-        assert timers_of(harness.runtime._drivers[0]) == timers_of(twin)
+        assert timers_of(harness.runtime.drivers[0]) == timers_of(twin)
         if isinstance(answer, Deferred):
             assert answer.resolved
-        assert not harness.runtime._drivers[0]._parked
+        assert not harness.runtime.drivers[0].parked
 
 
 # --- records too large for a batch ------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_a_fault_at_any_line_leaves_the_state_of_a_load(scenario: Scenario, capl
 def test_records_too_large_for_a_batch_are_refused_and_change_nothing(scenario: Scenario) -> None:
     harness = new_harness()
     act = scenario(harness)
-    shard, driver = harness.runtime.shard(0), harness.runtime._drivers[0]
+    shard, driver = harness.runtime.shard(0), harness.runtime.drivers[0]
     assert shard is not None
     before, timers = deepcopy(whole_state(shard)), timers_of(driver)
     end = harness.partitions[0].log_end_offset

@@ -112,7 +112,7 @@ def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
         return Result(effects=[] if before is None else [before])
 
     monkeypatch.setattr(GroupShard, "on_timer", on_timer)
-    driver = harness.runtime._drivers[0]
+    driver = harness.runtime.drivers[0]
     driver.step(lambda shard, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
     driver.step(in_steps)
     harness.world.now_ms += 100

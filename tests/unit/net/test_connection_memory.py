@@ -36,20 +36,20 @@ def test_memory_with_a_live_view_is_not_overwritten(
         connection = BrokerConnection(Address("127.0.0.1", 1), "c", 1000)
         if not numpy_is_loaded:
             monkeypatch.delitem(sys.modules, "numpy")
-        first = place(connection._memory(size))
-        assert {place(connection._memory(size)) for _ in range(3)} == {first}
-        reply = connection._memory(size)
+        first = place(connection.memory_for(size))
+        assert {place(connection.memory_for(size)) for _ in range(3)} == {first}
+        reply = connection.memory_for(size)
         assert len(reply) == size
         seen = view(reply)
         del reply
-        others = {place(connection._memory(size)) for _ in range(3)}
+        others = {place(connection.memory_for(size)) for _ in range(3)}
         assert len(others) == 1
         assert first not in others
         del seen
-        assert {place(connection._memory(size)) for _ in range(3)} <= {first, *others}
-        assert len(connection._kept) == 2
-        held = [connection._memory(size) for _ in range(KEPT_REPLIES + 3)]
+        assert {place(connection.memory_for(size)) for _ in range(3)} <= {first, *others}
+        assert len(connection.kept) == 2
+        held = [connection.memory_for(size) for _ in range(KEPT_REPLIES + 3)]
         assert len({place(one) for one in held}) == KEPT_REPLIES + 3
-        assert len(connection._kept) == KEPT_REPLIES
+        assert len(connection.kept) == KEPT_REPLIES
 
     asyncio.run(receive())

@@ -122,14 +122,11 @@ class Connection(asyncio.Protocol):
         "_muted_until_s",
         "_owner",
         "_queued",
-        "_reader",
         "_reading",
         "_ready_bytes",
         "_share_bytes",
         "_share_ends_s",
-        "_slots",
         "_task",
-        "_transport",
         "_unsent_bytes",
         "_waiting_bytes",
         "_writable",
@@ -139,7 +136,10 @@ class Connection(asyncio.Protocol):
         "parked",
         "parked_partitions",
         "principal",
+        "reader",
         "sends_files",
+        "slots",
+        "transport",
     )  # fmt: skip
 
     def __init__(
@@ -149,9 +149,9 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self.listener = listener
         self._loop = loop or asyncio.get_running_loop()
-        self._reader = FrameReader(owner.most_request_bytes)
+        self.reader = FrameReader(owner.most_request_bytes)
         self._backlog: deque[bytes] = deque()
-        self._slots: deque[ReplySlot] = deque()
+        self.slots: deque[ReplySlot] = deque()
         self._in_flight = 0
         self._in_flight_bytes = 0
         self._ready_bytes = 0
@@ -176,7 +176,7 @@ class Connection(asyncio.Protocol):
         self._idle_timer: asyncio.TimerHandle | None = None
         self._muted_until_s = 0.0
         self._mute_timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport = cast(asyncio.Transport, None)
+        self.transport: asyncio.Transport = cast(asyncio.Transport, None)
         self._files: PartSender | None = None  # made for the first reply that contains a file part
         self.sends_files = False
         self.parked: set[Abandonable] = set()
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
     # --- callbacks of asyncio -----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self.transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         local = transport.get_extra_info("sockname")
         peer_host = str(peer[0]) if peer else ""
@@ -205,10 +205,10 @@ class Connection(asyncio.Protocol):
         if not is_counted and (hold_ms := self._owner.quotas.count_connection(peer_host)):
             log.info("refused a connection from %s: the quota connection_creation_rate is exceeded", self.client_host)
             self._closing = True
-            self._transport.pause_reading()
-            self._mute_timer = self._loop.call_later(hold_ms / 1000, self._transport.abort)
+            self.transport.pause_reading()
+            self._mute_timer = self._loop.call_later(hold_ms / 1000, self.transport.abort)
             return
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.sends_files = can_send(transport)
         self._last_active_s = self._loop.time()
         self._watch_idleness()
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
             self._share_bytes = size
         self._is_read_on = size >= FULL_READ_BYTES
         self._waiting_bytes = self._waiting_bytes + size if self._backlog else size
-        reader = self._reader
+        reader = self.reader
         try:
             self._backlog.extend(reader.feed(data))
         except FrameError as error:
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self._last_active_s = self._loop.time()
         if self._files is not None:
-            self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+            self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
             self._files.transport_drained()
         self.serve_waiting()
 
@@ -269,7 +269,7 @@ class Connection(asyncio.Protocol):
             if self._task is not None:
                 self._task.abandon()
                 self._task = self._task if self._task.runs_on else None
-            self._transport = cast(asyncio.Transport, LostTransport(lambda: self.connection_lost(None)))
+            self.transport = cast(asyncio.Transport, LostTransport(lambda: self.connection_lost(None)))
             self._drop_replies()
             self.serve_waiting()
             return
@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
 
     def _drop_replies(self) -> None:
         """Drops the replies to a client that has left, and abandons what only waits for them."""
-        self._slots.clear()
+        self.slots.clear()
         self._in_flight = self._in_flight_bytes = self._ready_bytes = 0
         while self.parked and self._task is None:  # a task may wait for one of them, such as the controller's event
             self.parked.pop().abandon()
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request waits for its reply, or a reply is not fully sent."""
-        return bool(self._slots or self._backlog or self._sending or self._transport.get_write_buffer_size())
+        return bool(self.slots or self._backlog or self._sending or self.transport.get_write_buffer_size())
 
     @property
     def _sending(self) -> bool:
@@ -393,7 +393,7 @@ class Connection(asyncio.Protocol):
         slot = ReplySlot(count * len(backlog[0]), count)
         for _ in range(count):
             backlog.popleft()
-        self._slots.append(slot)
+        self.slots.append(slot)
         self._in_flight += count
         self._in_flight_bytes += slot.request_bytes
         fast_path.submit(planned, requests, lambda chunks: self._reply_later(slot, chunks))
@@ -409,10 +409,10 @@ class Connection(asyncio.Protocol):
             log.exception("a request from %s could not be served", self.client_host)
             self.hang_up("a request failed with the unexpected error above")
             return
-        if type(reply) is list and not (self._slots or self._backlog or self._sending) and self._write_short(reply):
+        if type(reply) is list and not (self.slots or self._backlog or self._sending) and self._write_short(reply):
             return
         slot = ReplySlot(len(frame))
-        self._slots.append(slot)
+        self.slots.append(slot)
         self._in_flight += 1
         self._in_flight_bytes += slot.request_bytes
         if isinstance(reply, Deferred):
@@ -427,7 +427,7 @@ class Connection(asyncio.Protocol):
             return False
         if size:
             packed: list[Any] = reply  # such a short reply contains no file part
-            self._transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
+            self.transport.write(packed[0] if len(packed) == 1 else b"".join(packed))
         return True
 
     def _reply(self, slot: ReplySlot, chunks: Sequence[Chunk]) -> None:
@@ -454,7 +454,7 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         """Writes the replies that are ready, up to the first one that is not."""
-        slots = self._slots
+        slots = self.slots
         if not slots and not self._closing:
             return
         if self._is_gone:
@@ -472,23 +472,23 @@ class Connection(asyncio.Protocol):
             if self._sending:
                 self._send_files(out)
             elif size < _JOIN_BELOW:
-                self._transport.write(b"".join(cast(list[bytes], out)))  # such a short reply contains no file part
+                self.transport.write(b"".join(cast(list[bytes], out)))  # such a short reply contains no file part
             elif any(isinstance(chunk, Slice) for chunk in out):
                 self._send_files(out)
             else:
-                self._transport.writelines(cast(list[bytes], out))
+                self.transport.writelines(cast(list[bytes], out))
         if self._closing and not (
             slots or self._backlog or self._is_lost or self._sending or (self._is_gone and self._task)
         ):
-            self._transport.close()
+            self.transport.close()
 
     def _send_files(self, out: list[Chunk]) -> None:
         if self._files is None:
             try:
-                self._files = make_sender(self._loop, self._transport, self.serve_waiting, self._note_activity)
+                self._files = make_sender(self._loop, self.transport, self.serve_waiting, self._note_activity)
             except OSError:  # no file descriptor is left: the records are read and copied instead
                 self.sends_files = False
-                self._transport.write(joined(out))
+                self.transport.write(joined(out))
                 return
         self._files.send(out)
 
@@ -502,9 +502,9 @@ class Connection(asyncio.Protocol):
         if should_read != self._reading and not self._is_lost:
             self._reading = should_read
             if should_read:
-                self._transport.resume_reading()
+                self.transport.resume_reading()
             else:
-                self._transport.pause_reading()
+                self.transport.pause_reading()
 
     # --- long replies (broker/limits/reply_memory) --------------------------------------------------------------------
 
@@ -526,7 +526,7 @@ class Connection(asyncio.Protocol):
     @property
     def unsent_bytes(self) -> int:
         files = 0 if self._files is None else self._files.unsent_bytes
-        return self._ready_bytes + self._transport.get_write_buffer_size() + files
+        return self._ready_bytes + self.transport.get_write_buffer_size() + files
 
     def mute(self, duration_ms: int) -> None:
         """Reads and serves no request for ``duration_ms``, as Kafka does with a throttled client. Earlier requests get
@@ -548,7 +548,7 @@ class Connection(asyncio.Protocol):
 
     def allow_requests(self, most_bytes: int) -> None:
         """Sets the size of the longest request."""
-        self._reader.most_bytes = most_bytes
+        self.reader.most_bytes = most_bytes
 
     def receive_more(self) -> None:
         """Continues to read a request for which there is memory again (broker/limits/request_memory)."""
@@ -580,14 +580,14 @@ class Connection(asyncio.Protocol):
         if not self._is_lost:
             self._backlog.clear()
             self._closing = True
-            self._transport.abort()
+            self.transport.abort()
 
     def _watch_idleness(self) -> None:
         """Closes an idle connection, even while one of its requests waits for the reply, as Kafka does."""
         limit_s = self._owner.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
             return
-        unsent = self._transport.get_write_buffer_size()
+        unsent = self.transport.get_write_buffer_size()
         if unsent != self._unsent_bytes:  # the client has received a part of a long reply since the last check
             self._unsent_bytes = unsent
             self._note_activity()

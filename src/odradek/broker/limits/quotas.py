@@ -141,9 +141,9 @@ class Quotas:
         self._now_ms = now_ms
         self._limits: Mapping[Entity, Mapping[str, float]] = {}
         self._keys: set[str] = set()
-        self._rates: UseTable[QuotaRate] = UseTable()
-        self._permits: UseTable[TokenBucket] = UseTable()
-        self._bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
+        self.rates: UseTable[QuotaRate] = UseTable()
+        self.permits: UseTable[TokenBucket] = UseTable()
+        self.bindings: OrderedDict[tuple[str, Name, Name], Binding | None] = OrderedDict()
         self.on_replaced: Callable[[], None] = lambda: None
         """Called after each change of the quotas."""
 
@@ -151,7 +151,7 @@ class Quotas:
         """Replaces the quotas. Use that is already recorded still counts."""
         self._limits = limits
         self._keys = {key for quotas in limits.values() for key in quotas}
-        self._bindings.clear()
+        self.bindings.clear()
         self.on_replaced()
 
     def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
@@ -170,11 +170,11 @@ class Quotas:
         if key not in self._keys:
             return None
         asked = (key, short_name(user), short_name(client_id))
-        if asked not in self._bindings:
-            if len(self._bindings) >= MOST_ENTRIES:
-                self._bindings.popitem(last=False)  # the oldest: its client's next request finds the binding again
-            self._bindings[asked] = self._find(key, user, client_id or "")
-        return self._bindings[asked]
+        if asked not in self.bindings:
+            if len(self.bindings) >= MOST_ENTRIES:
+                self.bindings.popitem(last=False)  # the oldest: its client's next request finds the binding again
+            self.bindings[asked] = self._find(key, user, client_id or "")
+        return self.bindings[asked]
 
     def _find(self, key: str, user: str, client_id: str) -> Binding | None:
         for entity, by_client, by_user in (
@@ -194,14 +194,14 @@ class Quotas:
 
     def _count(self, bucket: Bucket, now_ms: int, amount: float) -> QuotaRate:
         """Adds to a bucket's rate and returns the rate."""
-        rate = self._rates.get(bucket)
+        rate = self.rates.get(bucket)
         if rate is not None:
             rate.record(now_ms, amount)
             return rate
         config = self._config
         rate = QuotaRate(config.quota_window_num, config.quota_window_size_seconds * 1000)
         rate.record(now_ms, amount)
-        return self._rates.add(bucket, rate, now_ms)
+        return self.rates.add(bucket, rate, now_ms)
 
     # --- the use of quotas --------------------------------------------------------------------------------------
 
@@ -248,9 +248,9 @@ class Quotas:
         now_ms = self._now_ms()
         config = self._config
         burst = bound.limit * config.controller_quota_window_num * config.controller_quota_window_size_seconds
-        bucket = self._permits.get(bound.bucket)
+        bucket = self.permits.get(bound.bucket)
         if bucket is None:
-            bucket = self._permits.add(bound.bucket, TokenBucket(now_ms), now_ms)
+            bucket = self.permits.add(bound.bucket, TokenBucket(now_ms), now_ms)
         if bucket.tokens(now_ms, bound.limit, burst) < 0 and strict:
             raise KafkaError(ErrorCode.throttling_quota_exceeded)
         bucket.take(count, bound.limit, burst)
@@ -258,7 +258,7 @@ class Quotas:
     def mutation_throttle_ms(self, user: str, client_id: str | None) -> int:
         """Returns the time in ms until the permits of a client are not overdrawn any more."""
         bound = self.binding(CONTROLLER_MUTATION_RATE, user, client_id)
-        bucket = self._permits.get(bound.bucket) if bound is not None else None
+        bucket = self.permits.get(bound.bucket) if bound is not None else None
         if bound is None or bucket is None:
             return 0
         missing = -bucket.tokens(self._now_ms(), bound.limit, float("inf"))

@@ -341,7 +341,7 @@ class BrokerLogCleaner:
     async def _clean_in_process(self, job: Job, swap: _Swap) -> CleaningResult:
         """Cleans a log in a separate process. A thread communicates with it."""
         loop = asyncio.get_running_loop()
-        worker = _CleanerProcess(job)
+        worker = CleanerProcess(job)
 
         async def swapped(message: _Message) -> None:
             swap(message["base_offset"], message["replaces"])
@@ -464,12 +464,12 @@ class _Swap:
             raise _CleaningAborted("the log was truncated")
 
 
-class _CleanerProcess:
+class CleanerProcess:
     """The process that cleans one log. A thread communicates with it."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
         self._ended = False
 
     def run(self, on_segment: Callable[[_Message], None]) -> CleaningResult:
@@ -485,7 +485,7 @@ class _CleanerProcess:
         # In a new session, so that Ctrl-C signals only the broker, which then ends the process.
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True) as process:
-            self._process = process
+            self.process = process
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -515,8 +515,8 @@ class _CleanerProcess:
     def end(self) -> None:
         """Kills the process if it still runs."""
         self._ended = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
 
 
 async def _discard(target: Log) -> None:

@@ -141,7 +141,7 @@ class PositionLookups:
             self._start("leaders", lambda: self._find_leaders(leaderless))
         # One task per broker: an error of one broker does not delay the lookups at others.
         for node_id, wanted_of in resets.items():
-            self._start(f"offset reset at broker {node_id}", partial(self._reset, wanted_of))
+            self._start(f"offset reset at broker {node_id}", partial(self.reset, wanted_of))
         for node_id, suspected in suspects.items():
             self._start(f"leader epochs at broker {node_id}", partial(self._check_divergence, suspected))
 
@@ -261,7 +261,7 @@ class PositionLookups:
         for tp in missing:
             self._subscription.partitions[tp].request_reset(timestamp)
 
-    async def _reset(self, wanted: dict[TopicPartition, int]) -> None:
+    async def reset(self, wanted: dict[TopicPartition, int]) -> None:
         states = {
             tp: state
             for tp, timestamp in wanted.items()

@@ -59,7 +59,7 @@ async def _try(data: bytes, piece: int) -> None:
             connection.data_received(data[at : at + piece])
     while SERVER.scheduler.busy:
         await asyncio.sleep(0)
-    assert not connection._slots, "each request was answered or closed the connection"
-    assert connection._reader.buffered <= 1000 + 4 + piece
+    assert not connection.slots, "each request was answered or closed the connection"
+    assert connection.reader.buffered <= 1000 + 4 + piece
     transport.replies()
     connection.connection_lost(None)

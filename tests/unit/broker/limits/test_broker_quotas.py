@@ -141,7 +141,7 @@ def test_rates_of_inactive_clients_are_removed(clock: Clock) -> None:
     for number in range(5000):
         clock.ms += 100
         found.record(PRODUCER_BYTE_RATE, "u", f"client-{number}", 1)
-    assert len(found._rates) <= 1001
+    assert len(found.rates) <= 1001
 
 
 def test_permits_of_inactive_clients_are_removed_unless_overdrawn(clock: Clock) -> None:
@@ -150,7 +150,7 @@ def test_permits_of_inactive_clients_are_removed_unless_overdrawn(clock: Clock) 
     for number in range(3000):
         clock.ms += 100
         found.mutate("u", f"client-{number}", 1, strict=True)
-    assert len(found._permits) <= 1001
+    assert len(found.permits) <= 1001
     with pytest.raises(KafkaError, match="THROTTLING_QUOTA_EXCEEDED"):
         found.mutate("u", "debtor", 1, strict=True)
 

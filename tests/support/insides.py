@@ -1,0 +1,10 @@
+"""The parts of clients that users do not see, for tests that look at them or disturb them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def engine_of(client: Any) -> Any:
+    """Returns the engine of a ``Consumer`` or ``Producer`` of ours, blocking or asynchronous."""
+    return client._engine
