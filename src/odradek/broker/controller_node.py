@@ -62,7 +62,7 @@ class ControllerNode(BrokerNode):
         """Returns the time of a clock that no test moves and that never jumps."""
         return int(self.loop.time() * 1000)
 
-    def _load_rest(self, files: object = None) -> None:
+    def _load_rest(self) -> None:
         """A controller needs no module of producers and consumers."""
 
     async def end(self) -> None:

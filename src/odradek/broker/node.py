@@ -18,6 +18,7 @@ from uuid import UUID
 
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.broker.disk_work import DiskWork
 from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.limits.admissions import Admissions
 from odradek.broker.limits.host_limits import HostLimits
@@ -42,12 +43,11 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers import authorizer_of, in_order, tokens_of
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.upkeep import LOAD_REST_S, Upkeep, load_in_turn
 from odradek.catalog.features import AT_FIRST, TRANSACTION
 from odradek.catalog.state import BROKER, CatalogState, Topic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.storage.descriptors import SHARED
-from odradek.storage.write_failures import RETRY_S
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
@@ -74,10 +74,6 @@ T = TypeVar("T")
 log = logging.getLogger("odradek.broker")
 
 DRAIN_S = 1.0
-UNUSED_FILES_MS = 60_000
-"""A log file that was not used for this time is closed."""
-SNAPSHOT_CHECK_MS = 60_000
-LOAD_REST_S, LOAD_REST_PAUSE_S = 2.0, 0.02
 _TICKS_TO_REPLAY = 3  # a timer makes records, the next tick appends and replays them, then come the replies
 _COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -140,8 +136,8 @@ class BrokerNode:
         self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
         self._alarms: Alarms
+        self._disk_work: DiskWork
         self._stopping = False
-        self._will_retry_writes = False
         self.failure = ""
         """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
         self.on_failure: Callable[[], object] = lambda: None
@@ -364,6 +360,10 @@ class BrokerNode:
         Raises StorageError, ConfigError: then call ``give_up``.
         """
         self.loop = loop
+        self._disk_work = DiskWork(
+            loop, self.directory, lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job),
+            lambda: self._stopping,
+        )  # fmt: skip
         self.scheduler = Scheduler(loop.call_soon, self.world.share_clock)
         self.purgatory = Purgatory(loop, self.scheduler)
         self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
@@ -372,11 +372,11 @@ class BrokerNode:
         most = self.config.queued_max_request_bytes
         self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
         self.directory.acquire(self.config, self.address)
-        self.directory.defer = self._sync_later
-        self.directory.defer_removal = self._remove_later
+        self.directory.defer = self._disk_work.sync_later
+        self.directory.defer_removal = self._disk_work.remove_later
         self.directory.run_steps = self.scheduler.start
         self.directory.on_opened = self.coordinators.load_opened
-        self.directory.failures.on_begin = lambda: loop.call_soon_threadsafe(self._retry_writes_later)
+        self.directory.failures.on_begin = self._disk_work.retry_later
         self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
         self._open_catalog()
         self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
@@ -393,7 +393,10 @@ class BrokerNode:
 
     def begin_upkeep(self) -> None:
         """Begins the periodic work. Call it when the node serves clients."""
-        self._schedule_upkeep()
+        upkeep = Upkeep(self, self._alarms.call_at, lambda: self._stopping)
+        upkeep.begin()
+        if (tokens := self.tokens) is not None:
+            upkeep.every(tokens.check_interval_ms, lambda: tokens.remove_ended(self))
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def connection_owners(self, listener: Listener) -> OwnerFactory:
@@ -406,75 +409,10 @@ class BrokerNode:
 
         return Logins(self, self.catalog, self.tokens, self.directory, self.now_ms)
 
-    def _schedule_upkeep(self) -> None:
-        config = self.config
-        self._every(config.log_retention_check_interval_ms, self.directory.retain)
-        self._every(config.log_flush_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_recovery_points)
-        self._every(
-            config.log_flush_start_offset_checkpoint_interval_ms or 60_000, self.directory.checkpoint_log_starts
-        )
-        self._every(
-            config.producer_id_expiration_check_interval_ms,
-            lambda: self.scheduler.start(self.directory.expire_producers()),
-        )
-        if (tokens := self.tokens) is not None:
-            self._every(tokens.check_interval_ms, lambda: tokens.remove_ended(self))
-        self._every(1000, self._flush_due)
-        self._every(UNUSED_FILES_MS, SHARED.close_unused)
-        self._every(SNAPSHOT_CHECK_MS, self.metadata_log.check_snapshot)
-
-    def _every(self, interval_ms: int, work: Callable[[], object]) -> None:
-        def run() -> None:
-            if self._stopping:
-                return
-            try:
-                work()
-            except Exception:
-                log.exception("a periodic task failed; the next attempt is in %d ms", interval_ms)
-            self._alarms.call_at(self.now_ms() + interval_ms, run)
-
-        self._alarms.call_at(self.now_ms() + interval_ms, run)
-
-    def _load_rest(self, files: Iterator[Callable[[], object]] | None = None) -> None:
-        """Imports the modules of frequent requests and of the log cleaner, one at a time, unless they are imported.
-
-        So these requests do not wait for imports, and these modules cannot come from another version that is installed
-        while the broker runs."""
-        if self._stopping:
-            return
-        if files is None:
-            files = chain(
-                self.router.loaders(),
-                self.coordinators.loaders(),
-                [lambda: self.commit_fast_path, lambda: self.log_cleaner],
-            )
-        load = next(files, None)
-        if load is None:
-            return
-        pause_s = LOAD_REST_PAUSE_S
-        try:
-            load()
-        except OSError as error:  # e.g. no descriptor is left
-            log.info("a module cannot be loaded now; the next attempt is in a second: %s", error)
-            files, pause_s = chain([load], files), RETRY_S
-        self.loop.call_later(pause_s, self._load_rest, files)
-
-    def _sync_later(self, job: Callable[[], None]) -> None:
-        self.in_thread(job).then(_report_sync)
-
-    def _remove_later(self, delay_ms: int, job: Callable[[], None]) -> None:
-        self._alarms.call_at(self.now_ms() + delay_ms, lambda: self._sync_later(job))
-
-    def _retry_writes_later(self) -> None:
-        if not self._will_retry_writes:
-            self._will_retry_writes = True
-            self.loop.call_later(RETRY_S, self._retry_writes)
-
-    def _retry_writes(self) -> None:
-        """Tries failed writes again, until all succeed or the broker stops."""
-        self._will_retry_writes = False
-        if not self._stopping and self.directory.failures.retry():
-            self._retry_writes_later()
+    def _load_rest(self) -> None:
+        """Imports the modules of frequent requests and of the log cleaner, unless they are imported."""
+        own: list[Callable[[], object]] = [lambda: self.commit_fast_path, lambda: self.log_cleaner]
+        load_in_turn(self.loop, chain(self.router.loaders(), self.coordinators.loaders(), own), lambda: self._stopping)
 
     def _fail(self, reason: str) -> None:
         """Ends the broker after a failed write whose result on the disk is unknown."""
@@ -489,14 +427,9 @@ class BrokerNode:
         found = (self.partitions.get((topic, index)) for index in range(partition_count))
         return next((f"{p.topic}-{p.index}: {p.failure}" for p in found if p is not None and p.failure), "")
 
-    def _flush_due(self) -> None:
-        self.directory.flush_due()
-
     def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
         """Runs a job that takes longer than a tick of the loop. The promise holds its exception, or None."""
-        promise: Deferred[BaseException | None] = Deferred()
-        self.loop.run_in_executor(None, job).add_done_callback(lambda done: promise.resolve(done.exception()))
-        return promise
+        return self._disk_work.in_thread(job)
 
     def fast_path(self, frame: bytes) -> CommitFastPath | None:
         return self.commit_fast_path if frame[:2] == _COMMIT and not self.router.has_middleware else None
@@ -591,10 +524,3 @@ class BrokerNode:
             await asyncio.sleep(0)
         for _ in range(_TICKS_TO_REPLAY):
             await asyncio.sleep(0)
-
-
-def _report_sync(error: BaseException | None) -> None:
-    if isinstance(error, KafkaError) and error.code is ErrorCode.kafka_storage_error:
-        return  # the log is offline and has logged the reason
-    if error is not None:
-        log.error("the sync or removal of log files failed", exc_info=error)
