@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiokafka
@@ -12,8 +14,10 @@ import confluent_kafka as ck
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.publish import commit_raw
 
 import odradek
+import odradek.aio
 from odradek import OffsetAndMetadata, TopicPartition
 from odradek.cli.main import run
 from odradek.history.analysis import analyse_offset_history
@@ -42,9 +46,9 @@ class Place(NamedTuple):
         known = {"bootstrap.servers": self.bootstrap, "group.id": self.group, "auto.offset.reset": "earliest"}
         return known | {"enable.auto.commit": False} | more
 
-    def member(self, *offsets: int, protocol: str = "classic") -> None:
+    def member(self, *offsets: int, protocol: str = "classic", instance: str = "") -> None:
         """A member joins, commits these offsets, and leaves."""
-        consumer = ck.Consumer(self.settings(**{"group.protocol": protocol}))
+        consumer = ck.Consumer(self.settings(**{"group.protocol": protocol, "group.instance.id": instance}))
         consumer.subscribe([TOPIC.topic])
         while not consumer.assignment():
             consumer.poll(0.1)
@@ -197,6 +201,44 @@ def deletion_and_a_new_start(place: Place) -> None:
     place.member(TO)
 
 
+def deletion_and_a_tool(place: Place) -> None:
+    place.commit(FROM)
+    place.admin.delete_group_offsets(place.group, [TOPIC])
+    place.commit(TO)
+
+
+def offset_below_0_and_a_new_start(place: Place) -> None:
+    """kafkajs commits -2 to start at the log start."""
+    place.member(FROM)
+    commit_raw(place.bootstrap, place.group, TOPIC.topic, {TOPIC.partition: (-2, -1, "")})
+    place.member(TO)
+
+
+def static_member(place: Place) -> None:
+    for offset in (FROM, TO):
+        place.member(offset, instance="one")
+
+
+def own_asyncio_member(place: Place) -> None:
+    async def commits() -> None:
+        async with odradek.aio.Consumer(place.bootstrap, group_id=place.group, enable_auto_commit=False) as consumer:
+            await consumer.subscribe([TOPIC.topic])
+            while not consumer.assignment():
+                await consumer.poll(0.1)
+            for offset in (FROM, TO):
+                await consumer.commit({TOPIC: offset})
+
+    asyncio.run(commits())
+
+
+def undo_of_a_reset(place: Place) -> None:
+    place.member(FROM)
+    undo = Path(tempfile.mkdtemp()) / "undo.csv"
+    undo.write_text(f"{TOPIC.topic},{TOPIC.partition},{TO}\n")
+    options = ["--from-file", str(undo), "--execute", "--undo-file", "/dev/null", "-b", place.bootstrap]
+    assert run(["groups", "reset", place.group, *options]) == 0
+
+
 def mark_of_another_offset(place: Place) -> None:
     """MirrorMaker copies the metadata of a reset beside a translated offset: the mark proves nothing here."""
     place.commit(FROM)
@@ -222,6 +264,11 @@ WAYS: dict[Callable[[Place], None], str] = {
     mark_of_another_offset: "unknown",
     two_queries: "another query",
     deletion_and_a_new_start: "restarted without an offset",
+    deletion_and_a_tool: "restarted without an offset",
+    offset_below_0_and_a_new_start: "restarted without an offset",
+    static_member: "reader",
+    own_asyncio_member: "reader",
+    undo_of_a_reset: "reset",
     deletion_of_the_group_and_a_new_start: "restarted without an offset",
 }
 
@@ -260,4 +307,6 @@ def test_the_cause_is_right_or_unknown(findings: dict[str, list[dict[str, Any]]]
         "A member of the group moved" in found["text"] or "The Spark query itself moved" in found["text"]
     )
     assert is_text_of_reader == (causes[way] == "reader")
+    is_unknown = "who committed next is unknown" in found["text"]
+    assert is_unknown == (way == "deletion_and_a_tool"), "no member ever joined"
     assert ("Spark query itself" in found["text"]) == (way == "query_with_an_older_checkpoint")

@@ -7,7 +7,8 @@ A commit shows the new offset of a group, not the client that moved it. These ru
   first of them is a reset.
 * The previous commit has the mark of a Spark query with this package's source, the commit has no such mark, and the
   group is not known to have members: a reset.
-* The offset was deleted or expired in between: the reader starts without a committed offset.
+* The offset was deleted, expired or was set below 0 in between: the next commit is that of a reader that started
+  without a committed offset, if a member is known.
 * Both commits have marks of Spark queries, but of different queries: each query continues from its own position,
   regardless of the group's offset.
 * The topic has another id: its offsets are unrelated to the earlier ones, and there is no finding.
@@ -225,7 +226,10 @@ def _move(evidence: Evidence, rows: CommitRows, span: tuple[int, int, int], caus
     old, new = int(commits.offsets[before]), int(commits.offsets[last])
     proofs = evidence.commit_proofs([before, *range(before + 1, last + 1)])
     event = int(rows.event[last])
-    why = _cause_text(old, new, cause, last - first + 1, is_of_query=bool(commits.is_ours[last]))
+    if cause == "restarted without an offset":
+        why = _restart_text(old, new, is_readers=bool(rows.is_readers[last]))
+    else:
+        why = _cause_text(cause, last - first + 1, is_of_query=bool(commits.is_ours[last]))
     if cause == "reset" and event >= 0 and int(rows.members[last]) == 0:
         proofs.insert(1, event_proof(evidence.events[key.group][event]))
     return Finding(
@@ -252,17 +256,22 @@ def _move_text(old: int, new: int) -> str:
     return f"from {old:,} forward to {new:,}: {span(old, new, 'record', ',')} {was(new - old)} skipped"
 
 
-def _cause_text(old: int, new: int, cause: str, commits: int, *, is_of_query: bool) -> str:
+def _restart_text(old: int, new: int, *, is_readers: bool) -> str:
+    bound = "at least these" if new < old else "at most these"
+    missing = "The offset was deleted, had expired or was set below 0"
+    if is_readers:
+        return f"{missing}, and the reader started without a committed offset: {bound}"
+    return f"{missing}. No member of the group is known since then: who committed next is unknown"
+
+
+def _cause_text(cause: str, commits: int, *, is_of_query: bool) -> str:
     if cause == "reset":
         return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
     if cause == "another query":
         return "Another Spark query with its own checkpoint commits to the same group; a group serves one query only"
     if cause == "reader":
         return "The Spark query itself moved there" if is_of_query else "A member of the group moved there"
-    if cause == "unknown":
-        return "No member of the group is known at that time: a tool or a consumer outside of the group moved it"
-    bound = "at least these" if new < old else "at most these"
-    return f"The offset was deleted or had expired, and the reader started without a committed offset: {bound}"
+    return "No member of the group is known at that time: a tool or a consumer outside of the group moved it"
 
 
 # --- jumps by the reader itself ---------------------------------------------------------------------------------------
