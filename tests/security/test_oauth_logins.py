@@ -25,11 +25,13 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.listeners import ListenerSettings
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
-from odradek.security import key_fetch
+from odradek.security import key_fetch, oauth
+from odradek.security.client_security import TokenSource
 from odradek.security.key_fetch import FetchTimes, KeySetSource
 from odradek.security.key_sets import KeySet, KeySetError, read_key_set
 from odradek.security.oauth_server import INVALID_TOKEN, OauthServer, read_first
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused
+from odradek.security.secret import Secret
 from odradek.security.web_tokens import TokenRefused, WebToken
 from odradek.testing.ports import reserve_ports
 from odradek.testing.thread import BrokerThread
@@ -521,6 +523,24 @@ def test_keys_that_come_from_another_host_without_tls_have_a_warning(
     for line in lines:
         assert line.startswith(f"listener.name.out.oauthbearer.{URL}: the keys of the identity provider come from ")
         assert line.endswith("use https or a file")
+
+
+@pytest.mark.parametrize(
+    ("url", "is_warned"), [("http://idp.example.com/token", True), ("https://idp.example.com/token", False),
+                           ("http://127.0.0.1:1/token", False)],
+)  # fmt: skip
+def test_a_client_is_warned_once_that_its_secret_goes_out_without_tls(
+    url: str, is_warned: bool, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(oauth, "_from_provider", lambda source: Secret(issuer.token()))
+    tokens = oauth.Tokens()
+    for name in ("a", "a", "b"):
+        tokens.token(TokenSource(url, name, Secret("hunter2-s3cr3t")))
+    lines = [line for line in caplog.messages if "without TLS" in line]
+    assert len(lines) == is_warned
+    for line in lines:
+        assert line.startswith("sasl.oauthbearer.token.endpoint.url: the client's secret goes to idp.example.com")
+        assert "s3cr3t" not in line
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

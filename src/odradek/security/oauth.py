@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import logging
 import re
 import threading
 import time
@@ -19,8 +20,11 @@ from pathlib import Path
 
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import TokenSource
+from odradek.security.plain_http import unprotected_host
 from odradek.security.secret import Secret
 from odradek.security.stores import client_context
+
+logger = logging.getLogger("odradek.client")
 
 MOST_BYTES = 1 << 20
 _USED_SHARE = 0.8
@@ -50,6 +54,7 @@ class Tokens:
         self._now_s = now_s
         self._lock = threading.Lock()
         self._kept: dict[TokenSource, tuple[Secret, float]] = {}
+        self._warned: set[str] = set()
 
     def token(self, source: TokenSource) -> Secret:
         """Returns a token. Waits for the identity provider. Raises TokenError."""
@@ -57,10 +62,22 @@ class Tokens:
             kept = self._kept.get(source)
             if kept is not None and self._now_s() < kept[1]:
                 return kept[0]
+            self._warn(source)
             begin_s = self._now_s()
             token = _from_file(source) if source.url.startswith("file:") else _from_provider(source)
             self._kept[source] = token, begin_s + _USED_SHARE * (end_s(token) - begin_s)
             return token
+
+    def _warn(self, source: TokenSource) -> None:
+        """Warns once of an address to which the client's secret goes without TLS."""
+        host = unprotected_host(source.url)
+        if host and source.url not in self._warned:
+            self._warned.add(source.url)
+            logger.warning(
+                "sasl.oauthbearer.token.endpoint.url: the client's secret goes to %s, and the token comes from there, "
+                "without TLS, so others on the network can read both; use https",
+                host,
+            )
 
     def forget(self, source: TokenSource) -> None:
         """Drops a token that a broker has refused."""

@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.catalog.credentials import CredentialForm, FormCounts
@@ -147,11 +146,9 @@ class TokenCheck:
 
 def _warn_of_plain_http(setting: str, url: str) -> None:
     """Warns of keys that come from another host without TLS."""
-    import urllib.parse  # few brokers have this mechanism
+    from odradek.security.plain_http import unprotected_host  # few brokers have this mechanism
 
-    parts = urllib.parse.urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme == "http" and host != "localhost" and not is_loopback(host):
+    if host := unprotected_host(url):
         log.warning(
             "%s: the keys of the identity provider come from %s without TLS, so others on the network can replace them "
             "and log in as any user; use https or a file",
