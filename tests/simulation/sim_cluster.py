@@ -1,10 +1,11 @@
 """A controller and its brokers in a seeded world: registrations, sessions, elections, and the log that brokers follow.
 
-The controller is the real catalogue on the real metadata log of a voter, in files in memory. Brokers are simulated:
-they register, send heartbeats, read committed records and apply them to a catalogue of their own. Messages are lost,
-late, repeated and out of order. Brokers pause and crash, the controller crashes and loses power and what was not
-synced; clocks of brokers drift. The heartbeats of one process stay in order: it has one
-connection. After each committed batch, each start and each read:
+The controller is the real catalogue on the real metadata log of a voter, in files in memory. Brokers have their real
+lifecycle and their real copy of the log (``sim_cluster_broker``). Messages are lost, late, repeated and out of order.
+Brokers pause and crash, brokers and the controller lose power and what was not synced; clocks of brokers drift. The
+heartbeats of one process stay in order: it has one connection. In half of the schedules the controller serves records
+before their sync, as a quorum of several does: then copies diverge. After each committed batch, each start and each
+read:
 
 * an acknowledged change is in the log, with its bytes, at its offset;
 * each catalogue is the one that a replay of the log makes up to its offset, also after a snapshot;
@@ -19,15 +20,16 @@ living eligible replica has a leader, and all catalogues are equal.
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
+from sim_cluster_broker import SimulatedBroker
 from sim_voter import SyncThread
-from support.controlled_cluster import CLUSTER, FEATURES, new_catalog, state_of
+from support.controlled_cluster import CLUSTER, new_catalog, state_of
 from support.voters import make_voter
 from support.world import SimulationFailure, World
 
@@ -35,15 +37,17 @@ from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata.change import Change
+from odradek.broker.metadata.observer_reads import ObserverFetch, ObserverReads, ObserverReply
 from odradek.broker.metadata.quorum import OneVoterQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata_log import snapshot as snapshots
-from odradek.broker.metadata_log.log import MetadataConfig
+from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
-from odradek.cluster.records import Endpoint
+from odradek.cluster.follower import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.deferred import Deferred
@@ -52,7 +56,7 @@ from odradek.storage.memory_files import MemoryFiles
 
 HOME = Path("/simulated/controller")
 CONTROLLER = 100
-SESSION_MS, BEAT_MS, FETCH_MS = 9_000, 2_000, 500
+SESSION_MS, BEAT_MS = 9_000, 2_000
 FAULTS_MS, PEACE_MS = 60_000, 60_000
 LIMITS = MetadataConfig(bytes_between_snapshots=4_000, segment_bytes=3_000, retention_bytes=6_000)
 READ_BYTES = 1 << 20
@@ -68,23 +72,43 @@ class Event:
     on_end: Callable[[int | KafkaError], None]
 
 
-@dataclass(slots=True)
-class SimulatedBroker:
-    """A broker. ``image`` and ``offset``: what it has applied; they survive a restart. ``speed``: of its clock."""
+class LeaderView:
+    """A started controller, as ``ObserverReads`` sees it. ``serves_unsynced``: followers also get records whose sync is
+    not done. They are not committed, and a power cut may take them."""
 
-    broker_id: int
-    speed: float
-    image: ClusterCatalog = field(default_factory=new_catalog)
-    offset: int = 0
-    incarnation: int = 0
-    epoch: int = -1
-    clean_epoch: int = -1
-    is_up: bool = False
-    is_paused: bool = False
-    wants_stop: bool = False
-    life: int = 0
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    received: dict[int, int] = field(default_factory=dict)
+    def __init__(self, log: MetadataLog, quorum: OneVoterQuorum, world: World, *, serves_unsynced: bool) -> None:
+        self.metadata_log: Any = _UnsyncedLog(log) if serves_unsynced else log
+        self.quorum = quorum
+        self.node_id = CONTROLLER
+        self.now_ms, self.steady_ms = world.clock, world.steady
+
+
+class _UnsyncedLog:
+    """A metadata log whose records are served at once."""
+
+    def __init__(self, log: MetadataLog) -> None:
+        self._log = log
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    @property
+    def synced_end(self) -> int:
+        return self._log.end_offset
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        return self._log._log.epochs.end_offset(epoch, self._log.end_offset)
+
+    def read_committed(self, offset: int, max_bytes: int) -> bytes:
+        return self._log._read(offset, max_bytes, self._log.end_offset)
+
+
+@dataclass(slots=True)
+class WaitingFetch:
+    """A fetch that waits at the controller."""
+
+    asked: ObserverFetch
+    answer: Callable[[ObserverReply], None]
 
 
 class ClusterScenario:
@@ -102,7 +126,7 @@ class ClusterScenario:
             self._files.sync_dir(directory)
         self._catalog: StoredCatalog | None = None
         self._starts = 0
-        self._has_faults = True
+        self.has_faults = True
         self._reference = new_catalog()
         self._values: list[bytes] = []
         """The committed records, as the first reader has seen them. None is a record without content."""
@@ -114,8 +138,12 @@ class ClusterScenario:
         self._snapshot: Steps[None] | None = None
         self._topics = 0
         self._dead: SimulatedBroker | None = None
+        self.controller = CONTROLLER
+        self._serves_unsynced = seed % 2 == 1
+        self._waiting: list[WaitingFetch] = []
+        times = LifecycleTimes(SESSION_MS, BEAT_MS, 60_000)
         self.brokers = {
-            number: SimulatedBroker(number, self._dice.uniform(0.9, 1.1))
+            number: SimulatedBroker(number, self._dice.uniform(0.9, 1.1), times, self._world, self)
             for number in range(1, self._dice.choice((2, 3, 3, 4)) + 1)
         }
 
@@ -129,28 +157,28 @@ class ClusterScenario:
         world.after(self._dice.randrange(2_000, 5_000), self._admin)
         world.after(self._dice.randrange(3_000, 9_000), self._fault)
         world.advance(FAULTS_MS)
-        self._has_faults = False
+        self.has_faults = False
         self._end_faults()
         dead = self._dead = self._dice.choice(list(self.brokers.values()))
-        self._kill_broker(dead)
+        dead.kill()
         world.advance(PEACE_MS)
         self._check_peace(dead)
 
-    def _note(self, text: str, what: str = "") -> None:
+    def note(self, text: str, what: str = "") -> None:
         self.counts[text] += 1
         self.trace.append(f"{(self._world.now_ms - 1_700_000_000_000) / 1000:.3f} {text} {what}")
 
-    def _fail(self, text: str) -> None:
+    def fail(self, text: str) -> None:
         raise SimulationFailure(f"seed {self._seed}: {text}\n" + "\n".join(self.trace[-40:]))
 
     def _send(self, deliver: Callable[[], None]) -> None:
         """A message over the network."""
         times = 1
-        if self._has_faults:
+        if self.has_faults:
             times = self._dice.choices((0, 1, 2), (8, 84, 8))[0]
         for _ in range(times):
             delay = self._dice.randrange(1, 40)
-            if self._has_faults and self._dice.random() < 0.05:
+            if self.has_faults and self._dice.random() < 0.05:
                 delay = self._dice.randrange(100, 12_000)
             self._world.after(delay, deliver)
 
@@ -174,22 +202,25 @@ class ClusterScenario:
         self._is_running = False
         self._control = ClusterControl(state, CLUSTER, SESSION_MS)
         self._control.activate(self._world.steady())
+        view = LeaderView(catalog.log, quorum, self._world, serves_unsynced=self._serves_unsynced)
+        self._reads, self._waiting = ObserverReads(view), []  # type: ignore[arg-type]
         self._heard = {
             (one.broker_id, one.epoch): self._world.steady()
             for one in state.nodes.brokers.values()
             if not one.is_fenced
         }
-        self._note("start of the controller", f"epoch {quorum.epoch}")
+        self.note("start of the controller", f"epoch {quorum.epoch}")
         self._read_committed()
-        self._check_image(state, catalog.log.end_offset, "the started controller")
+        self.check_image(state, catalog.log.end_offset, "the started controller")
         if len(self._values) < self._acknowledged:
-            self._fail(f"acknowledged records are lost: {self._acknowledged} of them, {len(self._values)} are there")
+            self.fail(f"acknowledged records are lost: {self._acknowledged} of them, {len(self._values)} are there")
         self._check_sessions(self._starts)
 
     def _run_sync(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
         promise = self._thread.run(job)
         thread = self._thread
-        self._world.after(self._dice.randrange(1, 30), lambda: self._end_sync(thread))
+        longest_ms = 400 if self._serves_unsynced else 30
+        self._world.after(self._dice.randrange(1, longest_ms), lambda: self._end_sync(thread))
         return promise
 
     def _end_sync(self, thread: SyncThread) -> None:
@@ -199,7 +230,7 @@ class ClusterScenario:
     def _stop_controller(self, *, power: bool) -> None:
         if self._catalog is None:
             return
-        self._note("power cut" if power else "kill of the controller")
+        self.note("power cut" if power else "kill of the controller")
         self._catalog = None
         if power:
             self._files.power_cut(self._dice.random if self._dice.random() < 0.5 else lambda: 0.0)
@@ -244,13 +275,18 @@ class ClusterScenario:
                 self._control.on_applied(record)
             self._read_committed()
             end = offset + len(change.records)
-            self._note(event.name, f"to {end}")
-            self._check_image(self._state, end, "the controller")
+            self.note(event.name, f"to {end}")
+            self.check_image(self._state, end, "the controller")
             self._acknowledged = max(self._acknowledged, end)
             event.on_end(end - 1)
+            self._end_waits()
             self._world.after(0, self._next_event)
 
         self._quorum.append(change.packed, len(change.records)).then(committed)
+        if self._serves_unsynced:
+            self._world.after(0, self._end_waits)
+            if self.has_faults and self._dice.random() < 0.04:  # brokers have the records, the disk has not
+                self._world.after(self._dice.randrange(50, 200), lambda: self._stop_controller(power=True))
 
     def _check_sessions(self, starts: int) -> None:
         """Looks for sessions that are over, as the timer of ``RegisteredBrokers``."""
@@ -270,7 +306,7 @@ class ClusterScenario:
         for record in generated:
             heard = self._heard.get((getattr(record, "broker_id", 0), getattr(record, "broker_epoch", 0)), -SESSION_MS)
             if now - heard <= SESSION_MS:
-                self._fail(f"broker {record.broker_id} is fenced {now - heard} ms after a heartbeat")  # type: ignore
+                self.fail(f"broker {record.broker_id} is fenced {now - heard} ms after a heartbeat")  # type: ignore
         return generated
 
     # --- what is committed --------------------------------------------------------------------------------------
@@ -295,7 +331,7 @@ class ClusterScenario:
             for offset, value in enumerate(values, base):
                 if offset < len(self._values):
                     if self._values[offset] != value:
-                        self._fail(f"the committed record at offset {offset} is another one")
+                        self.fail(f"the committed record at offset {offset} is another one")
                 elif offset < watermark:
                     self._values.append(value)  # type: ignore[arg-type]
                     if value is not None:
@@ -304,12 +340,12 @@ class ClusterScenario:
                 self._states[len(self._values)] = state_of(self._reference)
         self._check_reference()
 
-    def _check_image(self, image: ClusterCatalog, offset: int, who: str) -> None:
+    def check_image(self, image: ClusterCatalog, offset: int, who: str) -> None:
         expected = self._states.get(offset)
         if expected is None:
-            self._fail(f"{who} is at offset {offset}, where no batch ends")
+            self.fail(f"{who} is at offset {offset}, where no batch ends")
         if state_of(image) != expected:
-            self._fail(f"the catalogue of {who} at offset {offset} is not that of the log")
+            self.fail(f"the catalogue of {who} at offset {offset} is not that of the log")
 
     def _check_reference(self) -> None:
         """Checks what must hold after each batch."""
@@ -317,58 +353,26 @@ class ClusterScenario:
         for topic in self._reference.topics.values():
             for partition in topic.partitions:
                 if partition.leader >= 0 and not nodes.is_active(partition.leader):
-                    self._fail(f"broker {partition.leader} leads {topic.name} and is not active")
+                    self.fail(f"broker {partition.leader} leads {topic.name} and is not active")
                 if lost := [one for one in partition.isr if not nodes.is_active(one)]:
-                    self._fail(f"broker {lost[0]} is in the ISR of {topic.name} and is not active")
+                    self.fail(f"broker {lost[0]} is in the ISR of {topic.name} and is not active")
         for broker in nodes.brokers.values():
             known = self._incarnations.setdefault((broker.broker_id, broker.epoch), broker.incarnation_id.int)  # type: ignore
             if known != broker.incarnation_id.int:  # type: ignore[attr-defined]
-                self._fail(f"the epoch {broker.epoch} of broker {broker.broker_id} has two incarnations")
+                self.fail(f"the epoch {broker.epoch} of broker {broker.broker_id} has two incarnations")
 
     # --- brokers ------------------------------------------------------------------------------------------------
 
     def _start_broker(self, broker: SimulatedBroker) -> None:
-        if broker.is_up or broker is self._dead:
-            return
-        broker.is_up, broker.is_paused, broker.wants_stop, broker.epoch = True, False, False, -1
-        broker.incarnation += 1
-        broker.life += 1
-        self._note("start of a broker", f"{broker.broker_id}.{broker.incarnation}")
-        self._each(broker, BEAT_MS, self._beat)
-        self._each(broker, FETCH_MS, self._fetch)
+        if not broker.is_up and broker is not self._dead:
+            broker.start()
 
-    def _each(self, broker: SimulatedBroker, period_ms: int, work: Callable[[SimulatedBroker], None]) -> None:
-        """Repeats the work of a broker by its own clock, until its process ends."""
-        life = broker.life
+    def ended(self, broker: SimulatedBroker, *, is_clean: bool) -> None:
+        if not is_clean or not self.has_faults:
+            self._world.after(1_000, lambda: self._start_broker(broker))
 
-        def once() -> None:
-            if broker.life == life and broker.is_up:
-                if not broker.is_paused:
-                    work(broker)
-                self._world.after(int(period_ms * broker.speed), once)
-
-        self._world.after(self._dice.randrange(period_ms), once)
-
-    def _kill_broker(self, broker: SimulatedBroker) -> None:
-        if broker.is_up:
-            self._note("kill of a broker", str(broker.broker_id))
-            broker.is_up, broker.clean_epoch = False, -1
-
-    def _beat(self, broker: SimulatedBroker) -> None:
-        if broker.epoch < 0:
-            self._register(broker)
-            return
-        asked = BrokerHeartbeat(broker.broker_id, broker.epoch, broker.offset - 1, False, broker.wants_stop)
-        life, number = broker.life, next(broker.numbers)
-        self._send(lambda: self._receive_in_order(broker, asked, life, number))
-
-    def _register(self, broker: SimulatedBroker) -> None:
-        number, life = broker.broker_id, broker.life
-        incarnation = UUID(int=number * 1000 + broker.incarnation)
-        asked = NewBroker(
-            number, CLUSTER, incarnation, (Endpoint("PLAINTEXT", "h", 9092, 0),), FEATURES, None,
-            (UUID(int=number << 64),), broker.clean_epoch,
-        )  # fmt: skip
+    def register(self, broker: SimulatedBroker, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
+        number, incarnation = asked.broker_id, asked.incarnation_id
 
         def deliver() -> None:
             if self._catalog is None:
@@ -383,25 +387,23 @@ class ClusterScenario:
                 generated = yield from control.register_broker(asked, end, now)
                 is_new = existing is None or existing.incarnation_id != incarnation
                 if existing is not None and is_new and now - heard <= SESSION_MS:
-                    self._fail(f"broker {number} registers again within the session of its former incarnation")
+                    self.fail(f"broker {number} registers again within the session of its former incarnation")
                 if is_new and (existing is None or existing.epoch != asked.previous_epoch):
                     self._unclean[number] = end
                 return generated
 
             def ended(result: int | KafkaError) -> None:
                 if isinstance(result, KafkaError):
-                    self._note("refused registration", result.code.name)
+                    self.note("refused registration", result.code.name)
+                    code = result.code
+                    self._send(lambda: answer(code))
                     return
                 epoch = self._state.nodes.brokers[number].epoch
                 if self._unclean.get(number) == epoch:
                     self._check_unclean(number)
-                self._send(lambda: accept(epoch))
+                self._send(lambda: answer(epoch))
 
             self._submit(Event("registration", steps, ended))
-
-        def accept(epoch: int) -> None:
-            if broker.is_up and broker.life == life and broker.epoch < 0:
-                broker.epoch = epoch
 
         self._send(deliver)
 
@@ -412,15 +414,22 @@ class ClusterScenario:
         for topic in self._state.topics.values():
             for partition in topic.partitions:
                 if number in partition.elr or number in partition.isr:
-                    self._fail(f"broker {number} is eligible for {topic.name} after an unclean stop")
+                    self.fail(f"broker {number} is eligible for {topic.name} after an unclean stop")
 
-    def _receive_in_order(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int, number: int) -> None:
-        """A process has one connection: a heartbeat may come twice, but not after a later one of the same process."""
-        if number >= broker.received.get(life, 0):
-            broker.received[life] = number
-            self._receive_heartbeat(broker, asked, life)
+    def beat(
+        self, broker: SimulatedBroker, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]
+    ) -> None:
+        incarnation, number = broker.incarnation, broker.lifecycle.number
 
-    def _receive_heartbeat(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int) -> None:
+        def deliver() -> None:
+            # A process has one connection: a heartbeat may come twice, but not after a later one of the same process.
+            if number >= broker.received.get(incarnation, 0):
+                broker.received[incarnation] = number
+                self._receive_heartbeat(asked, answer)
+
+        self._send(deliver)
+
+    def _receive_heartbeat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
         if self._catalog is None:
             return
         key, now = (asked.broker_id, asked.broker_epoch), self._world.steady()
@@ -433,90 +442,113 @@ class ClusterScenario:
 
         def ended(result: int | KafkaError) -> None:
             if isinstance(result, KafkaError):
-                if result.code is ErrorCode.stale_broker_epoch:
-                    self._send(lambda: self._restart_stale(broker, asked, life))
+                code = result.code
+                self._send(lambda: answer(code))
                 return
-            self._check_heartbeat(broker, asked, reply)
+            self._check_heartbeat(asked, reply)
             control.end_heartbeat(asked, reply, result)
-            if reply.should_shut_down:
-                self._send(stop)
-
-        def stop() -> None:
-            if broker.is_up and broker.life == life and broker.wants_stop:
-                self._note("clean stop of a broker", str(broker.broker_id))
-                broker.is_up, broker.clean_epoch = False, asked.broker_epoch
-                if not self._has_faults:
-                    self._world.after(1_000, lambda: self._start_broker(broker))
+            said = HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+            self._send(lambda: answer(said))
 
         self._submit(Event("heartbeat", lambda: control.begin_heartbeat(asked, Directories(), reply), ended))
 
-    def _restart_stale(self, broker: SimulatedBroker, asked: BrokerHeartbeat, life: int) -> None:
-        """A broker whose epoch is stale ends, as in Kafka."""
-        if broker.is_up and broker.life == life and broker.epoch == asked.broker_epoch:
-            self._kill_broker(broker)
-            self._world.after(1_000, lambda: self._start_broker(broker))
-
-    def _check_heartbeat(self, broker: SimulatedBroker, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
+    def _check_heartbeat(self, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
         registered_at = self._state.nodes.registered_at[asked.broker_id]
         if reply.before is BrokerState.FENCED and reply.after is BrokerState.UNFENCED:
             self.counts["unfenced"] += 1
-            if asked.metadata_offset < registered_at:
-                self._fail(f"broker {asked.broker_id} leaves the fence without its registration")
+            if self._reached(asked.broker_id) <= registered_at:
+                self.fail(f"broker {asked.broker_id} leaves the fence without its registration")
         if reply.before is BrokerState.CONTROLLED_SHUTDOWN and reply.should_shut_down:
             self.counts["controlled shutdown"] += 1
             end = self._control.sessions.shutdown_offset(asked.broker_id)
             for other in self._state.nodes.brokers.values():
-                if other.is_active and self.brokers[other.broker_id].offset - 1 < end:
-                    self._fail(f"broker {asked.broker_id} stops before broker {other.broker_id} knows the new leaders")
+                if other.is_active and self._reached(other.broker_id) - 1 < end:
+                    self.fail(f"broker {asked.broker_id} stops before broker {other.broker_id} knows the new leaders")
 
-    def _fetch(self, broker: SimulatedBroker) -> None:
-        """Reads committed records, and applies those that come next."""
-        start, life = broker.offset, broker.life
+    def _reached(self, broker_id: int) -> int:
+        """Returns the end of what the registered incarnation of a broker has applied."""
+        incarnation = self._state.nodes.brokers[broker_id].incarnation_id.int % 1000  # type: ignore[attr-defined]
+        return self.brokers[broker_id].reached.get(incarnation, 0)
+
+    # --- what brokers read --------------------------------------------------------------------------------------
+
+    def read(
+        self, broker: SimulatedBroker, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]
+    ) -> None:
+        fetch = ObserverFetch(
+            ObserverKey(broker.broker_id, broker.incarnation_id),
+            asked.leader_epoch,
+            asked.offset,
+            asked.last_epoch,
+            asked.high_watermark,
+            self._dice.choice((0, 200, 2_000, 1 << 20)),
+            MAX_WAIT_MS,
+        )
 
         def deliver() -> None:
-            if self._catalog is not None:
-                watermark = self._quorum.committed_offset
-                batches = [batch for batch in self._batches(start) if batch[0] + len(batch[1]) <= watermark]
-                self._send(lambda: apply(batches[: self._dice.randrange(1, 8)]))
-
-        def apply(batches: list[tuple[int, list[bytes | None]]]) -> None:
-            if not broker.is_up or broker.life != life or broker.is_paused:
+            if self._catalog is None:
+                self._send(lambda: answer(None))
                 return
-            for base, values in batches:
-                if base != broker.offset:
-                    continue  # a repeated or late reply
-                for offset, value in enumerate(values, base):
-                    if value is not None:
-                        broker.image.replay(offset, value)
-                broker.offset = base + len(values)
-                self._check_image(broker.image, broker.offset, f"broker {broker.broker_id}")
+            epoch, reply = self._quorum.epoch, self._reads.fetch(fetch)
+            if reply.is_due(fetch):
+                respond(reply)
+                return
+            waiting = WaitingFetch(fetch, respond)
+            self._waiting.append(waiting)
+            self.counts["waiting fetch"] += 1
+            self._world.after(MAX_WAIT_MS, lambda: end_wait(waiting, epoch, reply))
 
-        if self._catalog is not None and start < self._catalog.log._log.log_start_offset:
-            self._load_snapshot(broker)
-            return
+        def end_wait(waiting: WaitingFetch, epoch: int, reply: ObserverReply) -> None:
+            if waiting in self._waiting and self._catalog is not None and self._quorum.epoch == epoch:
+                self._waiting.remove(waiting)
+                respond(reply)
+
+        def respond(reply: ObserverReply) -> None:
+            found = RecordsReply(
+                reply.error, CONTROLLER, self._quorum.epoch, reply.high_watermark, reply.records, reply.diverging,
+                reply.snapshot,
+            )  # fmt: skip
+            self._send(lambda: answer(found))
+
         self._send(deliver)
 
-    def _load_snapshot(self, broker: SimulatedBroker) -> None:
-        """A broker that is behind the log's start takes the newest snapshot."""
-        assert self._catalog is not None
-        newest = self._catalog.log.snapshots[-1]
-        read = snapshots.read(newest.path, self._files)
-        if read is None:
-            self._fail("the newest snapshot is damaged")
-        broker.image = new_catalog()
-        for value in read[1]:
-            broker.image.replay(-1, value)
-        broker.offset = newest.end_offset
-        self._note("snapshot read by a broker", str(newest.end_offset))
-        self._check_image(broker.image, broker.offset, f"broker {broker.broker_id}, from a snapshot,")
+    def _end_waits(self) -> None:
+        if self._catalog is None:
+            return
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.answer(self._reads.fetch(one.asked))
+
+    def read_part(
+        self, broker: SimulatedBroker, asked: PartRequest, answer: Callable[[PartReply | None], None]
+    ) -> None:
+        most = self._dice.choice((150, 1_000, 1 << 20))
+
+        def deliver() -> None:
+            if self._catalog is None:
+                self._send(lambda: answer(None))
+                return
+            found = PartReply(self._reads.check_leader(asked.leader_epoch), CONTROLLER, self._quorum.epoch)
+            if not found.error:
+                try:
+                    part = self._reads.read_snapshot(asked.snapshot, asked.position, most)
+                    found = found._replace(size=part.size, position=part.position, data=part.data)
+                except KafkaError as error:
+                    found = found._replace(error=error.code)
+            self._send(lambda: answer(found))
+
+        self._send(deliver)
 
     # --- administrators and faults ------------------------------------------------------------------------------
 
     def _admin(self) -> None:
-        if self._has_faults:
+        if self.has_faults:
             self._world.after(self._dice.randrange(200, 4_000), self._admin)
         if self._catalog is None:
             return
+        if self._dice.random() < 0.06:
+            removed, control = self._dice.choice(list(self.brokers)), self._control
+            self._submit(Event("unregistration", lambda: control.unregister(removed), lambda result: None))
         request = self._request()
 
         def steps() -> RecordSteps:
@@ -546,10 +578,10 @@ class ClusterScenario:
             if step is not None or self._dice.random() < 0.5:
                 return
         self._snapshot = None
-        self._note("snapshot")
+        self.note("snapshot")
 
     def _fault(self) -> None:
-        if not self._has_faults:
+        if not self.has_faults:
             return
         self._world.after(self._dice.randrange(500, 9_000), self._fault)
         broker = self._dice.choice(list(self.brokers.values()))
@@ -557,15 +589,18 @@ class ClusterScenario:
         if kind < 2:
             self._stop_controller(power=kind == 1)
         elif kind < 5:
-            self._kill_broker(broker)
+            if kind == 2 and broker.is_up and self._dice.random() < 0.7:
+                broker.files.crash_after(self._dice.randrange(20))  # within one of the next changes of its files
+                return
+            broker.kill(power=kind == 3)
             self._world.after(self._dice.randrange(10, 14_000), lambda: self._start_broker(broker))
         elif kind < 7:
             broker.is_paused = True
-            self._note("pause", str(broker.broker_id))
-            self._world.after(self._dice.randrange(100, 14_000), lambda: setattr(broker, "is_paused", False))
+            self.note("pause", str(broker.broker_id))
+            self._world.after(self._dice.randrange(100, 14_000), broker.resume)
         else:
-            broker.wants_stop = True
-            self._note("stop wanted", str(broker.broker_id))
+            self.note("stop wanted", str(broker.broker_id))
+            broker.stop()
             self._world.after(self._dice.randrange(3_000, 20_000), lambda: self._start_broker(broker))
 
     # --- the end ------------------------------------------------------------------------------------------------
@@ -573,25 +608,24 @@ class ClusterScenario:
     def _end_faults(self) -> None:
         self._start_controller()
         for broker in self.brokers.values():
-            broker.is_paused = False
+            broker.files.crash_after(1 << 60)
+            broker.resume()
             self._start_broker(broker)
 
     def _check_peace(self, dead: SimulatedBroker) -> None:
         nodes = self._state.nodes
         for broker in self.brokers.values():
             if broker is not dead and not nodes.is_active(broker.broker_id):
-                self._fail(f"broker {broker.broker_id} is not active at the end: {nodes.brokers.get(broker.broker_id)}")
+                self.fail(f"broker {broker.broker_id} is not active at the end: {nodes.brokers.get(broker.broker_id)}")
             if broker is not dead and broker.offset != len(self._values):
-                self._fail(
-                    f"broker {broker.broker_id} is at {broker.offset} at the end, the log at {len(self._values)}"
-                )
+                self.fail(f"broker {broker.broker_id} is at {broker.offset} at the end, the log at {len(self._values)}")
         if nodes.is_active(dead.broker_id):
-            self._fail(f"the dead broker {dead.broker_id} is not fenced")
+            self.fail(f"the dead broker {dead.broker_id} is not fenced")
         for topic in self._state.topics.values():
             for partition in topic.partitions:
                 may_lead = set(partition.isr or partition.elr or partition.last_known_elr) - {dead.broker_id}
                 if partition.leader < 0 and may_lead:
-                    self._fail(f"{topic.name}-{partition.partition_id} has no leader: {partition}")
+                    self.fail(f"{topic.name}-{partition.partition_id} has no leader: {partition}")
 
 
 def _at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:

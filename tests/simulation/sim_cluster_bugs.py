@@ -7,14 +7,21 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
+from odradek.broker.metadata import observer_log
+from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.delta import Delta
+from odradek.cluster import follower
 from odradek.cluster.control import ClusterControl
+from odradek.cluster.follower import LogFollower
+from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.observers import LogPlace
 from odradek.cluster.records import BrokerRegistrationChangeRecord
 from odradek.cluster.registrations import Registrations
 from odradek.cluster.sessions import BrokerSessions
 from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode
 
 
 def _replacing(owner: Any, name: str, new: Any) -> Callable[[], AbstractContextManager[Any]]:
@@ -59,6 +66,66 @@ def _no_sessions(self: BrokerSessions, brokers: Any, now_ms: int) -> None:
         self.register(broker.broker_id, is_fenced=broker.is_fenced)
 
 
+def _all_is_committed(take: Any) -> Any:
+    """A follower takes all that it has fetched for committed."""
+
+    def early(self: LogFollower, reply: Any) -> bool:
+        news = take(self, reply)
+        self.committed = max(self.committed, self._log.end.end_offset)
+        return bool(news)
+
+    return early
+
+
+def _all_at_the_start(open_copy: Any) -> Any:
+    """A start applies the whole copy of the log."""
+
+    def opened(*arguments: Any, **options: Any) -> ObserverLog:
+        log = open_copy(*arguments, **options)
+        for batch in log.committed_batches(log.end.end_offset):
+            for step, value in enumerate(batch.values):
+                arguments[1](batch.base_offset + step, value)
+            log.note_applied(batch)
+        return log  # type: ignore[no-any-return]
+
+    return opened
+
+
+def _no_cut(self: LogFollower, diverging: Any) -> int:
+    return self._log.end.end_offset
+
+
+def _fails_with(fail: Any) -> Any:
+    """An epoch that is stale is tried again."""
+
+    def failed(self: BrokerLifecycle, number: int, now_ms: int, code: ErrorCode = ErrorCode.none) -> None:
+        fail(self, number, now_ms, ErrorCode.none)
+
+    return failed
+
+
+def _no_epoch(follow: Any) -> Any:
+    """A follower stays in the epoch that it has learned first."""
+
+    def followed(self: LogFollower, reply: Any, now_ms: int) -> bool:
+        before = self.epoch
+        counts = follow(self, reply, now_ms)
+        self.epoch = before or self.epoch
+        return bool(counts)
+
+    return followed
+
+
+def _snapshot_alone(begin: Any) -> Any:
+    """The log goes on at its end after a snapshot has replaced what is before."""
+
+    def begun(self: ObserverLog, snapshot: Any) -> None:
+        self._snapshots = [snapshot]
+        self.applied = LogPlace(snapshot.end_offset, snapshot.epoch)
+
+    return begun
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "acknowledged before the sync": _replacing(LoneQuorum, "append", _acknowledged_at_once(LoneQuorum.append)),
     "a change is not synced": _replacing(MetadataLog, "sync", lambda self: None),
@@ -73,5 +140,19 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "two incarnations at once": _replacing(BrokerSessions, "is_valid", lambda self, broker, epoch, now: False),
     "a new incarnation keeps the epoch": _replacing(Registrations, "new_broker", _old_epoch(Registrations.new_broker)),
     "a new controller begins no sessions": _replacing(BrokerSessions, "activate", _no_sessions),
+    "all that is fetched is committed": _replacing(
+        LogFollower, "_take_records", _all_is_committed(LogFollower._take_records)
+    ),
+    "a start applies the whole copy": _replacing(ObserverLog, "open_copy", _all_at_the_start(ObserverLog.open_copy)),
+    "a diverging log is not cut off": _replacing(LogFollower, "_common_end", _no_cut),
+    "the epoch of the leader is not followed": _replacing(LogFollower, "_follow", _no_epoch(LogFollower._follow)),
+    "the log stays beside a later snapshot": _replacing(
+        observer_log, "_needs_removal", lambda path, checked, at: False
+    ),
+    "a snapshot comes without its log": _replacing(ObserverLog, "_begin_at", _snapshot_alone(ObserverLog._begin_at)),
+    "a snapshot of a broker has the place of its log": _replacing(ObserverLog, "_applied", lambda self: self.end),
+    "a stale epoch is tried again": _replacing(BrokerLifecycle, "on_failed", _fails_with(BrokerLifecycle.on_failed)),
+    "a lost reply is waited for": _replacing(BrokerLifecycle, "_timeout_ms", 1 << 40),
+    "a lost fetch is waited for": _replacing(follower, "TIMEOUT_MS", 1 << 40),
     "a heartbeat is not heard": _replacing(ClusterControl, "hear", lambda self, broker, epoch, now: None),
 }

@@ -135,7 +135,7 @@ class MetadataLog:
         state = _quorum_state(path, files, owner, epoch)
         metadata_snapshot.remove_unfinished(path, names, files)
         point = min(checked.end, mark.end_offset) if mark is not None else 0
-        log = _open_log(
+        log = open_log(
             path, config, now_ms(), clean=clean, files=files, recovery_point=point, snapshot_end=snapshot_end
         )
         own = owner._replace(end_offset=log.log_end_offset)
@@ -246,12 +246,18 @@ class MetadataLog:
 
         if self._log.active.size >= ROLL_BYTES:
             self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
-        copy, end_offset, timestamp_ms = CatalogCopy.of(state), self._log.log_end_offset, self._written_ms
+        copy, (end_offset, epoch), timestamp_ms = CatalogCopy.of(state), self._applied(), self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
-        return self._snapshot(copy, end_offset, timestamp_ms, in_thread)
+        return self._snapshot(copy, end_offset, epoch, timestamp_ms, in_thread)
 
-    def _snapshot(self, copy: CatalogCopy, end_offset: int, timestamp_ms: int, in_thread: InThread) -> Steps[None]:
+    def _applied(self) -> tuple[int, int]:
+        """Returns the offset up to which the catalogue has the records, and the epoch of the last one."""
+        return self._log.log_end_offset, self._epoch
+
+    def _snapshot(
+        self, copy: CatalogCopy, end_offset: int, epoch: int, timestamp_ms: int, in_thread: InThread
+    ) -> Steps[None]:
         if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
             try:
                 snapshot = yield from metadata_snapshot.write(
@@ -262,7 +268,7 @@ class MetadataLog:
                     timestamp_ms=timestamp_ms,
                     now_ms=self._now_ms(),
                     in_thread=in_thread,
-                    epoch=self._epoch,
+                    epoch=epoch,
                 )
             except OSError as error:
                 self._note_failed_snapshot(error)
@@ -306,7 +312,10 @@ class MetadataLog:
 
     def read_committed(self, offset: int, max_bytes: int) -> bytes:
         """Returns synced batches from ``offset`` on, at least one if there is one. Raises KafkaError."""
-        found = self._log.read(offset, max_bytes, max_offset=self.synced_end)
+        return self._read(offset, max_bytes, self.synced_end)
+
+    def _read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        found = self._log.read(offset, max_bytes, max_offset=end_offset)
         try:
             return found.bytes()
         except OSError as error:
@@ -442,7 +451,7 @@ def _quorum_state(path: Path, files: Files, owner: MetadataMark, epoch: int) -> 
     return state
 
 
-def _open_log(
+def open_log(
     path: Path,
     config: MetadataConfig,
     now_ms: int,

@@ -1,0 +1,249 @@
+"""A follower of the metadata log: what it asks the leader for next, and what a reply changes in its own log.
+
+The follower fetches from the end of its log. The leader sends records, or says where the logs diverge, or that a
+snapshot comes first, which the follower reads in parts. A record is committed when it is below the high watermark of
+the leader. Nothing else may be applied. As in Kafka, a follower that would have to give up committed records ends.
+
+One request is in flight at a time: ``next_request`` returns it when it is due, ``next_ms`` says when that is. Time is
+passed in, in milliseconds of a clock that only goes forward.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from odradek.cluster.observers import LogPlace
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE, NO_OFFSET
+
+MAX_WAIT_MS = 500
+"""The leader answers a fetch after this time, even without news."""
+TIMEOUT_MS = 2_000
+"""A request without a reply is given up after this time: controller.quorum.request.timeout.ms."""
+FIRST_RETRY_MS, LAST_RETRY_MS = 50, 1_000
+IDLE_MS = 10
+"""The pause after a reply without news that the leader has sent at once."""
+_LOST_SNAPSHOT = (ErrorCode.snapshot_not_found, ErrorCode.position_out_of_range)
+
+
+class FollowerLog(Protocol):
+    """The log of the follower. All methods raise KafkaError if it cannot be written."""
+
+    @property
+    def end(self) -> LogPlace:
+        """The end of the log, with the epoch of its last record; (0, 0) for an empty log."""
+
+    def end_of_epoch(self, epoch: int) -> LogPlace | None:
+        """Returns the largest known epoch up to ``epoch``, and its end; None for an epoch after the newest."""
+
+    def append_batches(self, data: bytes) -> None:
+        """Appends batches. Raises ValueError, and appends nothing, if they do not follow the end of the log."""
+
+    def truncate_to(self, offset: int) -> None:
+        """Removes the batch with this offset and all later ones."""
+
+    def begin_download(self, place: LogPlace) -> None:
+        """Begins to keep the parts of a snapshot. Parts of an earlier one are dropped."""
+
+    def add_part(self, data: bytes) -> None: ...
+
+    def end_download(self, place: LogPlace) -> None:
+        """Keeps the snapshot, and replaces the log by an empty one at its end. Raises ValueError for a damaged one."""
+
+
+class RecordsRequest(NamedTuple):
+    """A fetch from the end of the follower's log. ``high_watermark``: the offset up to which all is known to be
+    committed, −1 if none is known."""
+
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+    high_watermark: int
+
+
+class PartRequest(NamedTuple):
+    """A request for the part of a snapshot from ``position`` on."""
+
+    leader_epoch: int
+    snapshot: LogPlace
+    position: int
+
+
+class RecordsReply(NamedTuple):
+    """The leader's reply to a fetch."""
+
+    error: ErrorCode
+    leader: int
+    leader_epoch: int
+    high_watermark: int = NO_OFFSET
+    records: bytes = b""
+    diverging: LogPlace | None = None
+    snapshot: LogPlace | None = None
+
+
+class PartReply(NamedTuple):
+    """A part of a snapshot. ``size``: that of the whole snapshot."""
+
+    error: ErrorCode
+    leader: int
+    leader_epoch: int
+    size: int = 0
+    position: int = 0
+    data: bytes = b""
+
+
+class LogFollower:
+    """One follower. ``epoch``: the newest leader epoch that it knows. ``committed``: the offset up to which all is
+    known to be committed, −1 if none is known.
+
+    ``failure``: why the follower has to end. ``snapshots``: how many snapshots it has taken: then the records before
+    their end were not applied one by one.
+    """
+
+    def __init__(self, log: FollowerLog, epoch: int, committed: int, now_ms: int) -> None:
+        self.epoch = epoch
+        self.leader = NO_NODE
+        self.committed = committed
+        self.failure = ""
+        self.snapshots = 0
+        self._log = log
+        self._download: LogPlace | None = None
+        self._position = 0
+        self._due_ms = now_ms
+        self._sent_ms: int | None = None
+        self._number = 0
+        self._failures = 0
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """The number of the request in flight: a reply belongs to a request only if it names this number."""
+        return self._number
+
+    @property
+    def next_ms(self) -> int:
+        """When ``next_request`` has to be called again, unless a reply comes before."""
+        return self._due_ms if self._sent_ms is None else self._sent_ms + TIMEOUT_MS
+
+    def next_request(self, now_ms: int) -> RecordsRequest | PartRequest | None:
+        """Returns the request that is to be sent now."""
+        if self.failure:
+            return None
+        if self._sent_ms is not None:
+            if now_ms < self._sent_ms + TIMEOUT_MS:
+                return None
+            self._fail(now_ms)
+        if now_ms < self._due_ms:
+            return None
+        self._sent_ms = now_ms
+        self._number += 1
+        if self._download is not None:
+            return PartRequest(self.epoch, self._download, self._position)
+        end = self._log.end
+        return RecordsRequest(self.epoch, end.end_offset, end.epoch, self.committed)
+
+    # --- replies ------------------------------------------------------------------------------------------------
+
+    def on_failed(self, number: int, now_ms: int) -> None:
+        """Notes that no reply will come, or none that can be read."""
+        if self._take(number):
+            self._fail(now_ms)
+
+    def on_records(self, number: int, reply: RecordsReply, now_ms: int) -> None:
+        """Takes the reply to a fetch."""
+        sent_ms = self._sent_ms or 0
+        if not self._take(number) or not self._follow(reply, now_ms):
+            return
+        try:
+            is_news = self._take_records(reply)
+        except (KafkaError, ValueError):
+            self._fail(now_ms)
+            return
+        self._failures = 0
+        self._due_ms = now_ms if is_news or now_ms - sent_ms >= MAX_WAIT_MS // 2 else now_ms + IDLE_MS
+
+    def _take_records(self, reply: RecordsReply) -> bool:
+        """Returns whether the reply has changed anything."""
+        place = reply.diverging or reply.snapshot
+        if place is not None and place.end_offset < self.committed:
+            self.failure = (
+                f"the leader of the metadata log, node {reply.leader}, has lost committed records: its log "
+                f"{'diverges' if reply.diverging else 'begins with a snapshot'} at offset {place.end_offset}, and the "
+                f"records before offset {self.committed} were committed"
+            )
+            return False
+        if reply.diverging is not None:
+            self._log.truncate_to(self._common_end(reply.diverging))
+            return True
+        if reply.snapshot is not None:
+            self._log.begin_download(reply.snapshot)
+            self._download, self._position = reply.snapshot, 0
+            return True
+        if reply.records:
+            self._log.append_batches(reply.records)
+        before = self.committed
+        self.committed = max(before, min(reply.high_watermark, self._log.end.end_offset))
+        return bool(reply.records) or self.committed > before
+
+    def _common_end(self, diverging: LogPlace) -> int:
+        """Returns where the log has to be cut off: the leader's end of the epoch, or the end of an older epoch here."""
+        if diverging.epoch == 0:
+            return diverging.end_offset
+        own = self._log.end_of_epoch(diverging.epoch) or self._log.end
+        return min(own.end_offset, diverging.end_offset) if own.epoch == diverging.epoch else own.end_offset
+
+    def on_part(self, number: int, reply: PartReply, now_ms: int) -> None:
+        """Takes the reply to a request for a part of a snapshot."""
+        if not self._take(number) or not self._follow(reply, now_ms):
+            return
+        place = self._download
+        assert place is not None
+        if reply.position != self._position or not reply.data or self._position + len(reply.data) > reply.size:
+            self._restart_download(now_ms)
+            return
+        try:
+            self._log.add_part(reply.data)
+            self._position += len(reply.data)
+            if self._position == reply.size:
+                self._log.end_download(place)
+                self._download = None
+                self.committed = max(self.committed, place.end_offset)
+                self.snapshots += 1
+        except (KafkaError, ValueError):
+            self._restart_download(now_ms)
+            return
+        self._failures = 0
+        self._due_ms = now_ms
+
+    def _restart_download(self, now_ms: int) -> None:
+        """Gives a snapshot up: the next fetch learns which one is present."""
+        self._download = None
+        self._fail(now_ms)
+
+    def _follow(self, reply: RecordsReply | PartReply, now_ms: int) -> bool:
+        """Learns the epoch of the leader. Returns whether the content of the reply counts."""
+        if reply.leader_epoch > self.epoch:
+            self.epoch, self.leader = reply.leader_epoch, reply.leader
+            self._due_ms = now_ms  # ask again, in this epoch
+            return False
+        if reply.error in _LOST_SNAPSHOT:
+            self._restart_download(now_ms)
+            return False
+        if reply.error or reply.leader_epoch < self.epoch:
+            self._fail(now_ms)
+            return False
+        self.leader = reply.leader
+        return True
+
+    def _take(self, number: int) -> bool:
+        """Ends the request in flight if the reply belongs to it."""
+        if number != self._number or self._sent_ms is None or self.failure:
+            return False
+        self._sent_ms = None
+        return True
+
+    def _fail(self, now_ms: int) -> None:
+        self._sent_ms = None
+        self._due_ms = now_ms + min(FIRST_RETRY_MS << min(self._failures, 10), LAST_RETRY_MS)
+        self._failures += 1

@@ -1,0 +1,211 @@
+"""A broker's side of its registration: Kafka's BrokerLifecycleManager, for one incarnation.
+
+The broker registers, and sends heartbeats with the offset of the newest metadata record that it has applied. It is
+STARTING until the controller says that it has caught up, RECOVERY until its fence is lifted, then RUNNING. A controlled
+shutdown ends when the controller allows it. One request is in flight at a time: ``next_request`` returns it when it is
+due, ``next_ms`` says when that is. Time is passed in, in milliseconds of a clock that only goes forward.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import NEVER, BrokerHeartbeat
+from odradek.core.errors import ErrorCode
+
+FIRST_RETRY_MS, RETRY_FACTOR = 100, 2
+CATCH_UP_MS, SHUTDOWN_MS = 10, 50
+"""Heartbeats follow one another more quickly while the broker starts, and once in a controlled shutdown."""
+
+
+class LifecycleState(Enum):
+    """A broker as it sees itself."""
+
+    STARTING = "starting"
+    RECOVERY = "recovery"
+    RUNNING = "running"
+    PENDING_SHUTDOWN = "pending controlled shutdown"
+    ENDED = "ended"
+
+
+class LifecycleTimes(NamedTuple):
+    """In ms: broker.session.timeout.ms, broker.heartbeat.interval.ms, initial.broker.registration.timeout.ms."""
+
+    session_ms: int = 9_000
+    heartbeat_ms: int = 2_000
+    registration_ms: int = 60_000
+
+
+class HeartbeatAnswer(NamedTuple):
+    """The reply to a heartbeat."""
+
+    is_caught_up: bool
+    is_fenced: bool
+    should_shut_down: bool
+
+
+Request = NewBroker | BrokerHeartbeat
+
+
+class BrokerLifecycle:
+    """One incarnation of a broker. ``registration``: the request, with the epoch of the last clean stop.
+
+    ``epoch``: the broker epoch; −1 before the registration. ``failure``: why the broker has to end.
+    """
+
+    def __init__(self, registration: NewBroker, times: LifecycleTimes, now_ms: int) -> None:
+        self.state = LifecycleState.STARTING
+        self.epoch = -1
+        self.failure = ""
+        self.is_fenced = True
+        self._registration = registration
+        self._times = times
+        self._registered_by_ms = now_ms + times.registration_ms
+        self._due_ms = now_ms
+        self._sent_ms: int | None = None
+        self._number = 0
+        self._failures = 0
+        self._is_registered = self._is_ready = self._hurries = False
+        self._has_shutdown_answer = False
+        self._refusal = ErrorCode.none
+        """The newest error code of the controller."""
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """The number of the request in flight: a reply belongs to a request only if it names this number."""
+        return self._number
+
+    @property
+    def next_ms(self) -> int:
+        """When ``next_request`` has to be called again, unless a reply comes before."""
+        if self.state is LifecycleState.ENDED:
+            return NEVER
+        due_ms = self._due_ms if self._sent_ms is None else self._sent_ms + self._timeout_ms
+        return due_ms if self._is_registered or self.epoch >= 0 else min(due_ms, self._registered_by_ms)
+
+    @property
+    def _timeout_ms(self) -> int:
+        """A request without a reply is given up after half of a session."""
+        return self._times.session_ms // 2
+
+    def next_request(self, metadata_offset: int, now_ms: int) -> Request | None:
+        """Returns the request that is to be sent now. ``metadata_offset``: the newest record that is applied."""
+        if self.epoch < 0 and now_ms >= self._registered_by_ms and self.state is not LifecycleState.ENDED:
+            answer = f": it answers {self._refusal.name}" if self._refusal else ""
+            self._end_with(
+                "the broker could not register with the controller within "
+                f"initial.broker.registration.timeout.ms={self._times.registration_ms}{answer}"
+            )
+        if self.state is LifecycleState.ENDED:
+            return None
+        if self._sent_ms is not None:
+            if now_ms < self._sent_ms + self._timeout_ms:
+                return None
+            self._fail(now_ms)
+        if now_ms < self._due_ms:
+            return None
+        self._sent_ms = now_ms
+        self._number += 1
+        if not self._is_registered:
+            return self._registration
+        wants_stop = self.state is LifecycleState.PENDING_SHUTDOWN
+        return BrokerHeartbeat(
+            self._registration.broker_id, self.epoch, metadata_offset, not self._is_ready, wants_stop
+        )
+
+    # --- replies ------------------------------------------------------------------------------------------------
+
+    def on_registered(self, number: int, epoch: int, now_ms: int) -> None:
+        """Notes the reply to a registration. The first heartbeat follows at once."""
+        if self._take(number):
+            self._failures = 0
+            self.epoch, self._is_registered = epoch, True
+            self._wait(0, now_ms)
+
+    def on_failed(self, number: int, now_ms: int, code: ErrorCode = ErrorCode.none) -> None:
+        """Notes an error, or that no reply will come (NONE). The request is sent again, after a time that grows.
+
+        An epoch that is stale stays so: the broker ends. Kafka's broker goes on without effect."""
+        if not self._take(number):
+            return
+        self._refusal = code or self._refusal
+        if code is ErrorCode.stale_broker_epoch and self._is_registered:
+            broker_id = self._registration.broker_id
+            self._end_with(
+                f"broker {broker_id} with the broker epoch {self.epoch} is not registered any more: another process "
+                f"has node.id={broker_id}, or the broker was unregistered. Start it again, with a node.id of its own"
+            )
+            return
+        self._fail(now_ms)
+
+    def on_heartbeat(self, number: int, answer: HeartbeatAnswer, now_ms: int) -> None:
+        """Notes the reply to a heartbeat."""
+        if not self._take(number):
+            return
+        self._failures = 0
+        self.is_fenced = answer.is_fenced
+        pause_ms = self._times.heartbeat_ms
+        if self.state is LifecycleState.STARTING:
+            if answer.is_caught_up:
+                self.state = LifecycleState.RECOVERY
+            pause_ms = min(CATCH_UP_MS, pause_ms)
+        elif self.state is LifecycleState.RECOVERY and not answer.is_fenced:
+            self.state = LifecycleState.RUNNING
+        elif self.state is LifecycleState.PENDING_SHUTDOWN:
+            if answer.should_shut_down:
+                self.state = LifecycleState.ENDED
+                return
+            pause_ms = pause_ms if self._has_shutdown_answer else min(SHUTDOWN_MS, pause_ms)
+            self._has_shutdown_answer = True
+        self._wait(pause_ms, now_ms)
+
+    def _end_with(self, failure: str) -> None:
+        self.failure, self.state = failure, LifecycleState.ENDED
+
+    def _take(self, number: int) -> bool:
+        """Ends the request in flight if the reply belongs to it."""
+        if number != self._number or self._sent_ms is None or self.state is LifecycleState.ENDED:
+            return False
+        self._sent_ms = None
+        return True
+
+    def _fail(self, now_ms: int) -> None:
+        self._sent_ms, self._hurries = None, False
+        pause_ms = min(FIRST_RETRY_MS * RETRY_FACTOR ** min(self._failures, 20), self._times.session_ms)
+        self._failures += 1
+        self._wait(pause_ms, now_ms)
+
+    def _wait(self, pause_ms: int, now_ms: int) -> None:
+        self._due_ms = now_ms + (0 if self._hurries else pause_ms)
+        self._hurries = False
+
+    def _hurry(self, now_ms: int) -> None:
+        """Sends the next heartbeat at once, or right after the request in flight."""
+        if self._sent_ms is None:
+            self._due_ms = min(self._due_ms, now_ms)
+        else:
+            self._hurries = True
+
+    # --- what the broker does -----------------------------------------------------------------------------------
+
+    def set_ready(self, now_ms: int) -> None:
+        """The broker has opened its logs, and may leave the fence."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._hurry(now_ms)
+
+    def begin_shutdown(self, now_ms: int) -> None:
+        """Asks the controller for a controlled shutdown. A broker that does not run yet ends at once."""
+        if self.state is LifecycleState.RUNNING:
+            self.state = LifecycleState.PENDING_SHUTDOWN
+            self._hurry(now_ms)
+        elif self.state is not LifecycleState.PENDING_SHUTDOWN:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the requests: the time for a controlled shutdown is over, or the broker stops for another reason."""
+        self.state = LifecycleState.ENDED

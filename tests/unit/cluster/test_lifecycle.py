@@ -1,0 +1,164 @@
+"""A broker's side of its registration: what it sends, when, and what ends it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState, LifecycleTimes
+from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import NEVER, BrokerHeartbeat
+from odradek.core.errors import ErrorCode
+
+REGISTRATION = NewBroker(3, "c", UUID(int=1), (), (), None, (UUID(int=5 << 64),), 7)
+TIMES = LifecycleTimes(9_000, 2_000, 60_000)
+FENCED, BEHIND, RUNS = (
+    HeartbeatAnswer(True, True, False),
+    HeartbeatAnswer(False, True, False),
+    HeartbeatAnswer(True, False, False),
+)
+STOP = HeartbeatAnswer(True, True, True)
+
+
+def heartbeat(offset: int, *, fence: bool = False, stop: bool = False, epoch: int = 40) -> BrokerHeartbeat:
+    return BrokerHeartbeat(3, epoch, offset, fence, stop)
+
+
+def registered() -> BrokerLifecycle:
+    broker = BrokerLifecycle(REGISTRATION, TIMES, 0)
+    assert broker.next_request(-1, 0) is REGISTRATION
+    broker.on_registered(broker.number, 40, 0)
+    return broker
+
+
+def running() -> BrokerLifecycle:
+    """A broker whose next heartbeat is due at 2,000."""
+    broker = registered()
+    broker.set_ready(0)
+    for answer in (FENCED, RUNS):
+        assert broker.next_request(50, broker.next_ms) is not None
+        broker.on_heartbeat(broker.number, answer, 0)
+    assert broker.state is LifecycleState.RUNNING
+    return broker
+
+
+def test_a_start() -> None:
+    broker = registered()
+    assert broker.next_request(10, 0) == heartbeat(10, fence=True)
+    assert broker.next_request(10, 5) is None, "one request is in flight"
+    broker.on_heartbeat(broker.number, BEHIND, 5)
+    assert (broker.state, broker.next_ms) == (LifecycleState.STARTING, 15)
+    assert broker.next_request(41, 14) is None
+    assert broker.next_request(41, 15) == heartbeat(41, fence=True)
+    broker.on_heartbeat(broker.number, FENCED, 20)
+    assert (broker.state, broker.next_ms) == (LifecycleState.RECOVERY, 30)
+    assert broker.next_request(41, 30) == heartbeat(41, fence=True)
+    broker.set_ready(31)  # during a request: the next follows right after it
+    broker.on_heartbeat(broker.number, FENCED, 40)
+    assert broker.next_request(42, 40) == heartbeat(42)
+    broker.on_heartbeat(broker.number, RUNS, 50)
+    assert (broker.state, broker.next_ms, broker.is_fenced) == (LifecycleState.RUNNING, 2050, False)
+
+
+def test_a_broker_that_is_fenced_by_the_controller_goes_on() -> None:
+    broker = running()
+    assert broker.next_request(60, 2000) == heartbeat(60)
+    broker.on_heartbeat(broker.number, FENCED, 2000)
+    assert (broker.state, broker.is_fenced) == (LifecycleState.RUNNING, True)
+    assert broker.next_request(60, 4000) == heartbeat(60)
+
+
+def test_failures_are_tried_again_after_growing_times() -> None:
+    broker = BrokerLifecycle(REGISTRATION, TIMES, 0)
+    now, pauses = 0, []
+    for _ in range(10):
+        assert broker.next_request(-1, now) is REGISTRATION
+        broker.on_failed(broker.number, now, ErrorCode.duplicate_broker_registration)
+        pauses.append(broker.next_ms - now)
+        now = broker.next_ms
+    assert pauses == [100, 200, 400, 800, 1600, 3200, 6400, 9000, 9000, 9000]
+    assert broker.next_request(-1, now) is REGISTRATION
+    broker.on_registered(broker.number, 5, now)
+    assert broker.next_request(-1, now) == heartbeat(-1, fence=True, epoch=5)
+    broker.on_failed(broker.number, now)
+    assert broker.next_ms == now + 100
+
+
+def test_a_request_without_a_reply_is_given_up_after_half_of_a_session() -> None:
+    broker = running()
+    assert broker.next_request(60, 2000) is not None
+    late = broker.number
+    assert broker.next_ms == 6500
+    assert broker.next_request(60, 6499) is None
+    assert broker.next_request(60, 6500) is None
+    assert broker.next_ms == 6600
+    assert broker.next_request(61, 6600) == heartbeat(61)
+    broker.on_heartbeat(late, STOP, 6601)  # of the request before
+    broker.on_failed(late, 6601, ErrorCode.stale_broker_epoch)
+    assert (broker.state, broker.failure) == (LifecycleState.RUNNING, "")
+
+
+def test_a_registration_that_comes_too_late_ends_the_broker() -> None:
+    broker = BrokerLifecycle(REGISTRATION, TIMES, 1000)
+    now = 1000
+    while broker.state is not LifecycleState.ENDED:
+        if broker.next_request(-1, now) is not None:
+            broker.on_failed(broker.number, now, ErrorCode.inconsistent_cluster_id)
+        now = min(broker.next_ms, 1 << 40)
+    assert broker.failure == (
+        "the broker could not register with the controller within initial.broker.registration.timeout.ms=60000: it "
+        "answers inconsistent_cluster_id"
+    )
+    assert broker.next_ms == NEVER
+    assert broker.next_request(-1, 1 << 41) is None
+
+
+def test_the_time_for_the_registration_is_over_with_it() -> None:
+    broker = running()
+    assert broker.next_request(60, 70_000) == heartbeat(60)
+
+
+def test_a_stale_epoch_ends_the_broker() -> None:
+    broker = running()
+    assert broker.next_request(60, 2000) is not None
+    broker.on_failed(broker.number, 2000, ErrorCode.stale_broker_epoch)
+    assert broker.state is LifecycleState.ENDED
+    assert broker.failure.startswith("broker 3 with the broker epoch 40 is not registered any more: another process")
+
+
+def test_a_controlled_shutdown() -> None:
+    broker = running()
+    broker.begin_shutdown(500)
+    assert broker.next_request(60, 500) == heartbeat(60, stop=True)
+    broker.on_heartbeat(broker.number, RUNS, 510)
+    assert broker.next_ms == 560
+    assert broker.next_request(61, 560) == heartbeat(61, stop=True)
+    broker.begin_shutdown(565)  # again
+    broker.on_heartbeat(broker.number, RUNS, 570)
+    assert broker.next_ms == 2570
+    assert broker.next_request(61, 2570) == heartbeat(61, stop=True)
+    broker.on_heartbeat(broker.number, STOP, 2600)
+    assert (broker.state, broker.failure, broker.next_ms) == (LifecycleState.ENDED, "", NEVER)
+
+
+def test_a_shutdown_during_a_request_follows_at_once() -> None:
+    broker = running()
+    assert broker.next_request(60, 2000) == heartbeat(60)
+    broker.begin_shutdown(2001)
+    broker.on_heartbeat(broker.number, RUNS, 2010)
+    assert broker.next_request(60, 2010) == heartbeat(60, stop=True)
+
+
+@pytest.mark.parametrize("make", [lambda: BrokerLifecycle(REGISTRATION, TIMES, 0), registered])
+def test_a_broker_that_does_not_run_yet_stops_at_once(make: object) -> None:
+    broker = make()  # type: ignore[operator]
+    broker.begin_shutdown(5)
+    assert (broker.state, broker.next_request(1, 10), broker.failure) == (LifecycleState.ENDED, None, "")
+
+
+def test_a_shutdown_may_be_ended_by_its_time() -> None:
+    broker = running()
+    broker.begin_shutdown(5)
+    broker.end()
+    assert broker.next_request(1, 10) is None
