@@ -31,7 +31,7 @@ _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_comp
 
 class _Loader:
     def __init__(self) -> None:
-        self.kernels: Any = None
+        self.kernels: object = None
         """``batches.arrow.RecordSet`` when its kernels are loaded."""
         self.decoded_bytes = 0
         self.importing = threading.Lock()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -87,7 +87,7 @@ def _measure_headers(buffer: Bytes, at: int, end: int) -> tuple[Long, Long, Long
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-def _copy_stride(context: object, out: object, target: object, buffer: object, start: object) -> Any:
+def _copy_stride(context: object, out: object, target: object, buffer: object, start: object) -> object:
     """Copies STRIDE bytes in one move. A numba loop over a few bytes takes three times as long."""
 
     def generate(context: BaseContext, builder: IRBuilder, signature: Signature, args: Sequence[Value]) -> Value:

@@ -259,7 +259,7 @@ class PartitionReader:
 
     def _batches(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
-    ) -> _DecodedFetch[Any]:
+    ) -> _DecodedFetch[object]:
         kind = record_set() if surveyed is None else _kernel_record_set()
         records = sound_records(kind, reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]

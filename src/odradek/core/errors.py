@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from kio.schema.errors import ErrorCode
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 __all__ = ["ConfigError", "CorruptRecord", "ErrorCode", "KafkaError", "OdradekError", "StorageError"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     # kio is imported at the first use: it is slow to load, and a command that starts a broker needs only the classes.
     if name == "ErrorCode":
         from odradek.core.kio_import import ErrorCode

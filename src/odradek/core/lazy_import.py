@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
 
 from odradek.core.extras import extra_in_errors
 
@@ -18,7 +17,7 @@ def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> 
     module = sys.modules[package]
     vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
 
-    def load(name: str) -> Any:
+    def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with extra_in_errors(f"{package}.{name}", extra):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.history.column_values import plain_text
+from odradek.history.columns import Row
 
 _MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
 _EPOCHS = ("consumer_group_metadata", "streams_group_metadata", "share_group_metadata")
@@ -38,10 +39,10 @@ class GroupEvent(NamedTuple):
     is_rebalance: bool
 
 
-def event_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def event_rows(batch: pa.RecordBatch) -> list[Row]:
     """Returns the rows of a decoded batch that change a group; times as numbers of microseconds."""
     rare = batch.filter(pc.is_in(plain_text(batch.column("kind")), pa.array(GROUP_KINDS)))
-    rows: list[dict[str, Any]] = _times_as_numbers(rare.select(_COLUMNS)).to_pylist()
+    rows: list[Row] = _times_as_numbers(rare.select(_COLUMNS)).to_pylist()
     return rows
 
 
@@ -54,7 +55,7 @@ class MemberChanges:
         self._topics_of: dict[str, frozenset[str] | None] = {}
         self._last: GroupEvent | None = None
 
-    def event(self, row: dict[str, Any]) -> GroupEvent:
+    def event(self, row: Row) -> GroupEvent:
         """Applies the next row of ``event_rows`` of this group, in log order."""
         kind, is_tombstone, before, members = row["kind"], row["is_tombstone"], self._last, self._topics_of
         generation = -1 if row["generation"] is None else row["generation"]
@@ -88,7 +89,7 @@ class MemberChanges:
         return self._last
 
 
-def _topics(member: dict[str, Any]) -> frozenset[str] | None:
+def _topics(member: Row) -> frozenset[str] | None:
     """Returns the topics of a member's subscription; None if it is unknown or a regular expression."""
     if member["subscription_regex"]:
         return None

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -260,7 +260,7 @@ class LiveMoves:
 def _commits(keys: list[_OpenKey]) -> Commits:
     """Returns the kept entries in columns."""
     counts = [len(key.rows) for key in keys]
-    columns: list[Any] = list(zip(*(row for key in keys for row in key.rows), strict=True))
+    columns: list[object] = list(zip(*(row for key in keys for row in key.rows), strict=True))
     offsets, tombstones, times, queries, marked, ids, record_offsets, record_times = (np.array(one) for one in columns)
     number = np.repeat(np.arange(len(keys), dtype=np.int32), counts)
     partitions = np.repeat(np.array([key.record_partition for key in keys], np.int32), counts)

@@ -95,7 +95,7 @@ class Workers:
         maps: list[mmap] = []
         running: Deferred[Future[object]] | None = None
         advance: Callable[[Any], Step] = steps.send
-        value: Any = None
+        value: object = None
         try:
             while True:
                 try:

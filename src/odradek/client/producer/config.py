@@ -82,7 +82,7 @@ def split_settings(
     As in Kafka, ``acks`` other than all disables idempotence unless ``enable_idempotence`` is set. Brokers may create
     missing topics unless ``allow_auto_create_topics`` is false. Raises ConfigError.
     """
-    given: dict[str, tuple[str, Any]] = {}
+    given: dict[str, tuple[str, object]] = {}
     more = servers if isinstance(servers, Mapping) else {}
     for name, value in [*more.items(), *settings.items()]:
         key = name.replace(".", "_")

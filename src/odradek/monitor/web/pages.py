@@ -21,7 +21,7 @@ with extra_in_errors(__name__):
     from starlette.routing import Route
 
 from odradek.core.counts import counted
-from odradek.monitor.json_api import RequestRefused
+from odradek.monitor.json_api import Json, RequestRefused
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
 from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view
@@ -85,11 +85,11 @@ class Pages:
         yield Route(STATIC + "{name}", self.static)
         yield Route("/login", self.login, methods=["GET", "POST"])
 
-    def _group(self, query: Mapping[str, str]) -> dict[str, Any] | None:
+    def _group(self, query: Mapping[str, str]) -> Json | None:
         return group_view(self._reader, query.get("name", ""), query.get("partition", ""))
 
     def _page(
-        self, template: str, view: Callable[[Mapping[str, str]], dict[str, Any] | None], *, reads_tracker: bool = True
+        self, template: str, view: Callable[[Mapping[str, str]], Json | None], *, reads_tracker: bool = True
     ) -> Any:
         """Returns an endpoint. ``reads_tracker``: it must not run while the reader changes the tracker."""
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from odradek.history.verdict_rules import Status
-from odradek.monitor.json_api import SORTS, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.json_api import SORTS, Json, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.formats import link
 
-Json = dict[str, Any]
 ROWS = 100
 COLUMNS = (
     ("name", "Group", "name"), ("status", "Status", "-status"), ("state", "State", ""), ("lag", "Lag", "-lag"),
