@@ -131,10 +131,10 @@ def test_repeated_commits_stay_on_the_fast_path_and_obey_a_change_at_the_next_re
     path = broker.server.commit_fast_path
     for offset in range(4):
         assert commit(alice, group, topic, offset) is ErrorCode.none
-    uses = path._uses
+    uses = path.uses
     for offset in range(4, 10):
         assert commit(alice, group, topic, offset) is ErrorCode.none
-    assert path._uses - uses == 6, "an authorizer must not switch the fast path off"
+    assert path.uses - uses == 6, "an authorizer must not switch the fast path off"
     forbid(admin, user, topic)
     assert commit(alice, group, topic, 10) is ErrorCode.topic_authorization_failed
     allow(TOPIC, topic, READ)

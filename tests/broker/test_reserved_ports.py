@@ -88,5 +88,5 @@ def test_a_closed_broker_and_a_failed_first_start_give_the_port_back(tmp_path: P
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections may be in TIME_WAIT
         other.bind((host, int(port)))
-    assert broker._engine._reservation is None
+    assert broker._engine.reservation is None
     assert broker.bootstrap_servers == f"{host}:{port}"

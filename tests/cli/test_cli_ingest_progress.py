@@ -81,9 +81,9 @@ def test_the_last_json_line_says_whether_the_group_is_committed(capsys: Captured
 def test_the_summary_says_whether_the_group_is_committed(capsys: Captured) -> None:
     done = Ingested(rows=2, batches=1, bad=0, seconds=1.0, files=1, size=10, group=REFUSED)
     asked = IngestLine(bootstrap_servers="b:1", group="g", output="t")
-    pipeline_ingest._print_result(asked, done)
-    pipeline_ingest._print_result(asked, dataclasses.replace(done, group=CommitState(is_committed=True)))
-    pipeline_ingest._print_result(dataclasses.replace(asked, as_json=True), done)
+    pipeline_ingest.print_result(asked, done)
+    pipeline_ingest.print_result(asked, dataclasses.replace(done, group=CommitState(is_committed=True)))
+    pipeline_ingest.print_result(dataclasses.replace(asked, as_json=True), done)
     refused, committed, summary = capsys.readouterr().out.splitlines()
     assert refused.endswith("into t; group g is not committed: it has live members: a. Stop them.")
     assert committed.endswith("into t; group g is committed.")

@@ -23,7 +23,7 @@ PLAIN = produce.TableForm()
 
 def sent(data: bytes, form: str, how: produce.TableForm = PLAIN) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for rows, _ in produce._stream(io.BytesIO(data), Format(form, False), how):
+    for rows, _ in produce.read_stream(io.BytesIO(data), Format(form, False), how):
         found += rows if isinstance(rows, list) else rows.to_pylist()
     return found
 
@@ -145,7 +145,7 @@ def test_a_partition_that_the_topic_lacks_is_refused_with_its_line(count: int) -
     how = produce.TableForm(partitions=TopicPartitions("t", lambda: next(counts)))
     good = b'{"value":"a","partition":0}\n\n{"value":"b","partition":1}\n' * count
     source = io.BytesIO(good + b'{"value":"c","partition":2}\n')
-    batches = produce._stream(source, Format("json", False), how)
+    batches = produce.read_stream(source, Format("json", False), how)
     assert sum(len(rows) if isinstance(rows, list) else rows.num_rows for rows, _ in [next(batches)]) == 2 * count
     with pytest.raises(ValueError, match=rf"^line {3 * count + 1}: topic t has no partition 2 \(it has 2\)$"):
         next(batches)
@@ -176,7 +176,7 @@ line = b'{"value":"a","key":null,"partition":1,"timestamp":5,"headers":' + heade
 for form, data in (("csv", b"id;x\\n1;2\\n"), ("csv", b'value,timestamp,headers\\na,5,"{""h"":1}"\\nb,,\\n'),
                    ("json", (line + b"\\n") * 200 + b'{"value":null}\\n' * 100), ("lines", b"x\\n" * 200)):
     for how in (produce.TableForm(), *([produce.TableForm("id")] if b"id" in data else [])):
-        rows = [rows for rows, _ in produce._stream(io.BytesIO(data), Format(form, True), how)]
+        rows = [rows for rows, _ in produce.read_stream(io.BytesIO(data), Format(form, True), how)]
         assert not isinstance(rows[-1], list)
         last = rows[-1].to_pylist()[0]
         rows[-1].validate(full=True)
@@ -198,10 +198,10 @@ assert "pandas" not in sys.modules
 def test_a_time_of_parquet_that_is_finer_than_a_millisecond_is_refused(unit: str) -> None:
     step = {"us": 1000, "ns": 1_000_000}[unit]
     times = pa.array([None, 5 * step], pa.timestamp(unit))
-    (rows,) = [rows for rows, _ in produce._columns(iter([batch(times)]), None)]
+    (rows,) = [rows for rows, _ in produce.read_columns(iter([batch(times)]), None)]
     assert rows.num_rows == 2
     with pytest.raises(ValueError, match=r"^row 2: timestamp 1970-01-01 00:00:00\.0\d+: finer than a millisecond"):
-        [*produce._columns(iter([batch(pa.array([None, step + 1], pa.timestamp(unit)))]), None)]
+        [*produce.read_columns(iter([batch(pa.array([None, step + 1], pa.timestamp(unit)))]), None)]
 
 
 def batch(times: pa.Array) -> pa.RecordBatch:

@@ -68,9 +68,9 @@ class ThrottlingBroker:
 
     def time_out(self, limit_s: float) -> None:
         """Ends the time of all waiting requests, as if ``limit_s`` had passed."""
-        for correlation_id, (_, timer) in list(self.connection._waiting.items()):
+        for correlation_id, (_, timer) in list(self.connection.waiting.items()):
             timer.cancel()
-            self.connection._on_timeout(correlation_id, LIST_GROUPS, limit_s)
+            self.connection.on_timeout(correlation_id, LIST_GROUPS, limit_s)
 
     async def found(self) -> list[Any]:
         return await asyncio.gather(*self._calls, return_exceptions=True)
@@ -201,13 +201,13 @@ class Sent:
         note_throttle_time, send = BrokerConnection.note_throttle_time, BrokerConnection.send
 
         def note_throttle(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
-            if connection._client_id == client and key == api_key and throttle_ms > 0:
+            if connection.client_id == client and key == api_key and throttle_ms > 0:
                 self.throttles.append(len(self.senders))
                 until_s[connection] = connection._loop.time() + throttle_ms / 1000
             note_throttle_time(connection, key, version, throttle_ms)
 
         def note_sent(connection: BrokerConnection, key: int, *args: Any, **settings: Any) -> None:
-            if connection._client_id == client and key == api_key:
+            if connection.client_id == client and key == api_key:
                 self.senders.append(connection)
                 if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > ROUNDING_S:
                     self.early.append(left_s)

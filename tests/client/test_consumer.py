@@ -307,10 +307,10 @@ def test_a_paused_partition_holds_only_the_memory_of_its_own_records(
     one.assign([small, large])
     one.position(small)
     one.position(large)
-    while small not in engine_of(one).fetcher.buffer._queues or (not is_early and found[-1:] != [(0, 0)]):
+    while small not in engine_of(one).fetcher.buffer.queues or (not is_early and found[-1:] != [(0, 0)]):
         found += [(record.partition, record.offset) for record in one.poll(1).records()]
     monkeypatch.undo()
-    (held,) = engine_of(one).fetcher.buffer._queues[small]
+    (held,) = engine_of(one).fetcher.buffer.queues[small]
     if not is_early:
         one.pause([small])
     assert held.records.memory_bytes <= 2 * held.size < 10_000
@@ -398,14 +398,14 @@ def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
     )
     eventually(lambda: (first.poll(0.05), len(first.assignment()) == 2)[1], within_s=30)
     group: Any = engine_of(first).group
-    commit = group._auto_commit_now
+    commit = group.auto_commit_now
 
     async def commit_of_a_removed_member(timeout_ms: int) -> None:
         await commit(timeout_ms)
         if group.membership.joined:  # after the join: the new assignment lacks a partition
             group.membership.on_commit_refused(ErrorCode.unknown_member_id)
 
-    monkeypatch.setattr(group, "_auto_commit_now", commit_of_a_removed_member)
+    monkeypatch.setattr(group, "auto_commit_now", commit_of_a_removed_member)
     second.subscribe([topic])
     eventually(lambda: (first.poll(0.05), second.poll(0.05), events)[2], within_s=30)
     assert events == [("lost", offsets_of(topic, 0, 1))]

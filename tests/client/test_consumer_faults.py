@@ -662,10 +662,10 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
             raise RuntimeError("the user's assignor failed")
 
         engine._match = match  # type: ignore[method-assign]  # a step that fails, as with a broken assignor
-        engine._watch_task = asyncio.ensure_future(engine._watch())
+        engine.watch_task = asyncio.ensure_future(engine.watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)
-            assert not engine._watch_task.done()
+            assert not engine.watch_task.done()
         await engine.close(1_000)
 
     asyncio.run(go())

@@ -166,7 +166,7 @@ def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
     one.subscribe([filled], **log.callbacks())
     eventually(lambda: share([one]), within_s=40)
     group: Any = engine_of(one).group
-    commit = group._auto_commit_now
+    commit = group.auto_commit_now
 
     async def commit_of_a_removed_member(timeout_ms: int) -> None:
         await commit(timeout_ms)
@@ -177,7 +177,7 @@ def test_a_member_that_is_removed_before_it_gives_partitions_up_has_lost_them(
         while not group.lost:
             await asyncio.sleep(0.01)
 
-    monkeypatch.setattr(group, "_auto_commit_now", commit_of_a_removed_member)
+    monkeypatch.setattr(group, "auto_commit_now", commit_of_a_removed_member)
     two = consumer()
     two.subscribe([filled])
     eventually(lambda: (one.poll(0.02), two.poll(0.02), len(log.events) > 1)[2], within_s=40)

@@ -269,7 +269,7 @@ def test_with_little_memory_brokers_are_asked_in_turn() -> None:
 
         def begin(fetch: InFlightFetch) -> None:
             asked.append(fetch.node_id)
-            fetcher._closed = len(asked) == 6
+            fetcher.is_closed = len(asked) == 6
             fetcher.in_flight.by_node[fetch.node_id] = fetch
             asyncio.get_running_loop().call_soon(fetcher.in_flight._end, fetch)
 

@@ -113,7 +113,7 @@ class Reader:
     def __init__(self, *, check_crcs: bool) -> None:
         config = ConsumerConfig("127.0.0.1:1", auto_offset_reset="none", columns=COLUMNS, check_crcs=check_crcs)
         self.engine = ConsumerEngine(config, self._never)
-        self.engine.fetcher._closed = True  # it sends no fetches
+        self.engine.fetcher.is_closed = True  # it sends no fetches
         self.engine.subscription.assign_from_user(PARTITIONS)
 
     @staticmethod

@@ -46,7 +46,7 @@ def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation
             asked.append(set(wanted))
             waits.append(wait_ms)
 
-        fetcher._send_fetch = send_fetch  # type: ignore[method-assign]
+        fetcher.send_fetch = send_fetch  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp, end in ((READ, 10), (BEHIND, 99)):
             subscription.state(tp).set_position(10)
@@ -91,7 +91,7 @@ def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
             lambda: None,
         )
         asked: list[set[TopicPartition]] = []
-        fetcher._send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
+        fetcher.send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
         subscription.set_assigned([READ, BEHIND])
         for tp in (READ, BEHIND):
             subscription.state(tp).set_position(10)

@@ -231,8 +231,8 @@ class ThreadedMember(Member):
 
 
 async def close_connections(engine: ConsumerEngine) -> None:
-    if engine._watch_task is not None:
-        engine._watch_task.cancel()
+    if engine.watch_task is not None:
+        engine.watch_task.cancel()
     await engine.group.close()
     await engine.fetcher.close()
     await engine._cluster.close()

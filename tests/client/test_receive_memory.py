@@ -53,7 +53,7 @@ def test_replies_in_pieces_arrive_complete_in_reused_memory() -> None:
             size = (SCRATCH_BYTES * (1 + number % 5)) + number
             body = number.to_bytes(4, "big") + bytes([number]) * (size - 4)
             future = loop.create_future()
-            connection._waiting[number] = (future, loop.call_later(60, print))
+            connection.waiting[number] = (future, loop.call_later(60, print))
             stream = memoryview(size.to_bytes(4, "big") + body)
             while stream:
                 room = connection.get_buffer(-1)

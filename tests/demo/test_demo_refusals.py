@@ -126,7 +126,7 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
     assert len(heard) >= 2
     assert "is held by another broker (process " in heard[0]
     assert (tmp_path / "log").read_bytes().startswith(b"what the first one said\n")
-    assert demo_broker._PREDECESSOR_S == 30
+    assert demo_broker.PREDECESSOR_S == 30
     eventually(lambda: not stopping[0].is_alive(), what="the end of the first broker")
 
 
@@ -189,7 +189,7 @@ def test_a_broker_that_neither_gets_ready_nor_ends_is_stopped(
 
 def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_bytes(b"x" * (demo_broker._LOG_KEPT_BYTES + 1))
+    log.write_bytes(b"x" * (demo_broker.LOG_KEPT_BYTES + 1))
     broker = DemoBroker(tmp_path / "broker", log)
     broker.start()
     broker.stop()
@@ -199,7 +199,7 @@ def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
 def test_a_directory_that_another_broker_keeps_locked_is_refused(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 0.5)
+    monkeypatch.setattr(demo_broker, "PREDECESSOR_S", 0.5)
     holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     holder.start()
     try:
@@ -210,7 +210,7 @@ def test_a_directory_that_another_broker_keeps_locked_is_refused(
 
 
 def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_broker, "_PREDECESSOR_S", 1e9)
+    monkeypatch.setattr(demo_broker, "PREDECESSOR_S", 1e9)
     holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     address = holder.start()
     heard: list[str] = []
@@ -219,7 +219,7 @@ def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeyp
             DemoBroker(tmp_path / "broker", tmp_path / "log").start(heard.append)
     finally:
         holder.stop()
-    assert len(heard) >= demo_broker._ALIVE_TRIES - 1, "a broker that is about to stop gets time to stop"
+    assert len(heard) >= demo_broker.ALIVE_TRIES - 1, "a broker that is about to stop gets time to stop"
 
 
 def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +236,7 @@ def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkey
 
     def say(what: str) -> None:
         heard.append(what)
-        if len(heard) == demo_broker._ALIVE_TRIES + 1:
+        if len(heard) == demo_broker.ALIVE_TRIES + 1:
             os.kill(frozen, signal.SIGKILL)
 
     second = DemoBroker(tmp_path / "broker", tmp_path / "log")
@@ -246,4 +246,4 @@ def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkey
         first._process.kill()
         first.stop()
         second.stop()
-    assert len(heard) > demo_broker._ALIVE_TRIES
+    assert len(heard) > demo_broker.ALIVE_TRIES

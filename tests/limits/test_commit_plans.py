@@ -139,7 +139,7 @@ def test_layouts_of_many_lengths_share_one_limit() -> None:
             path.take(packed)
 
     assert bytes_kept(attack) < 6 * MIB
-    assert path.fast_path._layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
+    assert path.fast_path.layout_bytes <= commit_fast_path.MAX_LAYOUT_BYTES
 
 
 def test_the_bytes_of_plans_are_limited_for_any_commits() -> None:
@@ -172,10 +172,10 @@ def test_the_estimated_bytes_of_plans_are_within_a_factor_of_two(partitions: int
 
 def test_the_number_of_commits_seen_only_once_is_limited() -> None:
     path = FastPath()
-    path.fast_path._seen = set(range(commit_fast_path.MAX_SEEN))
+    path.fast_path.seen = set(range(commit_fast_path.MAX_SEEN))
     first = frame(message("group-first", 1))
     path.take(first)
-    assert len(path.fast_path._seen) + len(path.fast_path._seen_before) <= 2 * commit_fast_path.MAX_SEEN
+    assert len(path.fast_path.seen) + len(path.fast_path.seen_before) <= 2 * commit_fast_path.MAX_SEEN
     path.take(first)
     assert path.take(first)
 
@@ -187,7 +187,7 @@ def test_replies_of_many_lengths_use_little_memory() -> None:
 
     codes = [number for index in range(MANY + 15) for number in (index, 3)]
     assert bytes_kept(attack) < 2 * MIB
-    offset_replies._rows.cache_clear()
+    offset_replies.packed_rows.cache_clear()
 
 
 # --- steps ------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class StepRecorder:
         def taken(backlog: deque[bytes], room: int, until_s: float, client: Any) -> Any:
             found = take(backlog, room, until_s, client)
             if found is not None:
-                self._note(next(each for each in broker.connections if each._backlog is backlog))
+                self._note(next(each for each in broker.connections if each.backlog is backlog))
                 self.commits_together += len(found[1])
             return found
 
@@ -122,7 +122,7 @@ class StepRecorder:
 
     def _note(self, connection: Connection) -> None:
         others = (each for each in self._broker.connections if each is not connection)
-        waiting = frozenset(each for each in others if each._backlog and each._has_room())
+        waiting = frozenset(each for each in others if each.backlog and each.has_room())
         self.steps.append(Service(connection, waiting))
         self._now_s += 0.002
 

@@ -165,14 +165,14 @@ def test_bytes_are_counted_as_sessions_change_and_end() -> None:
         except KafkaError:
             pass
         sessions.owner_gone(dice.choice((1, 2, 3, 4, 5)))
-        kept = list(sessions._sessions.values())
+        kept = list(sessions.sessions.values())
         assert sessions.bytes == sum(session.bytes for session in kept) <= 60 * 400
         assert [session.bytes for session in kept] == [
             sum(fetch_sessions._bytes_of(item.topic) for item in session.wanted) for session in kept
         ]
-        assert {session.id for session in sessions._unused.values()} <= {session.id for session in kept}
-        assert all(session.owner == owner for owner, session in sessions._by_owner.items())
-        assert {id(session) for session in sessions._by_owner.values()} <= {id(session) for session in kept}
+        assert {session.id for session in sessions.unused.values()} <= {session.id for session in kept}
+        assert all(session.owner == owner for owner, session in sessions.by_owner.items())
+        assert {id(session) for session in sessions.by_owner.values()} <= {id(session) for session in kept}
 
 
 def _run(steps: Generator[None, None, FetchContext]) -> Iterator[FetchContext | None]:

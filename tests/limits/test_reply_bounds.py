@@ -277,8 +277,8 @@ def test_other_tasks_run_while_a_large_metadata_reply_is_read(cluster: ScriptedC
         seen = Cluster(ClientConfig(cluster.bootstrap, **FAST_FAILURE))
         connection = await seen.any_connection()
         count, marks = 0, []
-        deliver = connection._deliver
-        connection._deliver = lambda frame: (marks.append(count), deliver(frame))[1]  # type: ignore[method-assign]
+        deliver = connection.deliver
+        connection.deliver = lambda frame: (marks.append(count), deliver(frame))[1]  # type: ignore[method-assign]
 
         async def tick() -> None:
             nonlocal count

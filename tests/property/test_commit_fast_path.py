@@ -408,8 +408,8 @@ def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
         assert connection.fast_path is not None
         for number in range(20):  # together the plans exceed the limit, so most commits use the normal path
             connection.feed([_frame(connection, kind, number) for kind in groups])
-            assert len(connection.fast_path._plans) <= 10
-            assert len(connection.fast_path._old_plans) <= 10
+            assert len(connection.fast_path.plans) <= 10
+            assert len(connection.fast_path.old_plans) <= 10
         assert 0 < connection.taken < 500
         for number in range(60):  # now only a few plans are in use, and they fit into the limit
             connection.feed([_frame(connection, kind, number) for kind in groups[30:35]])

@@ -243,7 +243,7 @@ class Groups(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_state_of_the_coordinator(self) -> None:  # behaviour 36
-        live = self.harness.runtime.shard(0) or self.harness.runtime.drivers[0]._loads._former
+        live = self.harness.runtime.shard(0) or self.harness.runtime.drivers[0].loads.former
         assert live is not None
         replayed = GroupShard(self.harness.config)
         for offset, (key, value) in enumerate(self.harness.partitions[0].raw()):

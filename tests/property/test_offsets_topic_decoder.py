@@ -81,7 +81,7 @@ def test_the_fast_reader_reads_the_same_values_as_the_schemas(
             target[place] = data.draw(st.integers(0, 255))
         if data.draw(st.booleans()):
             del target[data.draw(st.integers(0, len(target))) :]
-    quick = records._decode_usual_commit(bytes(key), bytes(value))
+    quick = records.decode_usual_commit(bytes(key), bytes(value))
     if quick is not None:
         kind = RECORD_TYPES[1]
-        assert quick == records._decode_offset_commit(kind, bytes(key), bytes(value))
+        assert quick == records.decode_offset_commit(kind, bytes(key), bytes(value))

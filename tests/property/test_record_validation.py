@@ -74,7 +74,7 @@ def in_small_steps(data: bytes) -> RecordSummary:
             records = finish(records_in_steps(data, header, 1 << 24))
         except CorruptRecord as error:
             raise KafkaError(ErrorCode.unknown_server_error) from error
-        return finish(record_validation._check_rest(records, header.record_count, None))
+        return finish(record_validation.check_rest(records, header.record_count, None))
 
 
 @st.composite

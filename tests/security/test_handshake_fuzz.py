@@ -360,9 +360,9 @@ def attack_tls(authority: Authority, seed: int, count: int, memory: MemorySeries
                     meeting.give(damaged(rng, data) if number == victim else data)
             except ssl.SSLError:
                 pass  # the client refuses the answer to its damaged message
-            opened += bool(meeting.connection.received) or meeting.transport._connection is not None
+            opened += bool(meeting.connection.received) or meeting.transport.connection is not None
             meeting.transport.connection_lost(None)
-            assert meeting.gate.inside == (1 if meeting.transport._connection is not None else 0)
+            assert meeting.gate.inside == (1 if meeting.transport.connection is not None else 0)
             assert not meeting.side.handshakes
             assert len(lines.records) <= 1, [one.getMessage() for one in lines.records]
             assert all("\n" not in one.getMessage() and not one.exc_info for one in lines.records)
@@ -388,7 +388,7 @@ def test_a_whole_handshake_opens_the_connection(authority: Authority) -> None:
 
     async def run(version: ssl.TLSVersion) -> None:
         meeting = Meeting(authority, context, version)
-        while meeting.transport._connection is None:
+        while meeting.transport.connection is None:
             for byte in meeting.client_bytes():  # each byte by itself
                 meeting.give(bytes([byte]))
         meeting.client_bytes()

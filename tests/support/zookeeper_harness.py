@@ -93,6 +93,6 @@ def read(consumer: Consumer, count: int) -> list[int]:
 def expire(zookeeper: odradek.ZooKeeper, consumer: Consumer) -> None:
     """Ends the ZooKeeper session of a consumer, and waits until the consumer notices."""
     store = engine_of(consumer).group.storage.store
-    before = store._expiries  # type: ignore[union-attr]
+    before = store.expiries  # type: ignore[union-attr]
     zookeeper.expire_session(store.connection.client)  # type: ignore[union-attr]
-    eventually(lambda: store._expiries > before, within_s=30)  # type: ignore[union-attr]
+    eventually(lambda: store.expiries > before, within_s=30)  # type: ignore[union-attr]

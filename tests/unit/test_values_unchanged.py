@@ -43,7 +43,7 @@ def test_an_error_about_headers_shows_their_text() -> None:
     with pytest.raises(ValueError, match=r'^headers \[\["h", 1\.10\]\]: expected an object, or a list of objects'):
         produce.json_row(b'{"value": "a", "headers": [["h", 1.10]]}')
     with pytest.raises(ValueError, match=r"^headers \[1\.10,\\n2\]: expected an object"):
-        produce._headers_cell("[1.10,\n2]")
+        produce.headers_cell("[1.10,\n2]")
     with pytest.raises(ValueError, match=r"^headers 'h': expected an object"):
         produce.json_row(b'{"value": "a", "headers": "h"}')
 

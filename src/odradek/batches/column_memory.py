@@ -57,7 +57,7 @@ class ColumnMemory(threading.local):
         if len(self.block) and refcount.ALONE >= 0:  # below 0, a free block cannot be recognized
             spare_blocks.append((self.block, self._start))
         self.block = np.empty(0, np.uint8)
-        self.block, self._start = _free_block() or _large_pages()
+        self.block, self._start = _free_block() or large_pages()
 
 
 def _free_block() -> tuple[Bytes, int] | None:
@@ -89,7 +89,7 @@ _PAGE = 2 << 20
 _SMALL = 16 << 10
 
 
-def _large_pages() -> tuple[Bytes, int]:
+def large_pages() -> tuple[Bytes, int]:
     """Returns a new block and the position of its first whole large page.
 
     Without ``MADV_HUGEPAGE``, the block has pages of the usual size, and the position is 0."""

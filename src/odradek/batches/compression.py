@@ -64,7 +64,7 @@ _LZ4_HEAD = bytes.fromhex("04224d18604082")
 _LZ4_BLOCK_BYTES = 64 * 1024
 _LZ4_STORED = 1 << 31
 _LZ4_RATIO = 255
-_LZ4_PLAIN_HEADS = {
+LZ4_PLAIN_HEADS = {
     _LZ4_HEAD: 64 << 10,
     bytes.fromhex("04224d186050fb"): 256 << 10,
     bytes.fromhex("04224d18606051"): 1 << 20,
@@ -172,7 +172,7 @@ def _lz4_blocks_into(data: memoryview, out: memoryview) -> int:
 
     This takes a third of the time of the frame decoder.
     """
-    block_bytes = _LZ4_PLAIN_HEADS.get(bytes(data[:7]), 0)
+    block_bytes = LZ4_PLAIN_HEADS.get(bytes(data[:7]), 0)
     if not block_bytes:
         return -1
     pos, at = 7, 0

@@ -81,7 +81,7 @@ def begin_check(
         if left or headers:
             if codec:
                 return _check_unpacked(data, header, max_bytes)
-            return _check_rest(Plain(records, end), count, walked)
+            return check_rest(Plain(records, end), count, walked)
         if at != end:
             raise _left_over(at, end)
     except (CorruptRecord, OverlongVarint, IndexError) as error:
@@ -99,10 +99,10 @@ def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchS
         records = yield from records_in_steps(data, header, max_bytes)
     except CorruptRecord as error:
         raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
-    return (yield from _check_rest(records, header.record_count, None))
+    return (yield from check_rest(records, header.record_count, None))
 
 
-def _check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps[RecordSummary]:
+def check_rest(records: Plain, count: int, walked: Walked | None) -> BatchSteps[RecordSummary]:
     extremes: list[int] = []
     has_keyless = False
     try:

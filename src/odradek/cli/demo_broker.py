@@ -21,14 +21,14 @@ from odradek.wire.api_keys import API_VERSIONS
 _READY_S = 60.0
 _STOP_S = 15.0
 # A broker whose run was killed has given up the directory after this many seconds, even on a busy machine.
-_PREDECESSOR_S = 30.0
+PREDECESSOR_S = 30.0
 # A broker that still responds after this number of tries and these seconds is not about to stop.
-_ALIVE_TRIES = 4
+ALIVE_TRIES = 4
 _ALIVE_S = 2.0
 _ANSWER_S = 1.0
 _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
-_LOG_KEPT_BYTES = 1 << 20
+LOG_KEPT_BYTES = 1 << 20
 _HELD = "is held by another broker"
 _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
@@ -52,7 +52,7 @@ class DemoBroker:
         responds to requests, waits only a few seconds. Raises CommandError with the broker's own line; exit code 2 if
         the directory is in use or unusable.
         """
-        give_up = time.monotonic() + _PREDECESSOR_S
+        give_up = time.monotonic() + PREDECESSOR_S
         pause_s = _RETRY_S
         alive_since, alive_tries = 0.0, 0
         while True:
@@ -68,7 +68,7 @@ class DemoBroker:
             if _owner_answers(line):
                 alive_since = alive_since if alive_tries else time.monotonic()
                 alive_tries += 1
-                if alive_tries >= _ALIVE_TRIES and time.monotonic() - alive_since >= _ALIVE_S:
+                if alive_tries >= ALIVE_TRIES and time.monotonic() - alive_since >= _ALIVE_S:
                     raise CommandError(line)
             else:
                 alive_tries = 0
@@ -115,7 +115,7 @@ class DemoBroker:
 
     def _shorten_log(self) -> None:
         """Empties a long log of former brokers. Only our broker writes to it now, because it has the directory."""
-        if self._log_start > _LOG_KEPT_BYTES:
+        if self._log_start > LOG_KEPT_BYTES:
             os.truncate(self._log, 0)
 
     def _exit_report(self) -> tuple[int, str]:

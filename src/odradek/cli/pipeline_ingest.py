@@ -46,7 +46,7 @@ def run_ingest_command(request: IngestLine) -> int:
             return run_ingest(job, get_spark, stop, advance, watch)
 
         done, code = run_query_in_thread(run, has_end=request.trigger is None)
-    _print_result(request, done)
+    print_result(request, done)
     if code != EXIT_OK:
         error_line(f"stopped cleanly by {signal.Signals(code - 128).name}")
     return code
@@ -68,7 +68,7 @@ def _print_batch(request: IngestLine, added: Added) -> None:
         note(counted(added.rows, "record") + (f", {added.bad:,} unreadable" if added.bad else ""))
 
 
-def _print_result(request: IngestLine, done: Ingested) -> None:
+def print_result(request: IngestLine, done: Ingested) -> None:
     if request.as_json:
         print_json({"output": request.output, "group": request.group, **_summary(done)})
         return

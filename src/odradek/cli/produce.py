@@ -229,17 +229,17 @@ def _input(
     ``waiting`` returns the line about a long read of standard input.
     """
     if file is None:
-        return 0, "bytes", _stream(AwaitedInput(sys.stdin.buffer, waiting), form, how)
+        return 0, "bytes", read_stream(AwaitedInput(sys.stdin.buffer, waiting), form, how)
     if form.name == "parquet":
         with needs_columns("--format parquet"):
             import pyarrow.parquet as pq
 
         table = pq.ParquetFile(file)
-        return table.metadata.num_rows, "rows", _columns(table.iter_batches(ROWS), how.key)
-    return file.stat().st_size, "bytes", _stream(file.open("rb"), form, how)
+        return table.metadata.num_rows, "rows", read_columns(table.iter_batches(ROWS), how.key)
+    return file.stat().st_size, "bytes", read_stream(file.open("rb"), form, how)
 
 
-def _stream(source: BinaryIO | AwaitedInput, form: Format, how: TableForm) -> Sized:
+def read_stream(source: BinaryIO | AwaitedInput, form: Format, how: TableForm) -> Sized:
     if source.seekable():
         at = source.tell()
         head = source.read(8)
@@ -333,7 +333,7 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
             message += f": cells end at {csv_rows.shown_delimiter(dialect.delimiter)}, unless --delimiter names another"
         raise ValueError(message) from error
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
-    for name, read in (("timestamp", _time_cell), ("headers", _headers_cell)):
+    for name, read in (("timestamp", _time_cell), ("headers", headers_cell)):
         if name in columns and not is_ordinary:
             found = []
             for number, text in enumerate(columns[name].to_pylist()):
@@ -365,7 +365,7 @@ def _time_cell(text: str) -> int | None:
     return _time(int(text), text) if text.removeprefix("-").isdecimal() else _time(text, repr(text))
 
 
-def _headers_cell(text: str) -> list[Row] | None:
+def headers_cell(text: str) -> list[Row] | None:
     try:
         value = _json(text)
     except ValueError as error:
@@ -386,7 +386,7 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     return number_column(values, pa.int32() if name == "partition" else pa.int64())
 
 
-def _columns(batches: Iterator[pa.RecordBatch], key: str | None) -> Sized:
+def read_columns(batches: Iterator[pa.RecordBatch], key: str | None) -> Sized:
     number = 1
     for batch in batches:
         yield _records(batch, key, number), batch.num_rows

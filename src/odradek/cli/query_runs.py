@@ -39,12 +39,12 @@ def run_query_in_thread(run: Callable[[StopRequest], T], *, has_end: bool) -> tu
     """
     workers, stop = ThreadPoolExecutor(1, "pipeline"), StopRequest()
     try:
-        return _finished(workers.submit(run, stop), stop, has_end)
+        return wait_for_end(workers.submit(run, stop), stop, has_end)
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
 
 
-def _finished(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, int]:
+def wait_for_end(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, int]:
     try:
         return running.result(), EXIT_OK
     except (KeyboardInterrupt, Terminated) as received:

@@ -166,11 +166,11 @@ def offset_key_prefix(group: str, topic: str) -> bytes:
     """Returns the key of an offset commit without its last 4 bytes, the signed partition."""
     if len(group) > USUAL_NAME_CHARS or len(topic) > USUAL_NAME_CHARS:
         return b"\x00\x01" + _text(group) + _text(topic)
-    return _usual_prefix(group, topic)
+    return usual_prefix(group, topic)
 
 
 @lru_cache(maxsize=4096)
-def _usual_prefix(group: str, topic: str) -> bytes:
+def usual_prefix(group: str, topic: str) -> bytes:
     return b"\x00\x01" + _text(group) + _text(topic)
 
 
@@ -284,7 +284,7 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
         return UnknownRecord(number, key, value, f"key type {number} is unknown")
     try:
         if number in OFFSET_COMMIT_TYPES:
-            return _decode_usual_commit(key, value) or _decode_offset_commit(kind, key, value)
+            return decode_usual_commit(key, value) or decode_offset_commit(kind, key, value)
         key_fields = decode_key(kind, key)
         version, fields = (-1, None) if value is None else decode_value(kind, value)
     except MalformedRecord as error:
@@ -299,7 +299,7 @@ _LENGTH = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
 
 
-def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord | None:
+def decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord | None:
     """Reads a usual commit without the schema codec, which is faster. Returns None for other records."""
     if value is None or len(value) < 24 or value[:2] != b"\x00\x04" or len(key) < 10:
         return None
@@ -334,7 +334,7 @@ def _decode_usual_commit(key: bytes, value: bytes | None) -> OffsetCommitRecord 
     )
 
 
-def _decode_offset_commit(kind: RecordType, key: bytes, value: bytes | None) -> OffsetCommitRecord:
+def decode_offset_commit(kind: RecordType, key: bytes, value: bytes | None) -> OffsetCommitRecord:
     fields = decode_key(kind, key)
     offset_key = OffsetKey(fields["group"], fields["topic"], fields["partition"])
     if value is None:

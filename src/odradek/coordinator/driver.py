@@ -76,7 +76,7 @@ class Driver(Generic[S]):
             lambda at_ms: runtime.timers.set(self, WRITE_TIMEOUT, at_ms),
         )  # fmt: skip
         self._flush_due = False
-        self._loads = ShardLoads(self, runtime, partition, self._finish_load)
+        self.loads = ShardLoads(self, runtime, partition, self._finish_load)
 
     def enter(self, state: CoordinatorState) -> None:
         self.state = next_state(str(self), self.state, state)
@@ -107,7 +107,7 @@ class Driver(Generic[S]):
         if self._records and not request.batched and not self.flush() and self._waiting is not None:
             self._waiting.append((request, promise))  # the flush failed, and the new shard has a job
             return
-        shard = self.shard if self.error is ErrorCode.none else self._loads.reader_of(request)
+        shard = self.shard if self.error is ErrorCode.none else self.loads.reader_of(request)
         if shard is None:
             promise.resolve(self._runtime.error_reply(request, self.error))
             return
@@ -539,7 +539,7 @@ class Driver(Generic[S]):
     def _drop_all(self) -> None:
         """Replies to all requests with NOT_COORDINATOR and drops all state."""
         error = ErrorCode.not_coordinator
-        self._loads.end()
+        self.loads.end()
         self.timers.clear()
         reply_to = self.shard.reply_to_dropped
         parked = [(request, promise, reply_to(request, error)) for request, promise in self.parked.values()]
@@ -571,21 +571,21 @@ class Driver(Generic[S]):
         self._drop_all()
         self.shard = self._new_shard()
         if is_unwritable:
-            self._loads.begin_after_full_disk(former)
+            self.loads.begin_after_full_disk(former)
         else:
-            self._loads.begin()
+            self.loads.begin()
 
     # --- loading ----------------------------------------------------------------------------------------------
 
     def start_load(self) -> None:
-        self._loads.begin()
+        self.loads.begin()
 
     def _finish_load(self, end_offset: int) -> None:
         is_rebuilt = self.state is CoordinatorState.RELOADING
         try:
             self._unreplicated.send(end_offset, None, [])  # replies wait until the replicas have the loaded records
         except (KafkaError, StorageError) as error:
-            self._loads.fail(error)
+            self.loads.fail(error)
             return
         self.enter(CoordinatorState.ACTIVE)
         self.step(lambda shard, now_ms: run_first_step(call_on_loaded(shard, now_ms, str(self))))

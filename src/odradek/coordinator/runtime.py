@@ -60,7 +60,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 
 log = logging.getLogger("odradek.broker")
 
-_partition_for = lru_cache(maxsize=16_384)(partition_for_key)
+partition_for = lru_cache(maxsize=16_384)(partition_for_key)
 
 JUMP_MS = 500  # a smaller difference between the clocks is not a jump
 
@@ -149,7 +149,7 @@ class Runtime(Generic[S]):
             return -1
         if len(key) > USUAL_NAME_CHARS:
             return partition_for_key(key, self.partition_count)
-        return _partition_for(key, self.partition_count)
+        return partition_for(key, self.partition_count)
 
     def load(self, index: int, partition: ShardLog, leader_epoch: int) -> None:
         """Begins the term of a leader epoch: loads the log in steps, and then handles requests.

@@ -45,7 +45,7 @@ class ShardLoads(Generic[S]):
     state may be ahead of the log.
     """
 
-    __slots__ = ("_driver", "_earliest_ms", "_former", "_load", "_log", "_on_end", "_runtime")
+    __slots__ = ("_driver", "_earliest_ms", "_load", "_log", "_on_end", "_runtime", "former")
 
     def __init__(
         self, driver: _Driver[S], runtime: Services[S], partition: ShardLog, on_end: Callable[[int], None]
@@ -56,14 +56,14 @@ class ShardLoads(Generic[S]):
         self._on_end = on_end
         self._load: ShardLoad[S] | None = None
         self._earliest_ms = 0
-        self._former: S | None = None
+        self.former: S | None = None
 
     def begin(self) -> None:
         """Begins a load. Raises IllegalTransition if no load can begin in the driver's state."""
         driver, runtime = self._driver, self._runtime
         driver.enter(next_load(str(driver), driver.state))
         driver.timers.pop(RELOAD, None)
-        self._former = None
+        self.former = None
         try:
             start = self._log.log_start_offset
         except (KafkaError, StorageError) as error:
@@ -82,17 +82,17 @@ class ShardLoads(Generic[S]):
         if begins_ms == now_ms:
             self.begin()
             return
-        self._former = former
+        self.former = former
         self._runtime.timers.set(self._driver, RELOAD, begins_ms)
 
     def reader_of(self, request: Request[object]) -> S | None:
         """Returns the former shard if it can handle the request, which changes nothing."""
-        former = self._former
+        former = self.former
         return former if former is not None and isinstance(request, former.reads) else None
 
     def end(self) -> None:
         """Ends the present load and drops the former shard."""
-        self._former = None
+        self.former = None
         if self._load is not None:
             self._load.cancel()
 

@@ -34,15 +34,15 @@ class MemberTimers:
     """The timers of one shard. They are not durable: after a restart every member gets its full timeout again."""
 
     def __init__(self) -> None:
-        self._sessions: dict[MemberKey, _Session] = {}
-        self._joins: set[MemberKey] = set()
-        self._revocation_epochs: dict[MemberKey, int] = {}
+        self.sessions: dict[MemberKey, _Session] = {}
+        self.joins: set[MemberKey] = set()
+        self.revocation_epochs: dict[MemberKey, int] = {}
 
     def renew(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
-        session = self._sessions.get(key)
+        session = self.sessions.get(key)
         deadline_ms = now_ms + timeout_ms
         if session is None:
-            session = self._sessions[key] = _Session(deadline_ms)
+            session = self.sessions[key] = _Session(deadline_ms)
         session.deadline_ms = deadline_ms
         if session.timer_ms is None or deadline_ms < session.timer_ms:
             session.timer_ms = deadline_ms
@@ -50,7 +50,7 @@ class MemberTimers:
 
     def has_session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
         """Returns whether a session is over when its timer fires. Sets the timer again if the session is not over."""
-        session = self._sessions.get(key)
+        session = self.sessions.get(key)
         if session is None:
             return False
         session.timer_ms = None
@@ -62,32 +62,32 @@ class MemberTimers:
 
     def shift(self, by_ms: int) -> None:
         """Moves the session deadlines after a jump of the clock, so that sessions keep the rest of their timeouts."""
-        for session in self._sessions.values():
+        for session in self.sessions.values():
             session.deadline_ms += by_ms
             if session.timer_ms is not None:
                 session.timer_ms += by_ms
 
     def await_revocation(self, now_ms: int, key: MemberKey, epoch: int, timeout_ms: int, out: Result) -> None:
-        self._revocation_epochs[key] = epoch
+        self.revocation_epochs[key] = epoch
         out.effects.append(SetTimer((REVOKE, *key), now_ms + timeout_ms))
 
     def cancel_revocation(self, key: MemberKey, out: Result) -> None:
-        if self._revocation_epochs.pop(key, None) is not None:
+        if self.revocation_epochs.pop(key, None) is not None:
             out.effects.append(CancelTimer((REVOKE, *key)))
 
     def take_revocation_epoch(self, key: MemberKey) -> int | None:
         """Removes and returns the epoch for which a member's revocation timer was set; None if none was set."""
-        return self._revocation_epochs.pop(key, None)
+        return self.revocation_epochs.pop(key, None)
 
     def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
         """Sets the join timer if it is not set already."""
-        if key not in self._joins:
-            self._joins.add(key)
+        if key not in self.joins:
+            self.joins.add(key)
             out.effects.append(SetTimer((JOIN, *key), now_ms + timeout_ms))
 
     def cancel_join(self, key: MemberKey, out: Result) -> None:
-        if key in self._joins:
-            self._joins.discard(key)
+        if key in self.joins:
+            self.joins.discard(key)
             out.effects.append(CancelTimer((JOIN, *key)))
 
     def await_sync(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
@@ -98,8 +98,8 @@ class MemberTimers:
 
     def forget(self, key: MemberKey, out: Result) -> None:
         """Removes a member's timeouts and cancels its timers."""
-        self._sessions.pop(key, None)
-        self._revocation_epochs.pop(key, None)
-        self._joins.discard(key)
+        self.sessions.pop(key, None)
+        self.revocation_epochs.pop(key, None)
+        self.joins.discard(key)
         cancelled: list[Hashable] = [(kind, *key) for kind in (SESSION, REVOKE, JOIN, SYNC)]
         out.effects += [CancelTimer(timer) for timer in cancelled]

@@ -113,7 +113,7 @@ def render(analysis: Analysis, source: str) -> str:
     by_kind = Counter(row["kind"] for row in findings)
     parts = [
         f"<h1>Offset history of {escape(source)}</h1>",
-        f'<p class="sub">{_time_text(analysis.since_us)} to {_time_text(analysis.now_us)} UTC · '
+        f'<p class="sub">{time_text(analysis.since_us)} to {time_text(analysis.now_us)} UTC · '
         f"{len(analysis.groups):,} groups · {analysis.commit_count:,} commits in {analysis.record_count:,} records "
         "of <code>__consumer_offsets</code></p>",
         '<div class="tiles">' + "".join(_tile(kind, by_kind[kind]) for kind in KINDS) + "</div>",
@@ -142,7 +142,7 @@ def _tile(kind: str, count: int) -> str:
     return f'<div class="tile {"some" if count else "none"}"><b>{count:,}</b><span>{_TILES[kind]}</span></div>'
 
 
-def _time_text(us: int | None) -> str:
+def time_text(us: int | None) -> str:
     """Formats a time as ``2026-01-31 12:00:00``, or as a number if it is beyond Python's calendar."""
     if us is None:
         return "–"
@@ -152,9 +152,9 @@ def _time_text(us: int | None) -> str:
         return f"{us} µs"
 
 
-def _plot_time(us: int) -> str | None:
+def plot_time(us: int) -> str | None:
     """Returns a time for the plots, or None beyond Python's calendar: Arrow writes such a time as another year."""
-    text = _time_text(us)
+    text = time_text(us)
     return None if text.endswith("µs") else text
 
 
@@ -213,7 +213,7 @@ def _finding(row: Row) -> str:
         tags.append(f'<span class="tag">{row["certainty"]}</span>')
     if not row["history_complete"]:
         tags.append('<span class="tag">history incomplete</span>')
-    when = f"{_time_text(row['from_timestamp'])}<br>to {_time_text(row['to_timestamp'])}"
+    when = f"{time_text(row['from_timestamp'])}<br>to {time_text(row['to_timestamp'])}"
     return (
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f"<td>{escape(row['text'])} {' '.join(tags)}{_proof(row)}</td>"
@@ -227,7 +227,7 @@ def _proof(row: Row) -> str:
         shown = shown[: _MOST_ROWS // 2] + shown[-_MOST_ROWS // 2 :]
     lines = "".join(
         f'<tr><td>{one["record_partition"]}</td><td class="n">{one["record_offset"]:,}</td>'
-        f'<td class="when">{_time_text(one["record_timestamp"])}</td><td>{_record(one)}</td></tr>'
+        f'<td class="when">{time_text(one["record_timestamp"])}</td><td>{_record(one)}</td></tr>'
         for one in shown
     )
     count = row["proof_count"]
@@ -321,7 +321,7 @@ def _figure(lag: pa.Table, findings: list[dict[str, object]]) -> str:
     titles = ("Lag, records", f"Time lag, {unit}", "Read, records/s")
     figure: Figure = make_subplots(rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.075, subplot_titles=titles)
     for number, (name, rows) in enumerate(_lines(lag)):
-        times = [*map(_plot_time, rows["timestamp"].cast(pa.int64()).to_pylist())]
+        times = [*map(plot_time, rows["timestamp"].cast(pa.int64()).to_pylist())]
         ages = [None if age is None else age / size for age in rows["time_lag_ms"].to_pylist()]
         columns = (rows["lag"].to_pylist(), ages, rows["records_per_second"].to_pylist())
         for at, values in enumerate(columns, 1):
@@ -366,17 +366,17 @@ def _mark_findings(figure: Figure, findings: list[Row]) -> None:
     for row in findings[:60]:
         colour = _BANDS.get(row["kind"])
         begin, end = row["from_timestamp"], row["to_timestamp"]
-        if colour is None or begin is None or end is None or None in (_plot_time(begin), _plot_time(end)):
+        if colour is None or begin is None or end is None or None in (plot_time(begin), plot_time(end)):
             continue
         label = row["kind"].replace("_", " ")
         if row["kind"] in ("rewind", "jump"):
-            figure.add_vline(x=_time_text(end), line={"color": colour, "width": 1.4, "dash": "dot"}, row="all", col=1)
+            figure.add_vline(x=time_text(end), line={"color": colour, "width": 1.4, "dash": "dot"}, row="all", col=1)
         else:
             figure.add_vrect(
-                x0=_time_text(begin), x1=_time_text(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
+                x0=time_text(begin), x1=time_text(end), fillcolor=colour, opacity=0.13, line_width=0, row="all"
             )
         if (label, end) not in named:
-            at = _time_text(end if row["kind"] in ("rewind", "jump") else begin)
+            at = time_text(end if row["kind"] in ("rewind", "jump") else begin)
             figure.add_annotation(
                 x=at, y=1, yref="y domain", text=label, showarrow=False, xanchor="left", yanchor="top", xshift=3,
                 yshift=-13 * (len(named) % 4),
@@ -407,7 +407,7 @@ def _expiry(analysis: Analysis) -> str:
     rows = "".join(
         f'<tr><td class="name">{escape(row["group"])}</td>'
         f'<td class="name">{escape(row["topic"])}-{row["partition"]}</td>'
-        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{_time_text(row["expires_at"])}</td>'
+        f'<td class="n">{row["committed_offset"]:,}</td><td class="when">{time_text(row["expires_at"])}</td>'
         f"<td>{reasons[row['counted_from']]}</td></tr>"
         for row in rows_with_numbers(expiring.slice(0, _MOST_EXPIRIES))
     )

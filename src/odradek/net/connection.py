@@ -93,13 +93,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
     ) -> None:
         self.address = address
         self._max_reply_bytes = max_reply_bytes
-        self._client_id = client_id
+        self.client_id = client_id
         self._timeout_s = request_timeout_ms / 1000
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._next_id = 0
         self._first_id = 0  # the correlation id of the first request after the negotiation of versions
-        self._waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
+        self.waiting: dict[int, tuple[ReplySink, asyncio.TimerHandle]] = {}
         self._versions: dict[int, tuple[int, int]] = {}
         self.features: dict[str, int] = {}
         """The cluster's finalized features with their levels, from the start of this connection or the last
@@ -289,14 +289,14 @@ class BrokerConnection(asyncio.BufferedProtocol):
         request allows the broker to hold its reply back. Raises ConnectionLost if the request cannot be sent; then
         ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
-        data = frames.encode_request(api_key, version, correlation_id, self._client_id, message)
+        data = frames.encode_request(api_key, version, correlation_id, self.client_id, message)
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         silent_s = SILENCE_S + held_s
         if silent_s < limit_s and api_key not in _HELD:
             timer = self._loop.call_later(silent_s, self._on_silence, correlation_id, api_key, limit_s, silent_s)
         else:
-            timer = self._loop.call_later(limit_s, self._on_timeout, correlation_id, api_key, limit_s)
-        self._waiting[correlation_id] = (reply, timer)
+            timer = self._loop.call_later(limit_s, self.on_timeout, correlation_id, api_key, limit_s)
+        self.waiting[correlation_id] = (reply, timer)
         if self._held is None or is_login:
             transport.write(data)
         else:
@@ -311,7 +311,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             await asyncio.wait([self._login])
         transport, correlation_id = self._next_request()
         transport.set_write_buffer_limits(high=0)
-        transport.write(frames.encode_request(api_key, version, correlation_id, self._client_id, message))
+        transport.write(frames.encode_request(api_key, version, correlation_id, self.client_id, message))
         await self._writable.wait()
         if self._lost is not None:
             raise ConnectionLost(f"{self.address} {self._lost}")
@@ -326,24 +326,24 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Logs that the oldest request has no reply, at most once a minute, and waits for the rest of its time.
 
         Replies have the order of requests, so later requests only wait for this one."""
-        if correlation_id not in self._waiting:
+        if correlation_id not in self.waiting:
             return
         now = time.monotonic()
-        is_oldest = next(iter(self._waiting)) == correlation_id
+        is_oldest = next(iter(self.waiting)) == correlation_id
         if is_oldest and now > self._throttled_until_s + silent_s and now > self._logged_s + _LOG_EVERY_S:
             self._logged_s = now
             logger.warning(
                 "%s: no answer to %s for %.3g s; waiting up to %.0f s",
                 self.address, schemas.api_name(api_key), silent_s, limit_s,
             )  # fmt: skip
-        timer = self._loop.call_later(limit_s - silent_s, self._on_timeout, correlation_id, api_key, limit_s)
-        self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
+        timer = self._loop.call_later(limit_s - silent_s, self.on_timeout, correlation_id, api_key, limit_s)
+        self.waiting[correlation_id] = (self.waiting[correlation_id][0], timer)
 
-    def _on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
+    def on_timeout(self, correlation_id: int, api_key: int, limit_s: float) -> None:
         left_s = self._throttled_until_s + limit_s - time.monotonic()
-        if left_s > 0 and correlation_id in self._waiting:  # throttling delayed the broker's read of the request
-            timer = self._loop.call_later(left_s, self._on_timeout, correlation_id, api_key, limit_s)
-            self._waiting[correlation_id] = (self._waiting[correlation_id][0], timer)
+        if left_s > 0 and correlation_id in self.waiting:  # throttling delayed the broker's read of the request
+            timer = self._loop.call_later(left_s, self.on_timeout, correlation_id, api_key, limit_s)
+            self.waiting[correlation_id] = (self.waiting[correlation_id][0], timer)
             return
         self._fail(f"did not answer {schemas.api_name(api_key)} within {round(limit_s * 1000)} ms")
 
@@ -418,7 +418,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if isinstance(error, ssl.SSLError):
             self._tls_error = error
         reason = f"closed the connection{f': {_plain_reason(error)}' if error else ''}"
-        if self._access is None and self._first_id and next(iter(self._waiting), 0) == self._first_id:
+        if self._access is None and self._first_id and next(iter(self.waiting), 0) == self._first_id:
             reason += " (is it a listener with SASL? then set security.protocol and sasl.mechanism)"
         self._fail(reason)
 
@@ -438,7 +438,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._filled += nbytes
             if self._filled == len(self._large):
                 frame, self._large = self._large, None
-                self._deliver(frame.toreadonly())
+                self.deliver(frame.toreadonly())
             return
         self._end += nbytes
         self._cut_scratch()
@@ -456,7 +456,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             body, held = self._start + 4, self._end - self._start - 4
             if held >= size:
                 self._start = body + size
-                self._deliver(memoryview(bytes(self._scratch_view[body : body + size])))
+                self.deliver(memoryview(bytes(self._scratch_view[body : body + size])))
             elif size + 4 > SCRATCH_BYTES:
                 self._large = self.memory_for(size)
                 self._large[:held] = self._scratch_view[body : self._end]
@@ -482,9 +482,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif not self._versions and size == _HTTP:
             reason = "answers by HTTP: it is no Kafka broker"
             self._is_explained = True
-        if 4 <= size <= NO_REPLY_BYTES and self._versions and self._waiting:
+        if 4 <= size <= NO_REPLY_BYTES and self._versions and self.waiting:
             bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
-            reply, timer = self._waiting.pop(next(iter(self._waiting)))  # replies have the order of requests
+            reply, timer = self.waiting.pop(next(iter(self.waiting)))  # replies have the order of requests
             timer.cancel()
             if not reply.done():
                 reply.set_exception(ReplyTooLarge(f"{self.address} {reason}: {bound}"))
@@ -502,9 +502,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self.kept = [memory, *self.kept[: KEPT_REPLIES - 1]]
         return memoryview(memory)[:size]
 
-    def _deliver(self, frame: memoryview) -> None:
+    def deliver(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-        reply, timer = self._waiting.pop(correlation_id, (None, None))
+        reply, timer = self.waiting.pop(correlation_id, (None, None))
         if reply is None or timer is None:
             self._fail(f"answered a request that was never sent (correlation id {correlation_id})")
             return
@@ -521,7 +521,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self._writable.set()
         if self._transport is not None:
             self._transport.abort()
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         for reply, timer in waiting.values():
             timer.cancel()
             if not reply.done():

@@ -53,12 +53,12 @@ class LeaderEpochs:
     ``is_damaged``: the file is not readable or is empty, so the epochs must be read from all batches.
     """
 
-    __slots__ = ("_directory", "_entries", "_files", "_held", "_in_file", "_unsynced", "_writing", "is_damaged")
+    __slots__ = ("_directory", "_entries", "_held", "_in_file", "_unsynced", "_writing", "files", "is_damaged")
 
     def __init__(self, directory: Path, files: Files, *, new: bool = False) -> None:
         """``new``: the file does not exist."""
         self._directory = directory
-        self._files = files
+        self.files = files
         self._entries: tuple[EpochStart, ...] = ()
         self._held = False
         self._in_file: list[str] | None = None
@@ -70,11 +70,11 @@ class LeaderEpochs:
     def _read(self) -> None:
         lines: list[str] = []
         try:
-            lines = read_lines(self._path, self._files)
+            lines = read_lines(self._path, self.files)
             self._entries = tuple(_entry(self._path, line) for line in lines)
-            exists = bool(lines) or self._files.exists(self._path)
+            exists = bool(lines) or self.files.exists(self._path)
             # On some file systems an unsynced file is empty after a power loss.
-            self.is_damaged = exists and not lines and self._files.size(self._path) == 0
+            self.is_damaged = exists and not lines and self.files.size(self._path) == 0
         except StorageError as error:
             _log.warning("the leader epochs are read from all batches instead: %s", error)
             exists = self.is_damaged = True
@@ -188,7 +188,7 @@ class LeaderEpochs:
                 return
             self._unsynced = True
             try:
-                write_lines(self._path, lines, self._files, sync=sync)
+                write_lines(self._path, lines, self.files, sync=sync)
             except OSError as error:
                 if sync or not is_passing(error):
                     raise

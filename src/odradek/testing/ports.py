@@ -73,14 +73,14 @@ class PortOwner:
 
     host: str
     port: int
-    _reservation: PortReservation | None = None
+    reservation: PortReservation | None = None
 
     @contextmanager
     def choosing_port(self) -> Iterator[None]:
         """Chooses a port if there is none yet. If the start in this block fails, gives the port back."""
         is_first = not self.port
         if is_first and (reservation := held_port(self.host)) is not None:
-            self._reservation, self.port = reservation, reservation.port
+            self.reservation, self.port = reservation, reservation.port
         try:
             yield
         except BaseException:
@@ -91,9 +91,9 @@ class PortOwner:
 
     def release_port(self) -> None:
         """Gives back the port that the first start has chosen."""
-        if self._reservation is not None:
-            self._reservation.close()
-            self._reservation = None
+        if self.reservation is not None:
+            self.reservation.close()
+            self.reservation = None
 
 
 def held_port(host: str) -> PortReservation | None:

@@ -34,21 +34,21 @@ _NO_THROTTLE = b"\0\0\0\0"
 _NO_ID = bytes(16)
 
 
-_ROWS_AT_ONCE = 256
+ROWS_AT_ONCE = 256
 
 
 @lru_cache(maxsize=128)
-def _rows(count: int, flexible: bool) -> struct.Struct:
-    """Returns the struct of ``count`` rows, at most ``_ROWS_AT_ONCE``. It takes about 100 bytes of memory per row."""
+def packed_rows(count: int, flexible: bool) -> struct.Struct:
+    """Returns the struct of ``count`` rows, at most ``ROWS_AT_ONCE``. It takes about 100 bytes of memory per row."""
     return struct.Struct(">" + ("ihx" if flexible else "ih") * count)
 
 
 def _name(name: str, flexible: bool) -> bytes:
-    return _usual_name(name, flexible) if len(name) <= USUAL_NAME_CHARS else _any_name(name, flexible)
+    return usual_name(name, flexible) if len(name) <= USUAL_NAME_CHARS else _any_name(name, flexible)
 
 
 @lru_cache(maxsize=4096)
-def _usual_name(name: str, flexible: bool) -> bytes:
+def usual_name(name: str, flexible: bool) -> bytes:
     return _any_name(name, flexible)
 
 
@@ -70,7 +70,7 @@ def offset_commit_reply(version: int, topics: Iterable[CommittedTopic]) -> bytes
 
 
 def offset_commit_reply_in_steps(version: int, topics: Sequence[CommittedTopic]) -> Generator[None, None, list[bytes]]:
-    """Packs the message in steps of at most ``_ROWS_AT_ONCE`` rows and returns its pieces."""
+    """Packs the message in steps of at most ``ROWS_AT_ONCE`` rows and returns its pieces."""
     out = Pieces()
     flexible = version >= 8
     if version >= 3:
@@ -86,9 +86,9 @@ def offset_commit_reply_in_steps(version: int, topics: Sequence[CommittedTopic])
             out.append(_name(name, flexible))
         count = len(codes) // 2
         out.append(uvarint(count + 1) if flexible else count.to_bytes(4, "big"))
-        for first in range(0, len(codes), 2 * _ROWS_AT_ONCE):
-            some = codes[first : first + 2 * _ROWS_AT_ONCE]
-            out.append(_rows(len(some) // 2, flexible).pack(*some))
+        for first in range(0, len(codes), 2 * ROWS_AT_ONCE):
+            some = codes[first : first + 2 * ROWS_AT_ONCE]
+            out.append(packed_rows(len(some) // 2, flexible).pack(*some))
             yield
         if flexible:
             out.append(b"\0")

@@ -67,7 +67,7 @@ class ZooKeeperOffsets:
         self._releasing: asyncio.Task[None] | None = None
         self._requested: list[set[TopicPartition]] = []
         """The partitions of each running ``take_ownership``, without those that were released meanwhile."""
-        self._expiries = 0
+        self.expiries = 0
         self._closed = False
 
     @property
@@ -139,7 +139,7 @@ class ZooKeeperOffsets:
         self._answers.clear()
         if self._closed:
             return
-        self._expiries += 1
+        self.expiries += 1
         self._unreleased = frozenset()
         if self._owned:
             logger.warning("group %s: the session at ZooKeeper %s has expired", self._group, self._config.hosts)
@@ -161,9 +161,9 @@ class ZooKeeperOffsets:
 
     async def _run_in_one_session(self, work: Callable[[ConsumerSession], T]) -> T:
         """Does the same as ``_run``, but raises OffsetStoreUnreachable if the session expires meanwhile."""
-        expiries = self._expiries
+        expiries = self.expiries
         found = await self._run(work)
-        if self._expiries != expiries:
+        if self.expiries != expiries:
             raise OffsetStoreUnreachable(f"the session at ZooKeeper {self._config.hosts} has expired")
         return found
 

@@ -31,13 +31,13 @@ def decoded(number: int, rows: int) -> pa.RecordBatch:
 def count_blocks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Returns a list that gets a 1 for each block that is created from here on."""
     made: list[int] = []
-    make = blocks._large_pages
+    make = blocks.large_pages
 
     def counted() -> tuple[blocks.Bytes, int]:
         made.append(1)
         return make()
 
-    monkeypatch.setattr(blocks, "_large_pages", counted)
+    monkeypatch.setattr(blocks, "large_pages", counted)
     return made
 
 

@@ -103,7 +103,7 @@ def test_unpacking_into_memory_equals_plain_unpacking(codec: int, size: int) -> 
 def test_unusual_lz4_frames_are_left_to_the_decoder() -> None:
     plain = b"some bytes, " * 1000
     frame = bytes(cramjam.lz4.compress(plain))  # with a checksum of its content
-    assert frame[:7] not in compression._LZ4_PLAIN_HEADS
+    assert frame[:7] not in compression.LZ4_PLAIN_HEADS
     out = memoryview(bytearray(100_000))
     assert decompress_into(LZ4, frame, out) == -1
     assert bytes(decompress(LZ4, frame)) == plain
@@ -124,12 +124,12 @@ def test_the_accepted_lz4_frame_headers_are_those_that_the_decoder_accepts() -> 
             assert decompress_into(LZ4, head + bytes(4), memoryview(bytearray(8))) == -1
         else:
             taken.add(head)
-    assert taken == set(compression._LZ4_PLAIN_HEADS)
+    assert taken == set(compression.LZ4_PLAIN_HEADS)
 
 
-@pytest.mark.parametrize("head", compression._LZ4_PLAIN_HEADS)
+@pytest.mark.parametrize("head", compression.LZ4_PLAIN_HEADS)
 def test_a_block_that_is_larger_than_its_frame_allows_is_left_to_the_decoder(head: bytes) -> None:
-    allowed = compression._LZ4_PLAIN_HEADS[head]
+    allowed = compression.LZ4_PLAIN_HEADS[head]
     out = memoryview(bytearray(9 << 20))
     for size, is_taken in ((allowed, True), (allowed + 1, False)):
         stored = head + (size | 1 << 31).to_bytes(4, "little") + b"s" * size + bytes(4)

@@ -31,7 +31,7 @@ def test_a_query_that_ends_in_time_has_its_summary() -> None:
     running, stop = Running(), StopRequest()
     timer = threading.Timer(0.01, running.set_result, ("summary",))
     timer.start()
-    done, code = query_runs._finished(running, stop, has_end=False)
+    done, code = query_runs.wait_for_end(running, stop, has_end=False)
     assert (done, code) == ("summary", 0)
     assert stop.is_set()
     assert isinstance(code, ExitAtOnce), "after the summary, the end of Java took two seconds more"
@@ -42,7 +42,7 @@ def test_work_of_spark_that_does_not_end_is_left(
 ) -> None:
     monkeypatch.setattr(query_runs, "LAST_S", 0.01)
     with pytest.raises(KeyboardInterrupt):
-        query_runs._finished(Running(), StopRequest(), has_end=False)
+        query_runs.wait_for_end(Running(), StopRequest(), has_end=False)
     first, second = capsys.readouterr().err.splitlines()
     assert "has 3 s to end" in first
     assert second.startswith("odradek: stopped at once")
@@ -53,12 +53,12 @@ def test_the_failure_of_a_query_stays_its_failure() -> None:
     running = Running()
     running.set_exception(TimeoutError("of the query"))
     with pytest.raises(TimeoutError, match="of the query"):
-        query_runs._finished(running, StopRequest(), has_end=False)
+        query_runs.wait_for_end(running, StopRequest(), has_end=False)
 
 
 def test_an_interrupted_query_with_an_end_says_what_stays(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        query_runs._finished(Running(), StopRequest(), has_end=True)
+        query_runs.wait_for_end(Running(), StopRequest(), has_end=True)
     assert capsys.readouterr().err == ("odradek: interrupted: finished micro-batches stay, and the next run goes on\n")
     assert query_runs.LAST_S < 4.5
 

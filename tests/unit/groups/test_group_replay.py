@@ -451,9 +451,9 @@ def whole_state(shard: GroupShard) -> list[Any]:
         shard.durable_state(),
         shard.groups,
         {name: (group.refresh, group.static_members, group.owners) for name, group in shard.consumer_groups.items()},
-        timers._sessions,
-        timers._joins,
-        timers._revocation_epochs,
+        timers.sessions,
+        timers.joins,
+        timers.revocation_epochs,
         shard.consumers.patterns.due,
     ]
 

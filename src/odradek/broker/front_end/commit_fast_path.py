@@ -107,13 +107,13 @@ class CommitFastPath:
     def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self._layouts: OrderedDict[int, list[Layout]] = OrderedDict()  # by the frames' length
-        self._layout_bytes = 0
-        self._plans: dict[Key, PlanEntry] = {}
-        self._old_plans: dict[Key, PlanEntry] = {}
+        self.layout_bytes = 0
+        self.plans: dict[Key, PlanEntry] = {}
+        self.old_plans: dict[Key, PlanEntry] = {}
         self._plan_bytes = 0  # of the new plans
-        self._uses = self._refused = 0  # since the last exchange of new and old plans
-        self._seen: set[int] = set()
-        self._seen_before: set[int] = set()
+        self.uses = self._refused = 0  # since the last exchange of new and old plans
+        self.seen: set[int] = set()
+        self.seen_before: set[int] = set()
         # ``take`` reads one frame more than it returns. The next call uses the parts of this frame again.
         self._next_layout: Layout | None = None
         self._next_read: tuple[bytes, tuple[ConstantBytes, CommitOffsets] | None] = (b"", None)
@@ -134,7 +134,7 @@ class CommitFastPath:
                 continue
             same, commit = parts
             key = (layout.head, same)
-            planned = self._plans.get(key) or self._old_plan(key)
+            planned = self.plans.get(key) or self._old_plan(key)
             if planned is not None:
                 break
         else:
@@ -144,13 +144,13 @@ class CommitFastPath:
         runtime = broker.groups
         if planned.shards != runtime.partition_count or not planned.commit.is_current(broker):
             # a topic has changed: later frames make a new plan
-            if self._plans.pop(key, None) is not None:
+            if self.plans.pop(key, None) is not None:
                 self._plan_bytes -= planned.bytes_kept
-            self._old_plans.pop(key, None)
+            self.old_plans.pop(key, None)
             return None
         if broker.authorizer is not None and not _is_allowed(broker.authorizer, planned, client):
             return None  # the general path asks again, and refuses
-        self._uses += 1
+        self.uses += 1
         commits = [commit]
         if len(backlog) == 1:
             return planned, commits
@@ -192,7 +192,7 @@ class CommitFastPath:
     @property
     def bytes_kept(self) -> int:
         """The estimated memory of plans and layouts."""
-        return self._layout_bytes + sum(map(_bytes_of, (*self._plans.values(), *self._old_plans.values())))
+        return self.layout_bytes + sum(map(_bytes_of, (*self.plans.values(), *self.old_plans.values())))
 
     def _add_plan(self, frame: bytes) -> None:
         """Makes a plan if a commit of this kind has arrived before."""
@@ -204,35 +204,35 @@ class CommitFastPath:
             return
         key = (layout.head, parts[0])
         mark = hash(key)
-        if mark not in self._seen and mark not in self._seen_before:
-            if len(self._seen) >= MAX_SEEN:
-                self._seen_before, self._seen = self._seen, set()
-            self._seen.add(mark)
+        if mark not in self.seen and mark not in self.seen_before:
+            if len(self.seen) >= MAX_SEEN:
+                self.seen_before, self.seen = self.seen, set()
+            self.seen.add(mark)
             return
         size = _PLAN_BYTES + _PARTITION_BYTES * len(parts[1].offsets) + _COPIES_OF_FRAME * len(frame)
         if size > MAX_PLAN_BYTES or not self._has_room(size):
             return
         planned = self._plan(frame, parts[1], size)
         if planned is not None:
-            self._plans[key] = planned
+            self.plans[key] = planned
             self._plan_bytes += size
 
     def _has_room(self, size: int) -> bool:
         """Returns whether a plan of ``size`` bytes fits. May make room for it: see the class."""
         if self._plan_bytes + size > MAX_PLAN_BYTES:
-            plans = len(self._plans)
-            if self._uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
+            plans = len(self.plans)
+            if self.uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
                 self._refused += 1
                 return False
-            self._old_plans, self._plans = self._plans, {}
-            self._plan_bytes = self._uses = self._refused = 0
+            self.old_plans, self.plans = self.plans, {}
+            self._plan_bytes = self.uses = self._refused = 0
         return True
 
     def _old_plan(self, key: Key) -> PlanEntry | None:
         """Returns the old plan with this key, or None. Makes it a new plan if it fits."""
-        planned = self._old_plans.get(key)
-        if planned is not None and self._has_room(planned.bytes_kept) and self._old_plans.pop(key, None) is not None:
-            self._plans[key] = planned
+        planned = self.old_plans.get(key)
+        if planned is not None and self._has_room(planned.bytes_kept) and self.old_plans.pop(key, None) is not None:
+            self.plans[key] = planned
             self._plan_bytes += planned.bytes_kept
         return planned
 
@@ -246,11 +246,11 @@ class CommitFastPath:
                 return layout
         new_layout = Layout(frame, positions)
         if len(layouts) >= MAX_LAYOUTS_PER_LENGTH:
-            self._layout_bytes -= layouts.pop(0).bytes_kept
-        self._layout_bytes += new_layout.bytes_kept
-        while self._layout_bytes > MAX_LAYOUT_BYTES and self._layouts:
+            self.layout_bytes -= layouts.pop(0).bytes_kept
+        self.layout_bytes += new_layout.bytes_kept
+        while self.layout_bytes > MAX_LAYOUT_BYTES and self._layouts:
             _, oldest = self._layouts.popitem(last=False)
-            self._layout_bytes -= sum(layout.bytes_kept for layout in oldest)
+            self.layout_bytes -= sum(layout.bytes_kept for layout in oldest)
         self._layouts.setdefault(len(frame), []).append(new_layout)
         return new_layout
 

@@ -102,7 +102,6 @@ class Connection(asyncio.Protocol):
 
     # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
-        "_backlog",
         "_closing",
         "_delayed_until_s",
         "_files",
@@ -130,6 +129,7 @@ class Connection(asyncio.Protocol):
         "_unsent_bytes",
         "_waiting_bytes",
         "_writable",
+        "backlog",
         "client_host",
         "listener",
         "local_host",
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self._loop = loop or asyncio.get_running_loop()
         self.reader = FrameReader(owner.most_request_bytes)
-        self._backlog: deque[bytes] = deque()
+        self.backlog: deque[bytes] = deque()
         self.slots: deque[ReplySlot] = deque()
         self._in_flight = 0
         self._in_flight_bytes = 0
@@ -211,7 +211,7 @@ class Connection(asyncio.Protocol):
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.sends_files = can_send(transport)
         self._last_active_s = self._loop.time()
-        self._watch_idleness()
+        self.watch_idleness()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -227,10 +227,10 @@ class Connection(asyncio.Protocol):
             self._share_ends_s = share_ends_s
             self._share_bytes = size
         self._is_read_on = size >= FULL_READ_BYTES
-        self._waiting_bytes = self._waiting_bytes + size if self._backlog else size
+        self._waiting_bytes = self._waiting_bytes + size if self.backlog else size
         reader = self.reader
         try:
-            self._backlog.extend(reader.feed(data))
+            self.backlog.extend(reader.feed(data))
         except FrameError as error:
             # The frames before the invalid bytes are still served.
             log.info("closing the connection from %s: %s", self.client_host, error)
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
         """Serves the requests that have not begun, as Kafka does, without replies. Then, or without any, ends."""
         if self._files is not None:
             self._files.close()
-        if self._backlog and not self._closing:
+        if self.backlog and not self._closing:
             self._closing = self._is_gone = self._writable = True
             if self._task is not None:
                 self._task.abandon()
@@ -281,7 +281,7 @@ class Connection(asyncio.Protocol):
             self._owner.request_memory.release(self)
         if self._has_long_reply:
             self._owner.reply_memory.release(self)
-        self._backlog.clear()
+        self.backlog.clear()
         self._task = None
         self._drop_replies()
         self._owner.remove(self)
@@ -298,7 +298,7 @@ class Connection(asyncio.Protocol):
     @property
     def busy(self) -> bool:
         """Whether a request waits for its reply, or a reply is not fully sent."""
-        return bool(self.slots or self._backlog or self._sending or self.transport.get_write_buffer_size())
+        return bool(self.slots or self.backlog or self._sending or self.transport.get_write_buffer_size())
 
     @property
     def _sending(self) -> bool:
@@ -332,20 +332,20 @@ class Connection(asyncio.Protocol):
         Returns whether only the share's time ran out. If room is missing, the event that makes room calls
         ``serve_waiting``.
         """
-        backlog, clock, fast_path = self._backlog, self._owner.scheduler.clock, self._owner.fast_path
+        backlog, clock, fast_path = self.backlog, self._owner.scheduler.clock, self._owner.fast_path
         while True:
-            while backlog and self._has_room() and clock() < until_s:
+            while backlog and self.has_room() and clock() < until_s:
                 path = fast_path(backlog[0])
                 if path is None or not self._serve_together(path, until_s):
                     self._serve(backlog.popleft())
                 if self._ready_bytes > _JOIN_BELOW:
                     self._flush()
-            if backlog and self._has_room() and self._may_delay_replies(clock()):
+            if backlog and self.has_room() and self._may_delay_replies(clock()):
                 return True
             self._delayed_until_s = 0.0
             self._flush()
             # A written reply may have made room.
-            if not backlog or not self._has_room():
+            if not backlog or not self.has_room():
                 return False
             if clock() >= until_s:
                 return True
@@ -356,7 +356,7 @@ class Connection(asyncio.Protocol):
             self._delayed_until_s = now_s + REPLY_DELAY_S
         return now_s < self._delayed_until_s
 
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
         return (
             self._writable
             and (self._files is None or not self._files.busy)
@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
 
         Requests for which this share has no time are served together in the next share.
         """
-        backlog = self._backlog
+        backlog = self.backlog
         run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s, self)
         if run is None:
             return False
@@ -409,7 +409,7 @@ class Connection(asyncio.Protocol):
             log.exception("a request from %s could not be served", self.client_host)
             self.hang_up("a request failed with the unexpected error above")
             return
-        if type(reply) is list and not (self.slots or self._backlog or self._sending) and self._write_short(reply):
+        if type(reply) is list and not (self.slots or self.backlog or self._sending) and self._write_short(reply):
             return
         slot = ReplySlot(len(frame))
         self.slots.append(slot)
@@ -449,7 +449,7 @@ class Connection(asyncio.Protocol):
         self._flush_due = False
         if not self._is_lost:
             self._flush()
-            if self._backlog or not self._reading:
+            if self.backlog or not self._reading:
                 self.serve_waiting()
 
     def _flush(self) -> None:
@@ -478,7 +478,7 @@ class Connection(asyncio.Protocol):
             else:
                 self.transport.writelines(cast(list[bytes], out))
         if self._closing and not (
-            slots or self._backlog or self._is_lost or self._sending or (self._is_gone and self._task)
+            slots or self.backlog or self._is_lost or self._sending or (self._is_gone and self._task)
         ):
             self.transport.close()
 
@@ -496,9 +496,9 @@ class Connection(asyncio.Protocol):
         self._last_active_s = self._loop.time()
 
     def _read_or_pause(self) -> None:
-        backlog, queued = self._backlog, self._queued
+        backlog, queued = self.backlog, self._queued
         has_space = self._waiting_bytes < MAX_WAITING_BYTES if queued and backlog else not backlog and not queued
-        should_read = has_space and self._may_receive and not self._closing and self._has_room()
+        should_read = has_space and self._may_receive and not self._closing and self.has_room()
         if should_read != self._reading and not self._is_lost:
             self._reading = should_read
             if should_read:
@@ -538,7 +538,7 @@ class Connection(asyncio.Protocol):
             self._mute_timer.cancel()
         self._muted_until_s = until_s
         self._mute_timer = self._loop.call_at(until_s, self._unmute)
-        if not self._backlog:
+        if not self.backlog:
             self._read_or_pause()
 
     def _unmute(self) -> None:
@@ -561,14 +561,14 @@ class Connection(asyncio.Protocol):
         """Stops reading. The connection closes when all earlier requests have their replies."""
         log.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True
-        self._backlog.clear()
+        self.backlog.clear()
 
     def close(self) -> None:
         """Closes the connection when the requests that it has begun have their replies.
 
         The broker calls this when it stops."""
         self._closing = True
-        self._backlog.clear()
+        self.backlog.clear()
         for request in tuple(self.parked):
             wake = getattr(request, "wake", None)
             if wake is not None:
@@ -578,11 +578,11 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Ends the connection at once. Its waiting requests are not served."""
         if not self._is_lost:
-            self._backlog.clear()
+            self.backlog.clear()
             self._closing = True
             self.transport.abort()
 
-    def _watch_idleness(self) -> None:
+    def watch_idleness(self) -> None:
         """Closes an idle connection, even while one of its requests waits for the reply, as Kafka does."""
         limit_s = self._owner.config.connections_max_idle_ms / 1000
         if limit_s <= 0:
@@ -596,4 +596,4 @@ class Connection(asyncio.Protocol):
             log.info("closing the connection from %s: it was idle for %.0f s", self.client_host, idle_s)
             self.abort()
             return
-        self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self._watch_idleness)
+        self._idle_timer = self._loop.call_later(max(limit_s - idle_s, 1.0), self.watch_idleness)

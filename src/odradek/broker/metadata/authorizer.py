@@ -71,10 +71,10 @@ class Authorizer:
     """Kafka's StandardAuthorizer. ``version`` grows with each change of the ACLs."""
 
     def __init__(self, super_users: Iterable[str] = (), *, allows_unlisted: bool = False) -> None:
-        self._super_users = frozenset(super_users)
+        self.super_users = frozenset(super_users)
         self._index = AclIndex(allows_unlisted=allows_unlisted)
         self._acls: dict[Id16, Acl] = {}
-        self._decisions: dict[tuple[Principal, str, int, int, str], Decision] = {}
+        self.decisions: dict[tuple[Principal, str, int, int, str], Decision] = {}
         self._allowed_any: dict[tuple[Principal, str, int, int], bool] = {}
         self.version = 0
 
@@ -110,7 +110,7 @@ class Authorizer:
             self._index.add(acl)
             self._acls[acl_id] = acl
         self.version += 1
-        self._decisions.clear()
+        self.decisions.clear()
         self._allowed_any.clear()
 
     @property
@@ -137,7 +137,7 @@ class Authorizer:
         whose answer only leaves something out of a list is no access.
         """
         key = asker.principal, asker.client_host, operation, resource_type, name
-        decision = self._decisions.get(key)
+        decision = self.decisions.get(key)
         if decision is None:
             decision = self._decide(*key)
         if decision.is_allowed:
@@ -150,13 +150,13 @@ class Authorizer:
 
     def _decide(self, principal: Principal, host: str, operation: int, resource_type: int, name: str) -> Decision:
         who = str(principal)
-        if who in self._super_users:
+        if who in self.super_users:
             return SUPER_USER
         decision = self._index.decide(who, java_address(host[1:]), operation, resource_type, name)
         if len(name) <= MAX_NAME:
-            if len(self._decisions) >= MAX_DECISIONS:
-                self._decisions.clear()
-            self._decisions[principal, host, operation, resource_type, name] = decision
+            if len(self.decisions) >= MAX_DECISIONS:
+                self.decisions.clear()
+            self.decisions[principal, host, operation, resource_type, name] = decision
         return decision
 
     def allows_any(self, asker: Asker, operation: int, resource_type: int) -> bool:

@@ -143,32 +143,32 @@ class FetchSessions:
         self.new_id: Callable[[], int] = lambda: new_uuid().int >> 97
         self._slots = slots
         self._max_bytes = max_bytes
-        self._sessions: OrderedDict[int, Session] = OrderedDict()
-        self._unused: OrderedDict[int, Session] = OrderedDict()  # without a connection
-        self._by_owner: dict[Hashable, Session] = {}
+        self.sessions: OrderedDict[int, Session] = OrderedDict()
+        self.unused: OrderedDict[int, Session] = OrderedDict()  # without a connection
+        self.by_owner: dict[Hashable, Session] = {}
         self.bytes = 0
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self.sessions)
 
     def find(self, session_id: int) -> Session | None:
         """Returns the session with this id, or None. This does not count as a use of the session."""
-        return self._sessions.get(session_id)
+        return self.sessions.get(session_id)
 
     def forget(self, session_id: int) -> None:
         """Removes a session, if it exists."""
-        session = self._sessions.pop(session_id, None)
+        session = self.sessions.pop(session_id, None)
         if session is not None:
             self.bytes -= session.bytes
-            self._unused.pop(session_id, None)
+            self.unused.pop(session_id, None)
             self._disown(session)
 
     def owner_gone(self, owner: Hashable) -> None:
         """Handles the close of a connection. Its session stays, because the client may use it on another connection."""
-        session = self._by_owner.get(owner)
+        session = self.by_owner.get(owner)
         if session is not None:
             self._disown(session)
-            self._unused[session.id] = session
+            self.unused[session.id] = session
 
     def begin(
         self,
@@ -239,7 +239,7 @@ class FetchSessions:
             new = self._open(now_ms, by_id, new_id)
             self._own(new, owner)
             return new
-        session = self._sessions.get(session_id)
+        session = self.sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.fetch_session_id_not_found, f"no fetch session {session_id}")
         if session.epoch != epoch:
@@ -251,7 +251,7 @@ class FetchSessions:
             raise KafkaError(ErrorCode.fetch_session_topic_id_error, "a session has topic names or ids, not both")
         session.epoch = session.epoch + 1 if session.epoch < _MAX_INT else 1
         session.last_used_ms = now_ms
-        self._sessions.move_to_end(session_id)
+        self.sessions.move_to_end(session_id)
         self._own(session, owner)
         return session
 
@@ -260,7 +260,7 @@ class FetchSessions:
 
         Then it returns False if the session is new (``full``); for an older session it raises KafkaError.
         """
-        if self._sessions.get(session.id) is session:  # another connection may have closed it between two steps
+        if self.sessions.get(session.id) is session:  # another connection may have closed it between two steps
             old_bytes = session.bytes
             session.add(wanted)
             self.bytes += session.bytes - old_bytes
@@ -275,7 +275,7 @@ class FetchSessions:
     def _remove(self, session: Session, forgotten: Iterable[Key]) -> None:
         old_bytes = session.bytes
         session.remove(forgotten)
-        if self._sessions.get(session.id) is session:
+        if self.sessions.get(session.id) is session:
             self.bytes += session.bytes - old_bytes
 
     def _context(self, session: Session, *, full: bool) -> FetchContext:
@@ -290,43 +290,43 @@ class FetchSessions:
         """Evicts sessions for one more session or for the growth of ``growing``. Returns whether there is room."""
         if growing is not None and growing.bytes > self._max_bytes:
             return False
-        while len(self._sessions) >= self._slots if growing is None else self.bytes > self._max_bytes:
+        while len(self.sessions) >= self._slots if growing is None else self.bytes > self._max_bytes:
             if not self._evict_one(now_ms):
                 return False
         return True
 
     def _evict_one(self, now_ms: int) -> bool:
-        if not self._sessions:
+        if not self.sessions:
             return False
-        oldest = next(iter(self._sessions.values()))
+        oldest = next(iter(self.sessions.values()))
         if now_ms - oldest.last_used_ms < EVICTION_MS:
-            if not self._unused:
+            if not self.unused:
                 return False
-            oldest = next(iter(self._unused.values()))
+            oldest = next(iter(self.unused.values()))
         self.forget(oldest.id)
         return True
 
     def _open(self, now_ms: int, by_id: bool, new_id: Callable[[], int]) -> Session:
         session_id = new_id()
-        while session_id in self._sessions or session_id <= 0:
+        while session_id in self.sessions or session_id <= 0:
             session_id = new_id()
-        session = self._sessions[session_id] = Session(session_id, by_id, now_ms)
+        session = self.sessions[session_id] = Session(session_id, by_id, now_ms)
         return session
 
     def _own(self, session: Session, owner: Hashable) -> None:
         """Stores which connection uses a session. The connection's former session then counts as unused."""
         if owner is None or session.owner == owner:
             return
-        former = self._by_owner.get(owner)
+        former = self.by_owner.get(owner)
         if former is not None:
             former.owner = None
-            self._unused[former.id] = former
+            self.unused[former.id] = former
         self._disown(session)
-        self._unused.pop(session.id, None)
+        self.unused.pop(session.id, None)
         session.owner = owner
-        self._by_owner[owner] = session
+        self.by_owner[owner] = session
 
     def _disown(self, session: Session) -> None:
         if session.owner is not None:
-            del self._by_owner[session.owner]
+            del self.by_owner[session.owner]
             session.owner = None

@@ -78,7 +78,7 @@ class TlsTransport(asyncio.Protocol):
         self._raw = cast(asyncio.Transport, None)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = cast(ssl.SSLObject, None)
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
         self._host = ""
         self._is_queued = self._is_counted = self._is_closing = self._is_lost = False
         self._accepted_s = 0.0
@@ -120,7 +120,7 @@ class TlsTransport(asyncio.Protocol):
         self._incoming.write(data)
         if self._first_byte is None and data:
             self._first_byte = data[0]
-        if self._connection is not None:
+        if self.connection is not None:
             self._read()
         elif not self._is_queued:
             self._is_queued = True
@@ -131,23 +131,23 @@ class TlsTransport(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.pause_writing()
+        if self.connection is not None:
+            self.connection.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.resume_writing()
+        if self.connection is not None:
+            self.connection.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._connection is None and not self._is_closing:
+        if self.connection is None and not self._is_closing:
             log.info(
                 "the connection from /%s ended within the TLS handshake at the listener %s", self._host, self._listener
             )
         self._is_lost = self._is_closing = True
         self._cancel_timer()
         self._side.handshakes.discard(self)
-        if self._connection is not None:
-            self._connection.connection_lost(error)
+        if self.connection is not None:
+            self.connection.connection_lost(error)
         elif self._is_counted:
             self._gate.leave(self._host)
 
@@ -180,7 +180,7 @@ class TlsTransport(asyncio.Protocol):
             return
         self._cancel_timer()
         self._side.handshakes.discard(self)
-        self._connection = connection = self._make(self._accepted_s)
+        self.connection = connection = self._make(self._accepted_s)
         connection.principal = principal
         self._raw.resume_reading()
         connection.connection_made(cast(asyncio.Transport, self))
@@ -214,7 +214,7 @@ class TlsTransport(asyncio.Protocol):
 
     def _read(self) -> None:
         """Decrypts what has arrived and passes it on."""
-        connection = cast("Connection", self._connection)
+        connection = cast("Connection", self.connection)
         parts: list[bytes] = []
         is_over = False
         try:

@@ -75,7 +75,7 @@ class ConsumerEngine:
         self._wakeup_pending = False
         self._waiting: list[_WakeableCall] = []
         self._closing = False
-        self._watch_task: asyncio.Task[None] | None = None
+        self.watch_task: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
 
     # --- subscribing ------------------------------------------------------------------------------------------
@@ -104,8 +104,8 @@ class ConsumerEngine:
             self.subscription.subscribe(names)
         self.group.on_assigned, self.group.on_revoked, self.group.on_lost = callbacks
         self.group.on_subscription_changed("the subscription has changed")
-        if self._watch_task is None:
-            self._watch_task = asyncio.ensure_future(self._watch())
+        if self.watch_task is None:
+            self.watch_task = asyncio.ensure_future(self.watch())
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         wanted = list(partitions)
@@ -147,7 +147,7 @@ class ConsumerEngine:
         epoch, member_id, _ = self.group.member_of()
         return member_id, epoch
 
-    async def _watch(self) -> None:
+    async def watch(self) -> None:
         """Looks for new topics and partitions every ``metadata_max_age_ms``, more often while a topic is missing."""
         # Without this minimum, metadata_max_age_ms=0 would cause requests without a pause.
         least_ms = max(self.config.retry_backoff_ms, 10)
@@ -579,8 +579,8 @@ class ConsumerEngine:
         self.group.leaving = True
         self._wakeup_signal.notify()
         deadline = self._cluster.deadline(timeout_ms)
-        if self._watch_task is not None:
-            self._watch_task.cancel()
+        if self.watch_task is not None:
+            self.watch_task.cancel()
         try:
             await self.group.flush(deadline)
             if self.subscription.subscribed:

@@ -108,7 +108,7 @@ class FetchBuffer:
         self.budget_bytes = budget_bytes
         self.size = 0
         self.reserved = 0
-        self._queues: dict[TopicPartition, deque[CompletedFetch]] = {}
+        self.queues: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._bytes: dict[TopicPartition, int] = {}
         self._lock = threading.Lock()
 
@@ -120,7 +120,7 @@ class FetchBuffer:
         """Returns whether the buffer has at most ``most_bytes`` and nothing of it is compressed."""
         with self._lock:
             return self.size <= most_bytes and not any(
-                fetch.records.is_compressed for queue in self._queues.values() for fetch in queue
+                fetch.records.is_compressed for queue in self.queues.values() for fetch in queue
             )
 
     def room(self) -> int:
@@ -128,19 +128,19 @@ class FetchBuffer:
 
     def put(self, fetch: CompletedFetch) -> None:
         with self._lock:
-            self._queues.setdefault(fetch.tp, deque()).append(fetch)
+            self.queues.setdefault(fetch.tp, deque()).append(fetch)
             self._bytes[fetch.tp] = self._bytes.get(fetch.tp, 0) + fetch.size
             self.size += fetch.size
 
     def drop(self, tp: TopicPartition) -> None:
         with self._lock:
-            self._queues.pop(tp, None)
+            self.queues.pop(tp, None)
             self.size -= self._bytes.pop(tp, 0)
 
     def partitions(self) -> list[TopicPartition]:
         """Returns the partitions with buffered records."""
         with self._lock:
-            return list(self._queues)
+            return list(self.queues)
 
     def front(self, paused: Iterable[TopicPartition] = (), *, take: bool = False) -> CompletedFetch | None:
         """Returns the first fetch that a poll may return now, or None. ``take``: the fetch becomes TAKEN.
@@ -148,7 +148,7 @@ class FetchBuffer:
         Skips ``paused`` partitions, and partitions whose first fetch is RESERVED."""
         skip = set(paused)
         with self._lock:
-            for tp, queue in self._queues.items():
+            for tp, queue in self.queues.items():
                 fetch = queue[0]
                 if fetch.state != RESERVED and tp not in skip:
                     if take:
@@ -162,7 +162,7 @@ class FetchBuffer:
         A fetch keeps its whole reply in memory, but ``size`` counts only the fetch. So this is called for a partition
         whose fetches may stay in the buffer for long."""
         with self._lock:
-            for fetch in self._queues.get(tp, ()):
+            for fetch in self.queues.get(tp, ()):
                 if fetch.state != RESERVED and fetch.records.is_small_part:
                     fetch.records = fetch.records.copy()
                     fetch.ready.clear()
@@ -179,7 +179,7 @@ class FetchBuffer:
         chosen = None
         with self._lock:
             waiting = 0
-            for fetch in _in_return_order(self._queues.values()):
+            for fetch in _in_return_order(self.queues.values()):
                 most_ready -= len(fetch.ready)
                 if fetch.state != FREE or fetch.tp in skip or (fetch.decoded is not None and fetch.decoded.is_over):
                     continue
@@ -199,14 +199,14 @@ class FetchBuffer:
     def remove_returned(self, fetch: CompletedFetch) -> None:
         """Removes a fetch whose records were returned or are outdated; its partition moves behind the others."""
         with self._lock:
-            queue = self._queues.get(fetch.tp)
+            queue = self.queues.get(fetch.tp)
             if not queue or queue[0] is not fetch:
                 return
-            del self._queues[fetch.tp]
+            del self.queues[fetch.tp]
             queue.popleft()
             self.size -= fetch.size
             if queue:
-                self._queues[fetch.tp] = queue
+                self.queues[fetch.tp] = queue
                 self._bytes[fetch.tp] -= fetch.size
             else:
                 del self._bytes[fetch.tp]

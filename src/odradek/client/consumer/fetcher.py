@@ -95,7 +95,7 @@ class Fetcher:
         """Partitions that wait until their buffered records are returned or the log's range is looked up."""
         self.in_iteration: set[TopicPartition] = set()
         """Partitions with records in an iteration that has not yielded them yet."""
-        self._closed = False
+        self.is_closed = False
         self.storage: OffsetStorage | None = None
         """Knows which partitions may be fetched, by their owners in ZooKeeper. None without ZooKeeper."""
         self.will_schedule_fetches = False
@@ -109,7 +109,7 @@ class Fetcher:
         self._fetch_without_waiting_timer: asyncio.TimerHandle | None = None
 
     async def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         if self._fetch_without_waiting_timer is not None:
             self._fetch_without_waiting_timer.cancel()
         self.ahead_decoder.close()
@@ -159,7 +159,7 @@ class Fetcher:
 
     def schedule_fetches(self) -> None:
         self.will_schedule_fetches = False
-        if self._closed or self.failure is not None:
+        if self.is_closed or self.failure is not None:
             return
         self._is_full = True  # until the fetches are sent: a poll may take records and make room meanwhile
         if self.storage is not None or self._subscription.without_position():
@@ -230,7 +230,7 @@ class Fetcher:
                 if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
-            self._send_fetch(node_id, found, max(1, len(per_node)), wait_ms)
+            self.send_fetch(node_id, found, max(1, len(per_node)), wait_ms)
         return is_full
 
     def _make_room(self) -> None:
@@ -288,7 +288,7 @@ class Fetcher:
             return leader
         return follower
 
-    def _send_fetch(self, node_id: int, wanted: dict[TopicPartition, FetchPartition], nodes: int, wait_ms: int) -> None:
+    def send_fetch(self, node_id: int, wanted: dict[TopicPartition, FetchPartition], nodes: int, wait_ms: int) -> None:
         max_bytes = max(1, min(self.config.fetch_max_bytes, self.config.buffer_memory // nodes, self.buffer.room()))
         self.buffer.reserved += max_bytes
         self._fetches += 1

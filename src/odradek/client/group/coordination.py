@@ -172,7 +172,7 @@ class Coordination(ABC):
 
         The reply to the commit, or to a heartbeat during the commit, can say that. Then other members may own all
         partitions, and this method gives them up as lost."""
-        await self._auto_commit_now(self.config.default_api_timeout_ms)
+        await self.auto_commit_now(self.config.default_api_timeout_ms)
         if self.lost:
             await self._give_up_lost()
             return False
@@ -260,7 +260,7 @@ class Coordination(ABC):
                 await self._give_up_lost()
             else:
                 if commit:
-                    await self._auto_commit_now(timeout_ms)
+                    await self.auto_commit_now(timeout_ms)
                 owned = sorted(self._subscription.partitions)
                 if owned and self._subscription.subscribed:
                     await self._call_back(self.on_revoked, owned)
@@ -411,7 +411,7 @@ class Coordination(ABC):
 
         self.commit_async(self._subscription.positions(), answered)
 
-    async def _auto_commit_now(self, timeout_ms: int) -> None:
+    async def auto_commit_now(self, timeout_ms: int) -> None:
         """Makes the automatic commit before a rebalance or close.
 
         Raises only Wakeup. After a Wakeup the next poll commits again. Other errors are logged and do not stop the

@@ -299,10 +299,10 @@ def test_a_client_that_reads_a_long_reply_slowly_is_not_idle(loop: asyncio.Abstr
     for _ in range(5):
         unsent -= 1
         now_s += 1.5
-        connection._watch_idleness()
+        connection.watch_idleness()
     assert not transport.aborted
     now_s += 1.5
-    connection._watch_idleness()
+    connection.watch_idleness()
     assert transport.aborted, "the client has not read for longer than the idle time"
 
 

@@ -130,9 +130,9 @@ def test_the_kept_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     world = World()
     for number in range(100):
         world.allows(asker(), name=f"t{number}")
-        assert len(world.authorizer._decisions) <= 10
+        assert len(world.authorizer.decisions) <= 10
     world.allows(asker(), name="x" * 30_000)
-    assert all(len(key[4]) <= 249 for key in world.authorizer._decisions)
+    assert all(len(key[4]) <= 249 for key in world.authorizer.decisions)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_settings_select_the_authorizer() -> None:
     settings = {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": " User:a ;User:CN=b,O=c:d; "}
     made = authorizer_of(BrokerConfig(settings))
     assert made is not None
-    assert made._super_users == {"User:a", "User:CN=b,O=c:d"}
+    assert made.super_users == {"User:a", "User:CN=b,O=c:d"}
     assert not made.allows(asker(), READ, Resource.TOPIC, "t")
     open_to_all = authorizer_of(
         BrokerConfig({AUTHORIZER: STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"})

@@ -174,8 +174,8 @@ def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broke
         pass
     with broker.run() as (one, _):
         synced: list[Path] = []
-        write = one.log.epochs._files.write
-        one.log.epochs._files.write = lambda path, data, *, sync=True: (  # type: ignore[method-assign]
+        write = one.log.epochs.files.write
+        one.log.epochs.files.write = lambda path, data, *, sync=True: (  # type: ignore[method-assign]
             synced.append(path) if sync else None, write(path, data, sync=sync)
         )[1]  # fmt: skip
         append(one)
