@@ -71,6 +71,8 @@ def test_records_below_an_offset_are_deleted(bootstrap: str, admin: Admin, fille
     assert run([*line, "--topic", filled, "--before", "11"]) == 2
     assert f"the log of {filled}-0 ends at 10: give an offset up to 10" in capsys.readouterr().err
     assert admin.delete_records({TopicPartition(filled, 0): 3}) == {TopicPartition(filled, 0): 10}
+    with pytest.raises(KafkaError, match="before offset -5: expected an offset, or -1 for the end"):
+        admin.delete_records({TopicPartition(filled, 0): -5})
 
 
 def test_errors_are_typed(admin: Admin, filled: str, topic: str) -> None:

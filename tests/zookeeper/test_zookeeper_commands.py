@@ -249,7 +249,7 @@ def test_wrong_input_is_one_line_with_exit_code_2(tool: Tool, connect: str, caps
         (["reset", "--group", "g", "--topic", "t"], "zookeeper reset: the target is missing"),
         (["reset", "--group", "g", "--topic", "t", "--to-latest", "--to-offset", "1"], "cannot be used together"),
         (["reset", "--group", "a/b", "--topic", "t", "--to-latest"], "no path of ZooKeeper can hold this name"),
-        (["migrate", "--to", "mars", "--group", "g"], "--to 'mars': kafka or zookeeper"),
+        (["migrate", "--to", "mars", "--group", "g"], "--to 'mars': expected kafka or zookeeper"),
         (["migrate", "--to", "kafka", "--group", "g", "--on-conflict", "x"], "--on-conflict 'x': one of fail"),
         (
             ["describe", "--group", "g", "--path", "/x/{partition}"],

@@ -37,7 +37,8 @@ def start_of(text: str) -> StartPosition:
     if digits.isascii() and digits.isdigit():
         number = int(digits)
         if number >= 1 << 63:
-            raise CommandError(f"--from {text}: an offset is below 2**63")
+            what = "an offset" if digits == text else "a number of records"
+            raise CommandError(f"--from {text}: {what} is below 2**63")
         return (
             StartPosition(text, EARLIEST, None, number)
             if text.startswith("-")

@@ -76,7 +76,7 @@ class MigrateLine(KafkaLine):
         from odradek.zookeeper.migration import CONFLICT_RULES, MigrationRules
 
         if self.to not in ("kafka", "zookeeper"):
-            raise CommandError(f"--to {self.to!r}: kafka or zookeeper")
+            raise CommandError(f"--to {self.to!r}: expected kafka or zookeeper")
         if self.on_conflict not in CONFLICT_RULES:
             raise CommandError(f"--on-conflict {self.on_conflict!r}: one of {', '.join(CONFLICT_RULES)}")
         return MigrationRules(self.to, self.on_conflict, self.skip_invalid)  # type: ignore[arg-type]  # checked above

@@ -260,5 +260,6 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
 def _refused_deletion(code: ErrorCode, tp: TopicPartition, offset: int) -> str:
     text = f"records of {tp} before offset {offset}"
     if code is ErrorCode.offset_out_of_range:
-        return f"{text}: the partition ends before this offset"
+        what = "the partition ends before this offset" if offset >= 0 else "expected an offset, or -1 for the end"
+        return f"{text}: {what}"
     return text
