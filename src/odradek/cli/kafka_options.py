@@ -1,4 +1,4 @@
-"""Options of Kafka's own tools that have another form here: an error about such an option says which form."""
+"""Options and commands of Kafka's tools, kcat and others that have another form here: the error says which form."""
 
 from __future__ import annotations
 
@@ -40,8 +40,34 @@ _FORMS_OF_COMMANDS = {
         for option in ("--port", "--host", "--bind")
     },
     ("odradek serve", "--bootstrap-server"): "--listen HOST:PORT",
+    **{("odradek consume", option): "--max-records N" for option in ("-c", "-n", "--count", "--limit", "--num")},
+    **{("odradek consume", option): "--from OFFSET|TIME|-N" for option in ("-o", "--since", "--start")},
+    ("odradek consume", "--last"): "--tail N",
+    ("odradek consume", "-f"): "--format text|json|csv|parquet",
+    ("odradek consume", "-C"): "odradek consume TOPIC",
+    **{
+        ("odradek produce", option): "lines of standard input or --file: echo VALUE | odradek produce TOPIC"
+        for option in ("--value", "--message", "-v", "-m", "-P")
+    },
+    ("odradek topics create", "--replicas"): "--replication-factor N",
+    ("odradek topics create", "-p"): "--partitions N",
+    ("odradek groups reset", "--to-beginning"): "--to-earliest",
+    ("odradek groups reset", "--to-end"): "--to-latest",
+    ("odradek groups reset", "--back"): "--shift-by -N",
 }
 """Forms of an option that other commands or other servers have: the path of the command without it, and the option."""
+_COMMANDS = {
+    ("odradek", "lag"): "odradek groups describe GROUP",
+    ("odradek groups", "lag"): "odradek groups describe GROUP",
+    ("odradek offsets", "reset"): "odradek groups reset GROUP",
+    ("odradek", "reset"): "odradek groups reset GROUP",
+    ("odradek topics", "ls"): "odradek topics list",
+    ("odradek groups", "ls"): "odradek groups list",
+    ("odradek topics", "config"): "odradek topics alter TOPIC --config NAME=VALUE",
+    ("odradek", "version"): "odradek --version",
+    ("odradek", "help"): "odradek --help",
+}
+"""Commands of other tools: the words before, the word, and the command here."""
 _OF_GROUPS = frozenset({"--members", "--offsets", "--reset-offsets", "--state"})
 
 
@@ -60,3 +86,8 @@ def other_form(option: str, commands: Collection[str], command: str = "odradek g
     if name in _OF_GROUPS and not command.startswith("odradek groups"):
         return ""
     return f": here, {_FORMS[name]}" if name in _FORMS else ""
+
+
+def other_command(path: str, word: str) -> str:
+    """Returns the command that does here what ``word`` does in other tools; empty if there is none."""
+    return _COMMANDS.get((path, word), "")

@@ -20,6 +20,7 @@ _EXPECTED = (
 )
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
+_NO_COMMAND = re.compile(r"no such command '([^']+)'", re.IGNORECASE)
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """The dash of options, and those that text programs and web pages write in its place."""
@@ -32,13 +33,9 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
-        from odradek.cli.kafka_options import other_form
-        from odradek.text.similar_names import nearest
-
         known = [option for param in context.command.params for option in param.opts] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        form = other_form(name, commands, context.command_path if context else "") or nearest(name, [*known, _HELP])
-        form = form or _same_first_word(name, known)
+        form = _form(name, known, commands, context.command_path if context else "")
         if not form and commands:
             form = f": a command is missing before it: {', '.join(commands)}"
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
@@ -53,16 +50,48 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         option, value = _option(param.opts, given)
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
+    if (missing := _NO_COMMAND.match(text)) and context:
+        from odradek.cli.kafka_options import other_command
+
+        if form := other_command(context.command_path, missing[1]):
+            return f"no such command {missing[1]!r}: here, {form}"
+    if (extra := _EXTRA.match(text)) and context and (topics := _option_for_topics(context.command, given)):
+        return f"unexpected argument {extra[1]}: is it a topic? Here, {topics} {extra[1].partition(' ')[0]}{where}"
     if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command):
         return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     return text[:1].lower() + text[1:] + where
 
 
-def _same_first_word(name: str, known: Sequence[str]) -> str:
-    """Returns `` (did you mean --before?)`` for ``--before-offset``; empty if not exactly one option has the word."""
-    first = name.partition("=")[0].split("-")[2:3]
-    found = {option for option in known if option.startswith("--") and option.split("-")[2:3] == first}
-    return f" (did you mean {found.pop()}?)" if len(found) == 1 else ""
+def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -> str:
+    """Returns what a person may have meant by an option, as the end of the line; empty if nothing is similar.
+
+    ``known``: the command's options. ``commands``: the commands that may follow. ``path``: the words before."""
+    from odradek.cli.kafka_options import other_form
+    from odradek.text.similar_names import nearest
+
+    words = {option: _words(option) for option in known if option.startswith("--")}
+    given = _words(name)
+    if same := [option for option, one in words.items() if one == given]:  # --partition, --partitions
+        return f" (did you mean {same[0]}?)"
+    if form := other_form(name, commands, path):
+        return form
+    within = [option for option, one in words.items() if given and set(given) <= set(one)]
+    if len(within) > 1:
+        return f": one of {', '.join(within)}"
+    begun = [option for option, one in words.items() if one[:1] == given[:1]]  # --before for --before-offset
+    return nearest(name, [*known, _HELP]) or (f" (did you mean {begun[0]}?)" if len(begun) == 1 else "")
+
+
+def _words(option: str) -> list[str]:
+    """Returns the words of an option without the endings of plurals."""
+    return [word.removesuffix("s") for word in option.partition("=")[0].strip("-").split("-") if word]
+
+
+def _option_for_topics(command: Any, given: Sequence[str]) -> str:
+    """Returns the command's option for topics if the words lack it and have the group; otherwise an empty text."""
+    names = {word.partition("=")[0] for word in given}
+    known = [option for one in command.params for option in one.opts if option in ("--topics", "--topic")]
+    return known[0] if known and "--group" in names and not names & set(known) else ""
 
 
 def _takes_groups_by_option(command: Any) -> bool:
