@@ -1,0 +1,153 @@
+"""The messages between a broker and its controller: requests of the broker's machines, and what they take from replies.
+
+A request is a plain mapping for ``wire.schemas.encode``, a reply an instance of kio's class, both of the newest version
+that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats, ``cluster/follower`` reads the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from odradek.cluster.follower import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.observers import LogPlace, ObserverKey
+from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
+
+if TYPE_CHECKING:
+    from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
+    from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
+    from kio.schema.fetch.v18.response import FetchResponse
+    from kio.schema.fetch_snapshot.v1.response import FetchSnapshotResponse
+
+METADATA_TOPIC_ID = UUID(int=1)
+FETCH_BYTES = 8 << 20
+"""The most bytes of a reply, as in Kafka's Raft client."""
+_REGISTRATION, _HEARTBEAT, _FETCH, _FETCH_SNAPSHOT = (62, 4), (63, 2), (1, 18), (59, 1)
+
+
+class ControllerMessage(NamedTuple):
+    """A request to the controller."""
+
+    api_key: int
+    version: int
+    body: dict[str, object]
+
+
+def registration(asked: NewBroker) -> ControllerMessage:
+    listeners = [
+        {"name": one.name, "host": one.host, "port": one.port, "security_protocol": one.security_protocol}
+        for one in asked.endpoints
+    ]
+    features = [
+        {"name": one.name, "min_supported_version": one.lowest, "max_supported_version": one.highest}
+        for one in asked.features
+    ]
+    body: dict[str, object] = {
+        "broker_id": asked.broker_id,
+        "cluster_id": asked.cluster_id,
+        "incarnation_id": asked.incarnation_id,
+        "listeners": listeners,
+        "features": features,
+        "rack": asked.rack,
+        "is_migrating_zk_broker": asked.is_migrating,
+        "log_dirs": list(asked.directories),
+        "previous_broker_epoch": NO_OFFSET if asked.previous_epoch is None else asked.previous_epoch,
+    }
+    return ControllerMessage(*_REGISTRATION, body)
+
+
+def registered(reply: BrokerRegistrationResponse) -> int | ErrorCode:
+    """Returns the broker epoch, or the error."""
+    return reply.error_code or reply.broker_epoch
+
+
+def heartbeat(asked: BrokerHeartbeat) -> ControllerMessage:
+    body: dict[str, object] = {
+        "broker_id": asked.broker_id,
+        "broker_epoch": asked.broker_epoch,
+        "current_metadata_offset": asked.metadata_offset,
+        "want_fence": asked.wants_fence,
+        "want_shut_down": asked.wants_shutdown,
+        "offline_log_dirs": [],
+        "cordoned_log_dirs": None,
+    }
+    return ControllerMessage(*_HEARTBEAT, body)
+
+
+def heard(reply: BrokerHeartbeatResponse) -> HeartbeatAnswer | ErrorCode:
+    if reply.error_code:
+        return reply.error_code
+    return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+
+
+def fetch(asked: RecordsRequest, follower: ObserverKey, cluster_id: str) -> ControllerMessage:
+    part = {
+        "partition": 0,
+        "current_leader_epoch": asked.leader_epoch,
+        "fetch_offset": asked.offset,
+        "last_fetched_epoch": asked.last_epoch,
+        "log_start_offset": NO_OFFSET,
+        "partition_max_bytes": 0,
+        "replica_directory_id": follower.directory,
+        "high_watermark": asked.high_watermark,
+    }
+    body: dict[str, object] = {
+        "cluster_id": cluster_id,
+        "replica_state": {"replica_id": follower.node_id, "replica_epoch": -1},
+        "max_wait": MAX_WAIT_MS,
+        "min_bytes": 0,
+        "max_bytes": FETCH_BYTES,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [part]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return ControllerMessage(*_FETCH, body)
+
+
+def fetched(reply: FetchResponse) -> RecordsReply:
+    if reply.error_code or not reply.responses or not reply.responses[0].partitions:
+        return RecordsReply(reply.error_code or ErrorCode.unknown_server_error, NO_NODE, NO_NODE)
+    part = reply.responses[0].partitions[0]
+    diverging, snapshot = part.diverging_epoch, part.snapshot_id
+    return RecordsReply(
+        part.error_code,
+        part.current_leader.leader_id,
+        part.current_leader.leader_epoch,
+        part.high_watermark,
+        bytes(part.records or b""),
+        LogPlace(diverging.end_offset, diverging.epoch) if diverging.epoch >= 0 else None,
+        LogPlace(snapshot.end_offset, snapshot.epoch) if snapshot.epoch >= 0 and snapshot.end_offset >= 0 else None,
+    )
+
+
+def fetch_snapshot(asked: PartRequest, follower: ObserverKey, cluster_id: str) -> ControllerMessage:
+    part = {
+        "partition": 0,
+        "current_leader_epoch": asked.leader_epoch,
+        "snapshot_id": {"end_offset": asked.snapshot.end_offset, "epoch": asked.snapshot.epoch},
+        "position": asked.position,
+        "replica_directory_id": follower.directory,
+    }
+    body: dict[str, object] = {
+        "cluster_id": cluster_id,
+        "replica_id": follower.node_id,
+        "max_bytes": FETCH_BYTES,
+        "topics": [{"name": METADATA_TOPIC, "partitions": [part]}],
+    }
+    return ControllerMessage(*_FETCH_SNAPSHOT, body)
+
+
+def part_of_snapshot(reply: FetchSnapshotResponse) -> PartReply:
+    if reply.error_code or not reply.topics or not reply.topics[0].partitions:
+        return PartReply(reply.error_code or ErrorCode.unknown_server_error, NO_NODE, NO_NODE)
+    part = reply.topics[0].partitions[0]
+    leader = part.current_leader
+    data = bytes(part.unaligned_records)
+    return PartReply(part.error_code, leader.leader_id, leader.leader_epoch, part.size, part.position, data)
