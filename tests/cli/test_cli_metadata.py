@@ -43,7 +43,7 @@ def served(data_dir: Path, *create: str) -> list[str]:
         directory.close()
         return names
     finally:
-        directory.release()
+        directory.lock.release()
 
 
 @pytest.fixture
@@ -123,10 +123,10 @@ def test_a_directory_in_use_and_one_that_is_missing_are_refused(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = LogDirectory(data_dir, lambda: 0)
-    directory.acquire_lock()
+    directory.lock.acquire()
     assert run(["metadata", "check", "--data-dir", str(data_dir)]) == 2
     assert "is held by another broker" in capsys.readouterr().err
-    directory.release()
+    directory.lock.release()
     assert run(["metadata", "check", "--data-dir", str(tmp_path / "missing")]) == 2
     assert f"the folder {tmp_path / 'missing'} does not exist" in capsys.readouterr().err
     (tmp_path / "other" / "pytest-0").mkdir(parents=True)  # the name of a partition's folder, and no file of one

@@ -50,7 +50,7 @@ def _locked(data_dir: Path) -> Iterator[LogDirectory]:
         raise CommandError(f"{error.filename or data_dir}: {error.strerror or error}", EXIT_FAILED) from error
     finally:
         os.umask(before)
-        directory.release()
+        directory.lock.release()
 
 
 @app.command(epilog="Example:\n\n\b\n  odradek metadata check --data-dir ./kafka-data")
@@ -62,7 +62,7 @@ def check(*, data_dir: DataDir, as_json: Json = False) -> None:
     with _locked(data_dir) as directory:
         from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 
-        directory.acquire_lock()
+        directory.lock.acquire()
         diagnosis = Diagnosis(data_dir, directory.files)
         lines = findings(diagnosis)
         topics = len(diagnosis.salvage.catalog.topics)
@@ -93,7 +93,7 @@ def repair(
         from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
         from odradek.broker.repair.catalog import RepairPlan
 
-        directory.acquire_lock()
+        directory.lock.acquire()
         files = directory.files
         diagnosis = Diagnosis(data_dir, files)
         plan = RepairPlan(diagnosis, time.time_ns() // 1_000_000)

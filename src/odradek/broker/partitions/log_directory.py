@@ -1,4 +1,4 @@
-"""The data directory of a broker: its lock and identity, the partitions' logs, and the checkpoint files.
+"""The data directory of a broker: its identity, the partitions' logs, and the checkpoint files.
 
 ``topic-N`` has a partition's log. ``topic-N.<32 hex digits>-delete`` has a log that is to be deleted, and
 ``topic-N.<32 hex digits>-stray`` a log that the catalogue did not know (``broker/metadata_log/stray_logs``).
@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import UUID
@@ -30,6 +28,8 @@ from odradek.broker.metadata_log.stray_logs import (
 )
 from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
+from odradek.broker.partitions.directory_lock import DirectoryLock
+from odradek.broker.partitions.log_upkeep import LogUpkeep, is_usable
 from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
@@ -37,7 +37,7 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files, Lock
+from odradek.storage.files import Files
 from odradek.storage.log import Log
 from odradek.storage.write_failures import WriteFailures, is_passing
 
@@ -90,7 +90,8 @@ class LogDirectory:
         self._files, self._new_uuid, self._new_threads = files or own.files, own.new_uuid, own.new_threads
         self.failures = WriteFailures()
         self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
-        self._lock: Lock | None = None
+        self.lock = DirectoryLock(path, self._files)
+        self.upkeep = LogUpkeep(self.partitions, now_ms)
         self._offsets = OffsetCheckpoints(path, self._files)
         self._undecided = UndecidedDirectories(path, self._files)
         self._metadata_log: MetadataLog | None = None
@@ -105,41 +106,11 @@ class LogDirectory:
     def acquire(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
         """Creates the directory if it is missing, locks it, and reads or writes meta.properties.
 
-        The lock file gets this process's id and ``address``, for the error message of another broker.
-
         Raises StorageError if the directory is locked or not usable, ConfigError if it belongs to another node.id.
         """
-        self.acquire_lock(address)
+        self.lock.acquire(address)
         self._identify(config)
         self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
-
-    def acquire_lock(self, address: tuple[str, int] | None = None) -> None:
-        """Creates the directory if it is missing, and locks it. Raises StorageError."""
-        try:
-            self._make()
-            self._lock = self._files.lock(self.path / checkpoints.LOCK)
-        except BlockingIOError:
-            raise StorageError(f"{self.path} is held by another broker{self._owner()}: stop it first") from None
-        except FileExistsError:
-            raise StorageError(f"{self.path} cannot be used: it is a file, not a directory") from None
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be used: {error.strerror or error}") from error
-        with suppress(OSError):
-            at = f" {address[0]}:{address[1]}" if address is not None else ""
-            (self.path / checkpoints.LOCK).write_text(f"{os.getpid()}{at}\n")
-
-    def _make(self) -> None:
-        """Makes the directory and its parents, and syncs their names: otherwise a power cut could remove all of it."""
-        missing = [path for path in (self.path, *self.path.parents) if not self._files.exists(path)]
-        self._files.make_dirs(self.path, private=True)
-        for path in missing:
-            self._files.sync_dir(path.parent)
-
-    def release(self) -> None:
-        """Releases the lock."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
     def _identify(self, config: BrokerConfig) -> None:
         """Raises StorageError if there are logs of topics, but neither a metadata log nor a sign that it was lost.
@@ -149,12 +120,6 @@ class LogDirectory:
         has_catalog = directory_identity.check_origin(self.path, self._files)
         identity = directory_identity.identify(self.path, self._files, config, self._new_uuid, is_used=has_catalog)
         self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
-
-    def _owner(self) -> str:
-        with suppress(OSError, ValueError):
-            process, _, address = (self.path / checkpoints.LOCK).read_text().strip().partition(" ")
-            return f" (process {int(process)}{' at ' + address if address else ''})"
-        return ""
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -486,31 +451,6 @@ class LogDirectory:
                     segment.config = settings
             yield None
 
-    def retain(self) -> None:
-        """Applies retention to all logs. If one log fails, only this log goes offline."""
-        for partition in tuple(self.partitions.values()):
-            if self._usable(partition):
-                with suppress(KafkaError):  # the log has logged the reason and is offline from now on
-                    partition.log.retain(self._now_ms())
-
-    def expire_producers(self) -> Steps[None]:
-        """Removes inactive producers from all logs."""
-        for partition in tuple(self.partitions.values()):
-            if self._usable(partition):
-                yield from partition.log.expire_producers(self._now_ms())
-            yield None
-
-    def flush_due(self) -> None:
-        """Syncs the logs whose flush.ms has passed."""
-        for partition in tuple(self.partitions.values()):
-            if self._usable(partition):
-                with suppress(KafkaError):
-                    partition.log.flush_if_due(self._now_ms())
-
-    @staticmethod
-    def _usable(partition: Partition) -> bool:
-        return not partition.failure and partition.log.disk.offline is None
-
     def checkpoint_recovery_points(self) -> None:
         """Writes the offsets up to which logs are synced; after a passing error later."""
         self.failures.attempt(self.path / checkpoints.RECOVERY_POINT, self._write_recovery_points)
@@ -530,10 +470,10 @@ class LogDirectory:
         )
 
     def _usable_logs(self) -> Iterable[tuple[TopicPartition, Log]]:
-        return ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if self._usable(one))
+        return ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if is_usable(one))
 
     def _offline(self) -> list[TopicPartition]:
-        return [TopicPartition(*key) for key, one in self.partitions.items() if not self._usable(one)]
+        return [TopicPartition(*key) for key, one in self.partitions.items() if not is_usable(one)]
 
     def _without_log(self) -> dict[TopicPartition, int]:
         """Returns the recovery points of the metadata log, and the noted ones of partitions that are offline: the next
@@ -552,7 +492,7 @@ class LogDirectory:
         watermarks = {}
         logs = []
         for key, partition in self.partitions.items():
-            if not self._usable(partition):
+            if not is_usable(partition):
                 whole = False
                 continue
             watermarks[TopicPartition(*key)] = partition.high_watermark
@@ -561,14 +501,14 @@ class LogDirectory:
         with self._new_threads(CLOSING_THREADS, "closing") as pool:
             whole = all([*pool.map(_close_log, logs), whole])
         self._write_last(watermarks, whole)
-        self.release()
+        self.lock.release()
 
     def abandon(self) -> None:
         """Releases the logs and the lock without any write. The next broker finds the directory as after a kill."""
         for partition in self.partitions.values():
-            if self._usable(partition):
+            if is_usable(partition):
                 partition.log.abandon()
-        self.release()
+        self.lock.release()
 
     def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
         names = {TopicPartition(*key): partition for key, partition in self.partitions.items()}

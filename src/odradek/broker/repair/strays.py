@@ -102,7 +102,7 @@ def restore(
     """
     strays = _chosen(stray_logs(data_dir, directory.files), name)
     if strays[0].is_catalog:
-        directory.acquire_lock()
+        directory.lock.acquire()
         return _restore_catalog(data_dir, strays[0].directory, directory.files) if agrees() else []
     directory.acquire(BrokerConfig())
     catalog = directory.open_catalog()

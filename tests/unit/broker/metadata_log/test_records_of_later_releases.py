@@ -56,13 +56,13 @@ class Directory:
         try:
             self.catalog = self.directory.open_catalog()
         except BaseException:
-            self.directory.release()
+            self.directory.lock.release()
             raise
         return self.catalog
 
     def stop(self) -> None:
         self.catalog.close()
-        self.directory.release()
+        self.directory.lock.release()
 
     def append(self, record: SimpleRecord, *, control: bool = False, epoch: int = 0) -> int:
         """Returns the offset of the record."""

@@ -203,7 +203,7 @@ def restored(files: MemoryFiles, name: str, new_name: str = "", *, replace: bool
             HOME, name, new_name=new_name, replace=replace, directory=directory, agrees=lambda: True
         )
     finally:
-        directory.release()
+        directory.lock.release()
 
 
 def test_a_stray_whose_name_is_in_use_needs_another_name_or_an_exchange() -> None:
