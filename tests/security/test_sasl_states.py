@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.broker.logins.mechanisms import ScramUsers
-from odradek.broker.logins.states import LoginAnswer, LoginState, SaslStates
+from odradek.broker.logins.states import EXPECTED, NEXT, LoginAnswer, LoginState, SaslStates
 from odradek.catalog.credentials import FormCounts, put
 from odradek.core.credential import Credential
 from odradek.security import scram
@@ -383,6 +383,48 @@ def test_an_authorization_id_of_scram_has_to_be_the_users_name() -> None:
                 server.step(first)
             continue
         assert server.step(first).startswith(b"r=clientnonceservernonce")
+
+
+FRAMES = {
+    "api versions": api_versions(), "handshake": handshake("PLAIN"), "bare handshake": handshake("PLAIN", 0),
+    "unknown mechanism": handshake("GSSAPI"), "right password": authenticate(b"\0alice\0secret"),
+    "wrong password": authenticate(b"\0alice\0wrong"), "bare password": b"\0alice\0secret", "garbage": b"\0",
+    "metadata": request(3, 1, {"topics": []}),
+}  # fmt: skip
+
+
+def test_a_login_takes_the_transitions_of_its_table() -> None:
+    """From each state that any order of these frames reaches, each frame comes once more."""
+    seen: dict[LoginState, set[LoginState]] = {}
+    ways: list[tuple[str, ...]] = [()]
+    known = set()
+    while ways:
+        way = ways.pop()
+        for name, frame in FRAMES.items():
+            login = states()
+            for step in way:
+                login.receive(FRAMES[step])
+            before, was_bare = login.state, "bare handshake" in way
+            answer = login.receive(frame)
+            if login.state is not before or answer.failure:
+                seen.setdefault(before, set()).add(login.state)
+            is_expected = before is LoginState.AUTHENTICATE and was_bare
+            if not is_expected and int.from_bytes(frame[:2], "big") not in EXPECTED[before]:
+                assert answer.failure, f"{before.name}: {name}"
+            if (login.state, was_bare or name == "bare handshake") not in known:
+                known.add((login.state, was_bare or name == "bare handshake"))
+                ways.append((*way, name))
+    assert seen == {state: set(after) for state, after in NEXT.items()}
+
+
+@pytest.mark.parametrize("ended", ["right password", "wrong password"])
+def test_a_login_that_has_ended_begins_no_other_one(ended: str) -> None:
+    for frame in FRAMES.values():
+        login = states()
+        login.receive(handshake("PLAIN"))
+        login.receive(FRAMES[ended])
+        assert login.receive(frame).failure
+        assert login.state is LoginState.FAILED
 
 
 def test_a_token_is_no_password_where_there_are_no_tokens() -> None:
