@@ -36,10 +36,14 @@ pytestmark = pytest.mark.usefixtures("forked_commands")
 
 
 @contextlib.asynccontextmanager
-async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServer]:
+async def serving(
+    directory: Path, small_job_bytes: int = log_cleaner.SMALL_JOB_BYTES, **settings: str
+) -> AsyncIterator[BrokerServer]:
+    """``small_job_bytes``: a larger log is cleaned in a process; with 0 all are."""
     texts = SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}
     broker = BrokerServer(BrokerConfig(texts), directory / "data", ("127.0.0.1", 0))
     await broker.start()
+    broker.log_cleaner.small_job_bytes = small_job_bytes
     try:
         yield broker
     finally:
@@ -126,15 +130,12 @@ def test_claim_16_the_codec_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.claim(14, part=True)
-def test_a_large_log_is_cleaned_by_a_separate_process_with_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_log_is_cleaned_by_a_separate_process_with_the_same_result(tmp_path: Path) -> None:
     sizes = []
     for name, small in (("here", 1 << 20), ("there", 0)):
-        monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
 
         async def test(name: str = name, small: int = small) -> None:
-            async with serving(tmp_path / name) as broker:
+            async with serving(tmp_path / name, small) as broker:
                 broker.clock.now_ms = lambda: T0 + 1_000  # type: ignore[method-assign]
                 (partition,) = create(broker)
                 fill(partition, 300)
@@ -376,13 +377,9 @@ def test_retention_and_compaction_apply_to_one_topic(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_topic_may_be_deleted_while_it_is_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
-
+def test_a_topic_may_be_deleted_while_it_is_cleaned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
-        async with serving(tmp_path) as broker:
+        async with serving(tmp_path, 0) as broker:
             (partition,) = create(broker)
             (other,) = create(broker, "other")
             fill(partition, 300)
@@ -404,11 +401,10 @@ def test_a_topic_may_be_deleted_while_it_is_cleaned(
 def test_a_broker_that_stops_ends_its_cleaner_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
     processes = []
 
     async def test() -> None:
-        async with serving(tmp_path, log_cleaner_io_max_bytes_per_second="1") as broker:
+        async with serving(tmp_path, 0, log_cleaner_io_max_bytes_per_second="1") as broker:
             (partition,) = create(broker)
             fill(partition, 300)
             run_worker = log_cleaner.CleanerProcess.run
@@ -428,7 +424,7 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
     assert not list((tmp_path / "data" / "table-0").glob("*.cleaned"))
 
     async def again() -> None:
-        async with serving(tmp_path) as broker:
+        async with serving(tmp_path, 0) as broker:
             await until(lambda: broker.log_cleaner.status().cleanings)
 
     run(again)
@@ -439,12 +435,10 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
 
 @pytest.mark.parametrize("small", [1 << 20, 0], ids=["here", "there"])
 def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleaned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, small: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, small: int
 ) -> None:
-    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", small)
-
     async def test() -> None:
-        async with serving(tmp_path, log_cleaner_enable="false") as broker:
+        async with serving(tmp_path, small, log_cleaner_enable="false") as broker:
             sick, well = create(broker, count=2)
             for each in (sick, well):
                 fill(each, 300)
@@ -479,11 +473,10 @@ def test_a_partition_that_cannot_be_cleaned_is_skipped_and_the_others_are_cleane
 def test_a_killed_cleaner_process_is_reported_and_loses_no_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_cleaner, "SMALL_JOB_BYTES", 0)
     monkeypatch.setattr(log_cleaner.CleanerProcess, "run", _kill_at_once)
 
     async def test() -> None:
-        async with serving(tmp_path) as broker:
+        async with serving(tmp_path, 0) as broker:
             (partition,) = create(broker)
             fill(partition, 300)
             await until(lambda: broker.log_cleaner.status().uncleanable)

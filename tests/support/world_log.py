@@ -27,7 +27,8 @@ from support.world import World
 
 
 class WorldLog(Partition):
-    """``fail_with`` is the error of the next append, ``refuses_with`` that of all appends; ``files`` may be full.
+    """``fail_with`` is the error of the next append, ``refuses_with`` that of all appends, ``unreadable_with`` that of
+    all reads; ``files`` may be full. ``before_append`` is called before each append.
 
     ``on_append(log, rows)`` is called with the appended rows.
     """
@@ -45,6 +46,8 @@ class WorldLog(Partition):
         self.files = FullDisk()
         self.fail_with: KafkaError | None = None
         self.refuses_with: KafkaError | None = None
+        self.unreadable_with: Exception | None = None
+        self.before_append: Callable[[], object] = lambda: None
         self._path = Path(f"/{topic}-{index}")
         self._settings = LogConfig(cleanup_policy=frozenset({"compact"}), delete_retention_ms=delete_retention_ms)
         self._on_append = on_append
@@ -75,7 +78,13 @@ class WorldLog(Partition):
         self._fail()
         return super().append_marker(marker)
 
+    def read_bytes(self, *given: Any, **how: Any) -> Any:
+        if self.unreadable_with is not None:
+            raise self.unreadable_with
+        return super().read_bytes(*given, **how)
+
     def append(self, data: bytes) -> Any:
+        self.before_append()
         self._fail()
         ((_, header),) = scan(data)
         assert len(data) <= self.max_message_bytes, "a batch longer than max.message.bytes"

@@ -21,6 +21,7 @@ from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 TIMEOUT_MS = 5_000
 REFUSALS = (ErrorCode.not_enough_replicas, ErrorCode.message_too_large, ErrorCode.unknown_topic_or_partition)
 OK, WAITS = ErrorCode.none, None
+TOO_MANY_FILES = KafkaError(ErrorCode.kafka_storage_error, "read failed: too many open files")
 
 
 class Bank:
@@ -147,11 +148,11 @@ def test_a_deleted_topic_begins_again_with_epoch_0(bank: Bank) -> None:
     assert value(bank.ask(Deposit("a", 1))) == 1
 
 
-def test_a_load_in_a_newer_epoch_reads_a_log_again_that_could_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_in_a_newer_epoch_reads_a_log_again_that_could_not_be_read() -> None:
     bank = Bank()
-    with monkeypatch.context() as patched:
-        patched.setattr(WorldLog, "read_bytes", _raise_corrupt)
-        bank.load(0)
+    bank.log.unreadable_with = CorruptRecord("a bad batch")
+    bank.load(0)
+    bank.log.unreadable_with = None
     assert bank.state is CoordinatorState.FAILED
     assert value(bank.ask(Deposit("a", 1))) is ErrorCode.not_coordinator
     bank.load(0)
@@ -161,39 +162,29 @@ def test_a_load_in_a_newer_epoch_reads_a_log_again_that_could_not_be_read(monkey
 
 
 def test_a_log_that_the_disk_withholds_is_read_again_after_a_delay_and_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bank = Bank()
-    with monkeypatch.context() as patched:
-        patched.setattr(WorldLog, "read_bytes", _raise_too_many_files)
-        bank.load(0)
-        for _ in range(3):
-            assert bank.state is CoordinatorState.UNREADABLE
-            bank.world.advance(RELOAD_AFTER_READ_MS)
+    bank.log.unreadable_with = TOO_MANY_FILES
+    bank.load(0)
+    for _ in range(3):
+        assert bank.state is CoordinatorState.UNREADABLE
+        bank.world.advance(RELOAD_AFTER_READ_MS)
+    bank.log.unreadable_with = None
     bank.world.advance(RELOAD_AFTER_READ_MS)
     assert bank.state is CoordinatorState.ACTIVE
     assert caplog.text.count("the log cannot be read") == 1
 
 
-def test_a_new_term_that_loads_the_log_ends_the_delay_of_the_next_load(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_new_term_that_loads_the_log_ends_the_delay_of_the_next_load(caplog: pytest.LogCaptureFixture) -> None:
     bank = Bank()
-    with monkeypatch.context() as patched:
-        patched.setattr(WorldLog, "read_bytes", _raise_too_many_files)
-        bank.load(0)
+    bank.log.unreadable_with = TOO_MANY_FILES
+    bank.load(0)
+    bank.log.unreadable_with = None
     bank.load(1)
     caplog.clear()
     bank.world.advance(2 * RELOAD_AFTER_READ_MS)
     assert (bank.state, caplog.text) == (CoordinatorState.ACTIVE, "")
-
-
-def _raise_too_many_files(*_: object) -> bytes:
-    raise KafkaError(ErrorCode.kafka_storage_error, "read failed: too many open files")
-
-
-def _raise_corrupt(*_: object) -> bytes:
-    raise CorruptRecord("a bad batch")
 
 
 def test_a_deposed_coordinator_acknowledges_nothing(bank: Bank) -> None:

@@ -78,16 +78,10 @@ def bank() -> Bank:
 # --- requests and the log ---------------------------------------------------------------------------------------
 
 
-def test_a_request_is_answered_after_its_record_is_in_the_log(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_answered_after_its_record_is_in_the_log(bank: Bank) -> None:
     answer: Deferred[Any] = Deferred()
     before: list[tuple[bool, dict[str, int]]] = []
-    append = WorldLog.append
-
-    def watched(log: WorldLog, *args: Any, **options: Any) -> Any:
-        before.append((answer.resolved, dict(bank.balances())))
-        return append(log, *args, **options)
-
-    monkeypatch.setattr(WorldLog, "append", watched)
+    bank.logs[0].before_append = lambda: before.append((answer.resolved, dict(bank.balances())))
     bank.runtime.submit_for(0, Deposit("a", 5), answer)
     assert before == [(False, {})]
     assert (answer.value, bank.balances(), bank.logs[0].log_end_offset) == (5, {"a": 5}, 1)
@@ -130,17 +124,13 @@ def test_the_partition_of_a_key_is_known_when_the_topic_exists(bank: Bank) -> No
     assert bank.call(Total(), index=7) is ErrorCode.not_coordinator
 
 
-def test_a_failed_append_changes_nothing(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_append_changes_nothing(bank: Bank) -> None:
     """The shard is rebuilt from its log, and a request that waits in the old shard gets an error."""
     bank.call(Deposit("a", 5))
     before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
 
-    def full(*args: Any) -> Any:
-        raise KafkaError(ErrorCode.kafka_storage_error, "full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WorldLog, "append", full)
-        assert bank.call(Deposit("a", 2)) is ErrorCode.not_coordinator
+    bank.logs[0].fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    assert bank.call(Deposit("a", 2)) is ErrorCode.not_coordinator
     assert waiting.value is ErrorCode.not_coordinator
     assert bank.runtime.shard(0) is not before
     assert bank.call(Deposit("a", 1)) == 6

@@ -20,7 +20,7 @@ from support.consumer_harness import ConsumerHarness
 from support.examples import examples
 from support.group_harness import subscription
 from support.world import Process, World
-from support.world_log import WorldLog, reload
+from support.world_log import reload
 
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.coordinator.driver import Driver
@@ -381,20 +381,15 @@ def read(harness: ConsumerHarness) -> GroupShard:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_durable_state_changes_only_in_replay(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_durable_state_changes_only_in_replay(scenario: Scenario) -> None:
     harness = new_harness()
     act = scenario(harness)
     shard = harness.runtime.shard(0)
     assert shard is not None
     before = durable(shard)
     looks: list[Durable] = []
-    append = WorldLog.append
-
-    def watched(partition: WorldLog, data: bytes) -> Any:
-        looks.append(durable(shard))
-        return append(partition, data)
-
-    monkeypatch.setattr(WorldLog, "append", watched)
+    for log in harness.partitions:
+        log.before_append = lambda: looks.append(durable(shard))
     act()
     harness.world.settle()
     assert harness.runtime.shard(0) is shard

@@ -525,18 +525,12 @@ def test_an_open_transaction_times_out_after_a_restart(coordinator: Coordinator)
     assert coordinator.transaction.state is TransactionState.PREPARE_ABORT
 
 
-def test_a_decision_that_cannot_be_written_changes_nothing(
-    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_that_cannot_be_written_changes_nothing(coordinator: Coordinator) -> None:
     producer = coordinator.new_producer()
     coordinator.add(producer)
 
-    def full(*args: Any) -> Any:
-        raise KafkaError(ErrorCode.kafka_storage_error, "full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(WorldLog, "append", full)
-        assert coordinator.end(producer) == failed(ErrorCode.not_coordinator)
+    coordinator.log.fail_with = KafkaError(ErrorCode.kafka_storage_error, "full")
+    assert coordinator.end(producer) == failed(ErrorCode.not_coordinator)
     assert (coordinator.transaction.state, coordinator.announced) == (TransactionState.ONGOING, [])
     assert coordinator.end(producer) == ProducerReply(producer=ProducerIdentity(1000, 1))
 

@@ -113,6 +113,7 @@ class BrokerLogCleaner:
         now_ms: Callable[[], int],
         call_at: Callable[[int, Callable[[], None]], Any],
     ) -> None:
+        self.small_job_bytes = SMALL_JOB_BYTES
         self._directory = directory
         self._config = config
         self._now_ms = now_ms
@@ -307,7 +308,7 @@ class BrokerLogCleaner:
             bytes_per_second=config.log_cleaner_io_max_bytes_per_second / threads,
         )
         swap = _Swap(target)
-        if job.size <= SMALL_JOB_BYTES:
+        if job.size <= self.small_job_bytes:
             try:
                 return await self._clean_on_loop(job, swap), False
             except TooLargeForSteps:
