@@ -72,6 +72,20 @@ def test_a_whole_table_is_whole(tmp_path: Path, capsys: Capture) -> None:
     assert (header.split()[0], row.split()[0], "each offset once" in end) == ("TOPIC", "t", True)
 
 
+def test_a_path_is_not_decoded(tmp_path: Path, capsys: Capture) -> None:
+    """Arrow and deltalake would read the folder ``xA``."""
+    for name, count in (("xA", 10), ("x%41", 20), ("dA", 10), ("d%41", 20)):
+        folder = tmp_path / name
+        if name.startswith("d"):
+            deltalake.write_deltalake(tmp_path / "d", rows("t", list(range(count))))
+            (tmp_path / "d").rename(folder)
+        else:
+            write(folder, "a.parquet", rows("t", list(range(count))))
+    assert the_partition(verified(capsys, f"file://{tmp_path}/x%41")[1])["rows"] == 20
+    assert run(["pipeline", "verify", str(tmp_path / "d%41")]) == 2
+    assert "would use another folder" in capsys.readouterr().err
+
+
 def test_a_repeated_file_is_found(tmp_path: Path, capsys: Capture) -> None:
     first = write(tmp_path, "a.parquet", rows("t", list(range(50))))
     write(tmp_path, "b.parquet", rows("t", list(range(50, 90))))

@@ -31,7 +31,7 @@ from table_rows import (
     rows_of,
 )
 
-from odradek.core.errors import StorageError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import logs
 from odradek.pipelines.commit.operations import CommitVersion, CreateEntry, FinishEntry
@@ -470,3 +470,33 @@ def test_a_removed_entry_is_named_with_what_helps(tmp_path: Path) -> None:
     (tmp_path / "b" / f"log-{2:020}.json").unlink()
     with pytest.raises(StorageError, match=r"entry 2 of the notes of .*/t is missing.* restore the notes"):
         begun_table("parquet", tmp_path, "b")
+
+
+# --- the names of folders ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b=c", "a b+c", "ü&é", "50%", "[x]|^"])
+@KINDS
+def test_the_path_of_a_table_is_taken_as_it_is(kind: str, name: str, tmp_path: Path) -> None:
+    root = tmp_path / name
+    root.mkdir()
+    for run in "ab":
+        table = begun_table(kind, root, run)
+        table.add(Rows(10), plan("ab".index(run)))
+        table.close()
+    assert len(files(root)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    if kind == "delta":
+        assert (root / "t" / "_delta_log" / f"{2:020}.json").exists()
+
+
+def test_the_log_of_another_table_is_never_used(tmp_path: Path) -> None:
+    """deltalake takes ``%41`` for ``A``."""
+    for name in ("xA", "x%41"):
+        (tmp_path / name).mkdir()
+    begun_table("delta", tmp_path / "xA", "a").add(Rows(10), plan(0))
+    with pytest.raises(ConfigError, match="would use another folder"):
+        begun_table("delta", tmp_path / "x%41", "b").add(Rows(10), plan(0))
+    assert (len(files(tmp_path / "xA")), files(tmp_path / "x%41")) == (1, [])
+    begun_table("parquet", tmp_path / "x%41", "c").add(Rows(10), plan(0))
+    assert len(files(tmp_path / "x%41")) == 1

@@ -9,10 +9,10 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.core.errors import StorageError
+from odradek.core.errors import ConfigError, StorageError
+from odradek.text.table_paths import delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,11 +130,12 @@ def open_table(uri: str) -> AuditedTable:
     from pyarrow import fs
 
     try:
-        local = "://" not in uri
-        if local and not Path(uri).is_dir():
-            what = "not a folder" if Path(uri).exists() else "missing"
+        local = None if is_uri(uri) else local_path(uri)
+        if local is not None and not local.is_dir():
+            what = "not a folder" if local.exists() else "missing"
             raise TableUnreadable(f"{uri} is {what}: give the folder of a table")
-        system, path = (fs.LocalFileSystem(), str(Path(uri).resolve())) if local else fs.FileSystem.from_uri(uri)
+        # Arrow would decode a file: URI; a path of this machine is never decoded.
+        system, path = fs.FileSystem.from_uri(uri) if local is None else (fs.LocalFileSystem(), str(local.resolve()))
         if system.get_file_info(f"{path}/_delta_log").type == fs.FileType.Directory:
             return _delta_table(uri)
         if _is_iceberg(system, path):
@@ -173,8 +174,10 @@ def _delta_table(uri: str) -> AuditedTable:
     from deltalake.exceptions import DeltaError
 
     try:
-        table = deltalake.DeltaTable(uri)
+        table = deltalake.DeltaTable(delta_uri(uri))
         return AuditedTable(uri, table.to_pyarrow_dataset(), "delta", table.version())
+    except ConfigError as error:
+        raise TableUnreadable(str(error)) from error
     except DeltaError as error:
         raise TableUnreadable(f"{uri} cannot be read as a Delta table: {_first_line(error)}") from error
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -33,8 +34,6 @@ _CONDITIONAL = "fs.option.create.conditional.overwrite"
 """Hadoop's option for ``If-None-Match: *`` (s3a, since Hadoop 3.4.2)."""
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}")
 """The name of a file in ``create`` before it gets its final name."""
-_URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
-_FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 
 
 class FileStatus(NamedTuple):
@@ -137,16 +136,10 @@ def remove_unfinished(folder: Location, older_than_s: float) -> None:
             folder.delete(name)
 
 
-def is_uri(text: str) -> bool:
-    """Returns whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
-    return _URI.match(text) is not None and _FILE.match(text) is None
-
-
 def location_of(text: str, spark: SparkSession | None) -> Location:
     """Returns the location for a user's path or URI. A URI needs Spark's Java."""
     if not is_uri(text):
-        path = _FILE.sub("/", text)  # not decoded: Hadoop decodes no %20 either
-        return LocalLocation(Path(path).expanduser().absolute())
+        return LocalLocation(local_path(text))
     assert spark is not None
     return HadoopLocation(spark, text.rstrip("/"))
 

@@ -19,7 +19,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
-from odradek.pipelines.filesystems import is_uri, location_of
+from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.sources import with_short_timeouts
@@ -29,6 +29,7 @@ from odradek.pipelines.tables.table_state import stored_layout
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options
+from odradek.text.table_paths import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -43,7 +43,7 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
-from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location
+from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.tables import delta_state
 from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.delta_leftovers import DeltaLeftovers
@@ -51,6 +51,7 @@ from odradek.pipelines.tables.lake import prefix_of, table_file_name
 from odradek.pipelines.tables.partition_folders import NULL
 from odradek.pipelines.tables.row_ends import row_ends
 from odradek.pipelines.tables.staging import StagedFile, Staging
+from odradek.text.table_paths import delta_uri
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -94,11 +95,8 @@ class DeltaTable(CommitDriver):
 
     @property
     def uri(self) -> str:
-        """The table's URI for deltalake, which knows only the scheme ``s3`` for S3."""
-        if isinstance(self._table, LocalLocation):
-            return self._table.path.as_uri()
-        scheme, _, rest = self._table.uri.partition("://")
-        return f"s3://{rest}" if scheme in ("s3a", "s3n") else self._table.uri
+        """The table's URI for deltalake. Raises ConfigError if deltalake cannot find the folder."""
+        return delta_uri(self._table.uri)
 
     # --- the run
 

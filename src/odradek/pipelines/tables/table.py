@@ -33,7 +33,7 @@ from odradek.pipelines.commit.state import (
     held_batch,
     unfinished,
 )
-from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of, remove_unfinished
+from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.sources import Source
@@ -64,6 +64,7 @@ from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
+from odradek.text.table_paths import delta_uri, is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,6 +105,8 @@ class Target:
             check_installed()
         if not self.output.strip():
             raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
+        if self.table_format == "delta":
+            delta_uri(self.output)
         self.values.check()
         self._check_partition_columns()
         for what, given in (("the output", self.output), ("the checkpoint", self.checkpoint)):

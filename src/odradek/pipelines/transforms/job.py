@@ -30,7 +30,7 @@ from odradek.pipelines.checkpoint import (
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import LocalLocation, Location, is_uri, location_of
+from odradek.pipelines.filesystems import LocalLocation, Location, location_of
 from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
@@ -45,6 +45,7 @@ from odradek.pipelines.values.record_values import Values, read_schema, read_wri
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 from odradek.spark.write_options import parse_write_options
+from odradek.text.table_paths import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, is_uri, location_of
+from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, location_of
 from odradek.pipelines.tables import s3_regions
 from odradek.pipelines.tables.table_folders import TableFolder, folder_of, log_options
+from odradek.text.table_paths import is_uri
 
 
 def far(uri: str) -> HadoopLocation:

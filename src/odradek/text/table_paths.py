@@ -1,0 +1,60 @@
+"""The paths and URIs of tables, as a user gives them, and the URI by which the package deltalake finds the same folder.
+
+A path is never decoded: ``%41`` is three characters of a name, also in a ``file:`` URI, as for Hadoop.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from odradek.core.errors import ConfigError
+
+_URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
+_FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
+_PLAIN = "/:@!$&'()*+,;=~"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def is_uri(text: str) -> bool:
+    """Returns whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
+    return _URI.match(text) is not None and _FILE.match(text) is None
+
+
+def local_path(text: str) -> Path:
+    """Returns the absolute path for a path of this machine, or a ``file:`` URI."""
+    return Path(_FILE.sub("/", text)).expanduser().absolute()
+
+
+def delta_uri(text: str) -> str:
+    """Returns the URI by which deltalake finds the folder of a path or URI.
+
+    Raises ConfigError if deltalake cannot find it. deltalake 1.6 decodes the names of folders once more than it encodes
+    them, and reads a backslash as a slash, after it has followed symbolic links. No URI avoids that: without this check
+    it would use the log of another folder.
+    """
+    if is_uri(text):
+        scheme, _, rest = text.partition("://")
+        host, slash, path = rest.partition("/")
+        _check(text, path)
+        scheme = "s3" if scheme in ("s3a", "s3n") else scheme
+        return f"{scheme}://{host}{slash}{quote(path, safe=_PLAIN)}"
+    folder = local_path(text).resolve()
+    _check(text, folder.as_posix())
+    return folder.as_uri()
+
+
+def _check(text: str, path: str) -> None:
+    if _CONTROL.search(path):
+        raise ConfigError(f"{text!r}: a folder with a control character in its path cannot be a Delta table. Rename it")
+    wrong = unquote(path, errors="replace").replace("\\", "/")
+    if wrong == path:
+        return
+    at = next(number for number, (one, other) in enumerate(zip(path, wrong, strict=False)) if one != other)
+    found = path[at : at + (1 if path[at] == "\\" else 3)]
+    raise ConfigError(
+        f"{text}: the package deltalake does not read {found} in a path as it is written, and would use another "
+        "folder. Choose a path of a Delta table without % before two hexadecimal digits, and without a backslash; a Parquet "
+        "table may have them"
+    )
