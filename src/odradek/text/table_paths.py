@@ -55,6 +55,6 @@ def _check(text: str, path: str) -> None:
     found = path[at : at + (1 if path[at] == "\\" else 3)]
     raise ConfigError(
         f"{text}: the package deltalake does not read {found} in a path as it is written, and would use another "
-        "folder. Choose a path of a Delta table without % before two hexadecimal digits, and without a backslash; a Parquet "
-        "table may have them"
+        "folder. Choose a path of a Delta table without % before two hexadecimal digits, and without a backslash; a "
+        "Parquet table may have them"
     )
