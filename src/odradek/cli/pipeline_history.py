@@ -219,10 +219,12 @@ class Writers:
 
     def _writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
         import pyarrow.parquet as pq
+        from pyarrow.fs import LocalFileSystem
 
         assert self._directory is not None
         if name not in self._open:
-            self._open[name] = pq.ParquetWriter(self._part(name), schema, compression="zstd")
+            here = LocalFileSystem()  # without it, a name with a colon would be a URI
+            self._open[name] = pq.ParquetWriter(self._part(name), schema, compression="zstd", filesystem=here)
         return self._open[name]
 
     def _part(self, name: str) -> Path:
