@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.ingest_progress import check_kind, reasons, shown
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline_options import IngestLine, check_pyspark
-from odradek.cli.query_runs import check_end, group_line, nothing_line, run_query_in_thread
+from odradek.cli.query_runs import check_end, group_line, nothing_line, run_query_in_thread, unreadable_line
 from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
 from odradek.core.counts import counted
 
@@ -84,7 +84,7 @@ def print_result(request: IngestLine, done: Ingested) -> None:
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
-        note(f"{counted(done.bad, 'record')} with an unreadable value: see columns error and raw.")
+        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing))
 
 
 def _slowest(one: PartitionTime) -> str:

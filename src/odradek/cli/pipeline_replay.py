@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline_options import ReplayLine, check_pyspark
+from odradek.cli.query_runs import unreadable_line
 from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, spinner
 from odradek.core.counts import counted, was
 
@@ -118,4 +119,4 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
     if done.earlier:
         note(f"{done.earlier:,} of the {counted(done.offsets, 'offset')} {was(done.earlier)} done by earlier runs.")
     if done.bad:
-        note(f"{counted(done.bad, 'record')} with an unreadable value: see columns error and raw.")
+        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing))

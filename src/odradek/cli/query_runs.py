@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.cli.terminal import EXIT_OK, CommandError, error_line
 from odradek.cli.termination import ExitAtOnce, Terminated
+from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
@@ -101,3 +102,12 @@ def group_line(group: str, state: CommitState) -> str:
     if state.is_committed is None:
         begin = f"it is unknown whether group {group} is committed"
     return f"{begin}: {'. '.join(filter(None, (state.why, state.remedy)))}."
+
+
+def unreadable_line(bad: int, rows: int, value_format: str, framing: str) -> str:
+    """Returns the line about unreadable values. If no value of Avro can be read, their framing is the likely reason."""
+    found = f"{counted(bad, 'record')} with an unreadable value: see columns error and raw"
+    if bad < rows or value_format != "avro":
+        return f"{found}."
+    other = "confluent" if framing == "none" else "none"
+    return f"{found}. No value could be read: is it --framing {other}? That needs another table."

@@ -95,3 +95,10 @@ def test_the_time_of_a_micro_batch_after_ctrl_c_is_that_of_the_clock(monkeypatch
     _run_to_end(query, stop, lambda: None)  # type: ignore[arg-type]
     assert not query.isActive
     assert now[0] - 100 <= query_runs.INTERACTIVE_S + 1.5, "polls were counted: ten seconds"
+
+
+def test_if_no_value_of_avro_can_be_read_the_framing_is_asked_for() -> None:
+    plain = "2 records with an unreadable value: see columns error and raw."
+    assert query_runs.unreadable_line(2, 3, "avro", "none") == query_runs.unreadable_line(2, 2, "json", "none") == plain
+    assert "is it --framing confluent?" in query_runs.unreadable_line(2, 2, "avro", "none")
+    assert "is it --framing none?" in query_runs.unreadable_line(2, 2, "avro", "confluent")
