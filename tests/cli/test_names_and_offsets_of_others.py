@@ -45,7 +45,7 @@ def cells(text: str) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("offsets", [{0: -2, 1: 4}, {0: -1, 1: -2}, {0: -2, 1: -2}, {0: 3, 1: -7}])
+@pytest.mark.parametrize("offsets", [{0: -2, 1: 4}, {0: -1, 1: -2}, {0: -2, 1: -2}, {0: 3, 1: -(1 << 63)}])
 def test_describe_of_offsets_below_0_is_that_of_kafkas_tool(
     bootstrap: str, filled: str, group: str, kafkas_tool: Callable[..., Any], capsys: Capture,
     offsets: dict[int, int],
