@@ -15,9 +15,11 @@ from support.peers import Client, Peer, until
 
 from odradek.broker.front_end.connection import MAX_PARKED_PARTITIONS, REPLY_DELAY_S, SHARE_BYTES, Connection
 from odradek.broker.limits.request_memory import RequestMemory
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.storage.files import Files
 from odradek.storage.log import Log as StorageLog
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, PRODUCE
@@ -26,11 +28,10 @@ MIB = 1 << 20
 
 
 @asynccontextmanager
-async def serving(
-    directory: Path, *settings: str, before: Callable[[BrokerServer], None] = lambda _: None
-) -> AsyncIterator[BrokerServer]:
-    broker = BrokerServer(BrokerConfig.parse(settings), directory, ("127.0.0.1", 0))
-    before(broker)
+async def serving(directory: Path, *settings: str, files: Files | None = None) -> AsyncIterator[BrokerServer]:
+    own = NodeWorld.of_process()
+    world = own if files is None else own._replace(files=files)
+    broker = BrokerServer(BrokerConfig.parse(settings), directory, ("127.0.0.1", 0), world)
     await broker.start()
     try:
         yield broker

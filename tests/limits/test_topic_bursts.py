@@ -15,6 +15,7 @@ import pytest
 from test_connection_shares import Client, connect, run, serving
 
 from odradek.broker.loop.scheduler import Steps
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.change import Change
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.server import BrokerServer
@@ -124,11 +125,8 @@ Scenario = Callable[[BrokerServer, CountingFiles, Client], Awaitable[None]]
 def run_with_broker(directory: Path, scenario: Scenario, *settings: str) -> None:
     files = CountingFiles()
 
-    def count(broker: BrokerServer) -> None:
-        broker.directory._files = files
-
     async def serve() -> None:
-        async with serving(directory / "data", *settings, before=count) as broker:
+        async with serving(directory / "data", *settings, files=files) as broker:
             await scenario(broker, files, await connect(broker))
 
     def counted(file: OsFile) -> None:
@@ -371,8 +369,8 @@ def test_the_next_start_completes_a_creation_that_a_kill_interrupted(tmp_path: P
 async def begin_broker(directory: Path, files: CountingFiles) -> BrokerServer:
     from odradek.broker.settings.config import BrokerConfig
 
-    broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
-    broker.directory._files = files
+    world = NodeWorld.of_process()._replace(files=files)
+    broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0), world)
     await broker.start()
     return broker
 
