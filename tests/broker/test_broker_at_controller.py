@@ -30,9 +30,9 @@ def start(controller: SimulatedController) -> Callable[..., BlockingBroker]:
     """Starts an incarnation of broker 3. Its files stay."""
     files = MemoryFiles()
 
-    def started(incarnation: int = 1, clean_epoch: int = -1, cluster_id: str = "") -> BlockingBroker:
+    def started(incarnation: int = 1, clean_epoch: int = -1, cluster_id: str = "", home: Path = HOME) -> BlockingBroker:
         return BlockingBroker(
-            HOME,
+            home,
             files,
             (3, cluster_id or controller.broker.cluster_id, CONTROLLER),
             lambda: BlockingWire(controller, "broker"),
@@ -70,7 +70,7 @@ def test_a_broker_starts_follows_and_stops(
     broker.run_until(follows(broker, controller))
     assert broker.image.topics["t"].partitions[0].leader == 3
     assert state_of(broker.image) == catalogue(controller)
-    broker.lifecycle.begin_shutdown(controller.world.steady())
+    broker.membership.begin_shutdown()
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
     assert not broker.lifecycle.failure
     broker.log.close()
@@ -109,11 +109,11 @@ def test_another_incarnation_waits_for_the_end_of_the_session(
     broker = start()
     broker.run_until(runs(broker))
     begun = controller.world.steady()
-    again = start(2)
+    again = start(2, home=Path("/another"))
     again.run_until(runs(again))
     assert controller.world.steady() - begun > SESSION_MS - 2_500
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
-    assert "another process has node.id=3" in broker.lifecycle.failure
+    assert "another process has node.id=3" in broker.failure
 
 
 def test_a_broker_of_another_cluster_ends(
@@ -121,7 +121,7 @@ def test_a_broker_of_another_cluster_ends(
 ) -> None:
     broker = start(cluster_id="another")
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED, within_ms=120_000)
-    assert broker.lifecycle.failure.endswith("=60000: it answers inconsistent_cluster_id")
+    assert broker.failure.endswith("=60000: it answers inconsistent_cluster_id")
     assert broker.log.end.end_offset == 0
 
 

@@ -68,6 +68,16 @@ def has(broker: BlockingBroker, topic: str) -> Callable[[], bool]:
     return lambda: topic in broker.image.topics
 
 
+def leads(broker: BlockingBroker, topic: str) -> Callable[[], bool]:
+    """Whether the broker knows that it leads both partitions of a topic."""
+
+    def done() -> bool:
+        found = broker.image.topics.get(topic)
+        return found is not None and [one.leader for one in found.partitions] == [BROKER, BROKER]
+
+    return done
+
+
 def runs(broker: BlockingBroker) -> Callable[[], bool]:
     return lambda: broker.lifecycle.state is LifecycleState.RUNNING
 
@@ -81,15 +91,14 @@ def test_a_broker_starts_follows_and_stops(controller: tuple[ApacheBroker, str],
     broker = start()
     broker.run_until(runs(broker))
     assert create(node, "one") is ErrorCode.none
-    broker.run_until(has(broker, "one"))
-    assert [one.leader for one in broker.image.topics["one"].partitions] == [BROKER, BROKER]
+    broker.run_until(leads(broker, "one"))
     node.stop()
     node.start()
     broker.run_until(lambda: broker.follower.epoch == 2)
     assert create(node, "two") is ErrorCode.none
     broker.run_until(has(broker, "two"))
     assert broker.lifecycle.state is LifecycleState.RUNNING
-    broker.lifecycle.begin_shutdown(int(time.monotonic() * 1000))
+    broker.membership.begin_shutdown()
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
     assert not broker.lifecycle.failure
     broker.log.close()
@@ -100,8 +109,7 @@ def test_a_broker_starts_follows_and_stops(controller: tuple[ApacheBroker, str],
     time.sleep(SESSION_MS / 1000 + 1)
     again = start(2, broker.lifecycle.epoch)
     again.run_until(runs(again))
-    again.run_until(has(again, "two"))
-    assert [one.leader for one in again.image.topics["two"].partitions] == [BROKER, BROKER]
+    again.run_until(leads(again, "two"))
 
 
 @pytest.mark.parametrize("controller", [{"metadata.log.max.snapshot.interval.ms": "1"}], indirect=True)
@@ -116,7 +124,7 @@ def test_an_empty_copy_takes_a_snapshot(controller: tuple[ApacheBroker, str], st
     while not [path for path in (node.directory / "data" / DIRECTORY).glob("*.checkpoint") if int(path.name[:20])]:
         assert time.monotonic() < deadline, "the controller makes no snapshot"
         broker.step()
-    broker.lifecycle.begin_shutdown(int(time.monotonic() * 1000))
+    broker.membership.begin_shutdown()
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
     time.sleep(SESSION_MS / 1000 + 1)
     fresh = start(2, broker.lifecycle.epoch, home="fresh")

@@ -69,6 +69,7 @@ OF_A_CLUSTER = (
     "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.metadata.registered_brokers",
     "odradek.broker.metadata.observer_reads", "odradek.broker.metadata.idle_records",
     "odradek.broker.metadata.observer_log", "odradek.broker.metadata.controller_messages",
+    "odradek.broker.metadata.membership",
     "odradek.broker.handlers.observer_fetches",
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from sim_cluster_broker import SimulatedBroker
@@ -54,6 +54,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.memory_files import MemoryFiles
 
+T = TypeVar("T")
 HOME = Path("/simulated/controller")
 CONTROLLER = 100
 SESSION_MS, BEAT_MS = 9_000, 2_000
@@ -111,6 +112,38 @@ class WaitingFetch:
     answer: Callable[[ObserverReply], None]
 
 
+class NetworkLink:
+    """The connection of one process to the controller (``membership.ControllerLink``)."""
+
+    def __init__(self, scenario: ClusterScenario, broker: SimulatedBroker) -> None:
+        self._scenario, self._broker = scenario, broker
+        self._incarnation = broker.incarnation
+
+    def _to_process(self, answer: Callable[[T], None]) -> Callable[[T], None]:
+        """Gives an answer to the process that has asked. While it is paused, it waits."""
+        broker = self._broker
+
+        def give(value: T) -> None:
+            if broker.is_up and broker.incarnation == self._incarnation:
+                broker.soon(0, lambda: answer(value))
+
+        return give
+
+    def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
+        self._scenario.register(asked, self._to_process(answer))
+
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+        self._scenario.beat(self._broker, asked, self._to_process(answer))
+
+    def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
+        self._scenario.read(self._broker, asked, self._to_process(answer))
+
+    def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
+        if self._scenario.has_faults and self._scenario.dice.random() < 0.2:
+            self._broker.files.crash_after(self._scenario.dice.randrange(14))
+        self._scenario.read_part(asked, self._to_process(answer))
+
+
 class ClusterScenario:
     """One schedule. ``run`` raises SimulationFailure; ``trace`` has the events, ``counts`` their numbers."""
 
@@ -119,7 +152,7 @@ class ClusterScenario:
         self.trace: list[str] = []
         self._seed = seed
         self._world = World(seed, events_at_most=60_000)
-        self._dice = self._world.rng
+        self.dice = self._world.rng
         self._files = MemoryFiles()
         make_voter(HOME, CONTROLLER, files=self._files)
         for directory in HOME.parents:
@@ -143,8 +176,8 @@ class ClusterScenario:
         self._waiting: list[WaitingFetch] = []
         times = LifecycleTimes(SESSION_MS, BEAT_MS, 60_000)
         self.brokers = {
-            number: SimulatedBroker(number, self._dice.uniform(0.9, 1.1), times, self._world, self)
-            for number in range(1, self._dice.choice((2, 3, 3, 4)) + 1)
+            number: SimulatedBroker(number, self.dice.uniform(0.9, 1.1), times, self._world, self)
+            for number in range(1, self.dice.choice((2, 3, 3, 4)) + 1)
         }
 
     # --- the run ------------------------------------------------------------------------------------------------
@@ -154,12 +187,12 @@ class ClusterScenario:
         self._start_controller()
         for broker in self.brokers.values():
             self._start_broker(broker)
-        world.after(self._dice.randrange(2_000, 5_000), self._admin)
-        world.after(self._dice.randrange(3_000, 9_000), self._fault)
+        world.after(self.dice.randrange(2_000, 5_000), self._admin)
+        world.after(self.dice.randrange(3_000, 9_000), self._fault)
         world.advance(FAULTS_MS)
         self.has_faults = False
         self._end_faults()
-        dead = self._dead = self._dice.choice(list(self.brokers.values()))
+        dead = self._dead = self.dice.choice(list(self.brokers.values()))
         dead.kill()
         world.advance(PEACE_MS)
         self._check_peace(dead)
@@ -175,11 +208,11 @@ class ClusterScenario:
         """A message over the network."""
         times = 1
         if self.has_faults:
-            times = self._dice.choices((0, 1, 2), (8, 84, 8))[0]
+            times = self.dice.choices((0, 1, 2), (8, 84, 8))[0]
         for _ in range(times):
-            delay = self._dice.randrange(1, 40)
-            if self.has_faults and self._dice.random() < 0.05:
-                delay = self._dice.randrange(100, 12_000)
+            delay = self.dice.randrange(1, 40)
+            if self.has_faults and self.dice.random() < 0.05:
+                delay = self.dice.randrange(100, 12_000)
             self._world.after(delay, deliver)
 
     # --- the controller -----------------------------------------------------------------------------------------
@@ -188,7 +221,7 @@ class ClusterScenario:
         if self._catalog is not None:
             return
         self._starts += 1
-        state = new_catalog(self._dice.randrange(1 << 30))
+        state = new_catalog(self.dice.randrange(1 << 30))
         owner = MetadataMark(0, str(CONTROLLER), CLUSTER, encode_id(UUID(int=9)))
         catalog = StoredCatalog.read_into(
             state, HOME, owner, clean=False, now_ms=self._world.clock, files=self._files, config=LIMITS
@@ -220,7 +253,7 @@ class ClusterScenario:
         promise = self._thread.run(job)
         thread = self._thread
         longest_ms = 400 if self._serves_unsynced else 30
-        self._world.after(self._dice.randrange(1, longest_ms), lambda: self._end_sync(thread))
+        self._world.after(self.dice.randrange(1, longest_ms), lambda: self._end_sync(thread))
         return promise
 
     def _end_sync(self, thread: SyncThread) -> None:
@@ -233,10 +266,10 @@ class ClusterScenario:
         self.note("power cut" if power else "kill of the controller")
         self._catalog = None
         if power:
-            self._files.power_cut(self._dice.random if self._dice.random() < 0.5 else lambda: 0.0)
+            self._files.power_cut(self.dice.random if self.dice.random() < 0.5 else lambda: 0.0)
         else:
             self._files.crash()
-        self._world.after(self._dice.randrange(10, 15_000), self._start_controller)
+        self._world.after(self.dice.randrange(10, 15_000), self._start_controller)
 
     def _submit(self, event: Event) -> None:
         if self._catalog is not None:
@@ -285,8 +318,8 @@ class ClusterScenario:
         self._quorum.append(change.packed, len(change.records)).then(committed)
         if self._serves_unsynced:
             self._world.after(0, self._end_waits)
-            if self.has_faults and self._dice.random() < 0.04:  # brokers have the records, the disk has not
-                self._world.after(self._dice.randrange(50, 200), lambda: self._stop_controller(power=True))
+            if self.has_faults and self.dice.random() < 0.04:  # brokers have the records, the disk has not
+                self._world.after(self.dice.randrange(50, 200), lambda: self._stop_controller(power=True))
 
     def _check_sessions(self, starts: int) -> None:
         """Looks for sessions that are over, as the timer of ``RegisteredBrokers``."""
@@ -365,13 +398,16 @@ class ClusterScenario:
 
     def _start_broker(self, broker: SimulatedBroker) -> None:
         if not broker.is_up and broker is not self._dead:
-            broker.start()
+            broker.start_process()
 
     def ended(self, broker: SimulatedBroker, *, is_clean: bool) -> None:
         if not is_clean or not self.has_faults:
             self._world.after(1_000, lambda: self._start_broker(broker))
 
-    def register(self, broker: SimulatedBroker, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
+    def link(self, broker: SimulatedBroker) -> NetworkLink:
+        return NetworkLink(self, broker)
+
+    def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
         number, incarnation = asked.broker_id, asked.incarnation_id
 
         def deliver() -> None:
@@ -419,7 +455,7 @@ class ClusterScenario:
     def beat(
         self, broker: SimulatedBroker, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]
     ) -> None:
-        incarnation, number = broker.incarnation, broker.lifecycle.number
+        incarnation, number = broker.incarnation, broker.membership.lifecycle.number
 
         def deliver() -> None:
             # A process has one connection: a heartbeat may come twice, but not after a later one of the same process.
@@ -468,7 +504,7 @@ class ClusterScenario:
     def _reached(self, broker_id: int) -> int:
         """Returns the end of what the registered incarnation of a broker has applied."""
         incarnation = self._state.nodes.brokers[broker_id].incarnation_id.int % 1000  # type: ignore[attr-defined]
-        return self.brokers[broker_id].reached.get(incarnation, 0)
+        return self.brokers[broker_id].reached(incarnation)
 
     # --- what brokers read --------------------------------------------------------------------------------------
 
@@ -481,7 +517,7 @@ class ClusterScenario:
             asked.offset,
             asked.last_epoch,
             asked.high_watermark,
-            self._dice.choice((0, 200, 2_000, 1 << 20)),
+            self.dice.choice((0, 200, 2_000, 1 << 20)),
             MAX_WAIT_MS,
         )
 
@@ -505,12 +541,19 @@ class ClusterScenario:
 
         def respond(reply: ObserverReply) -> None:
             found = RecordsReply(
-                reply.error, CONTROLLER, self._quorum.epoch, reply.high_watermark, reply.records, reply.diverging,
-                reply.snapshot,
+                reply.error, CONTROLLER, self._quorum.epoch, reply.high_watermark, self._on_the_way(reply.records),
+                reply.diverging, reply.snapshot,
             )  # fmt: skip
             self._send(lambda: answer(found))
 
         self._send(deliver)
+
+    def _on_the_way(self, data: bytes) -> bytes:
+        """Returns bytes as they arrive: a few are damaged. Their checksum has to show it."""
+        if not data or not self.has_faults or self.dice.random() > 0.02:
+            return data
+        self.counts["damaged reply"] += 1
+        return data[:-1] + bytes((data[-1] ^ 1,))
 
     def _end_waits(self) -> None:
         if self._catalog is None:
@@ -519,10 +562,8 @@ class ClusterScenario:
         for one in waiting:
             one.answer(self._reads.fetch(one.asked))
 
-    def read_part(
-        self, broker: SimulatedBroker, asked: PartRequest, answer: Callable[[PartReply | None], None]
-    ) -> None:
-        most = self._dice.choice((150, 1_000, 1 << 20))
+    def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
+        most = self.dice.choice((150, 1_000, 1 << 20))
 
         def deliver() -> None:
             if self._catalog is None:
@@ -532,7 +573,7 @@ class ClusterScenario:
             if not found.error:
                 try:
                     part = self._reads.read_snapshot(asked.snapshot, asked.position, most)
-                    found = found._replace(size=part.size, position=part.position, data=part.data)
+                    found = found._replace(size=part.size, position=part.position, data=self._on_the_way(part.data))
                 except KafkaError as error:
                     found = found._replace(error=error.code)
             self._send(lambda: answer(found))
@@ -543,11 +584,11 @@ class ClusterScenario:
 
     def _admin(self) -> None:
         if self.has_faults:
-            self._world.after(self._dice.randrange(200, 4_000), self._admin)
+            self._world.after(self.dice.randrange(200, 4_000), self._admin)
         if self._catalog is None:
             return
-        if self._dice.random() < 0.06:
-            removed, control = self._dice.choice(list(self.brokers)), self._control
+        if self.dice.random() < 0.06:
+            removed, control = self.dice.choice(list(self.brokers)), self._control
             self._submit(Event("unregistration", lambda: control.unregister(removed), lambda result: None))
         request = self._request()
 
@@ -558,7 +599,7 @@ class ClusterScenario:
         self._advance_snapshot()
 
     def _request(self) -> CatalogRequest:
-        dice, topics = self._dice, list(self._state.topics.values())
+        dice, topics = self.dice, list(self._state.topics.values())
         kind = dice.random()
         if topics and kind < 0.1:
             return DeleteTopic(dice.choice(topics).id)
@@ -571,11 +612,11 @@ class ClusterScenario:
     def _advance_snapshot(self) -> None:
         assert self._catalog is not None
         if self._snapshot is None:
-            if self._thread.job is None and self._dice.random() < 0.4:
+            if self._thread.job is None and self.dice.random() < 0.4:
                 self._snapshot = self._catalog.log.begin_snapshot(self._state, _at_once)
             return
         for step in self._snapshot:
-            if step is not None or self._dice.random() < 0.5:
+            if step is not None or self.dice.random() < 0.5:
                 return
         self._snapshot = None
         self.note("snapshot")
@@ -583,25 +624,25 @@ class ClusterScenario:
     def _fault(self) -> None:
         if not self.has_faults:
             return
-        self._world.after(self._dice.randrange(500, 9_000), self._fault)
-        broker = self._dice.choice(list(self.brokers.values()))
-        kind = self._dice.randrange(10)
+        self._world.after(self.dice.randrange(500, 9_000), self._fault)
+        broker = self.dice.choice(list(self.brokers.values()))
+        kind = self.dice.randrange(10)
         if kind < 2:
             self._stop_controller(power=kind == 1)
         elif kind < 5:
-            if kind == 2 and broker.is_up and self._dice.random() < 0.7:
-                broker.files.crash_after(self._dice.randrange(20))  # within one of the next changes of its files
+            if kind == 2 and broker.is_up and self.dice.random() < 0.7:
+                broker.files.crash_after(self.dice.randrange(20))  # within one of the next changes of its files
                 return
             broker.kill(power=kind == 3)
-            self._world.after(self._dice.randrange(10, 14_000), lambda: self._start_broker(broker))
+            self._world.after(self.dice.randrange(10, 14_000), lambda: self._start_broker(broker))
         elif kind < 7:
             broker.is_paused = True
             self.note("pause", str(broker.broker_id))
-            self._world.after(self._dice.randrange(100, 14_000), broker.resume)
+            self._world.after(self.dice.randrange(100, 14_000), broker.resume)
         else:
             self.note("stop wanted", str(broker.broker_id))
             broker.stop()
-            self._world.after(self._dice.randrange(3_000, 20_000), lambda: self._start_broker(broker))
+            self._world.after(self.dice.randrange(3_000, 20_000), lambda: self._start_broker(broker))
 
     # --- the end ------------------------------------------------------------------------------------------------
 

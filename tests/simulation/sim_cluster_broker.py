@@ -1,35 +1,34 @@
-"""A broker of the simulated cluster: its real lifecycle, and its real copy of the metadata log in files in memory.
+"""A broker of the simulated cluster: its real membership, and its real copy of the metadata log in files in memory.
 
-Between the machines and the controller is the network of the scenario. The clock of each broker drifts.
+Between the membership and the controller is the network of the scenario. The clock of each broker drifts.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 from uuid import UUID
 
 from support.controlled_cluster import CLUSTER, FEATURES, new_catalog
 from support.world import Alarm, World
 
-from odradek.broker.loop.scheduler import finish
+from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata.membership import ControllerLink, Membership
 from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
+from odradek.catalog.records import MetadataRecord
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.follower import LogFollower, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState, LifecycleTimes
+from odradek.cluster.follower import LogFollower
+from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, OdradekError
+from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_OFFSET
 from odradek.storage.memory_files import Crash, MemoryFiles
 
-T = TypeVar("T")
-Registered = Callable[[int | ErrorCode], None]
 HOME = Path("/simulated/broker")
 LIMITS = MetadataConfig(bytes_between_snapshots=6_000, segment_bytes=3_000, retention_bytes=9_000)
 
@@ -49,23 +48,28 @@ class ClusterNetwork(Protocol):
     def ended(self, broker: SimulatedBroker, *, is_clean: bool) -> None:
         """The process of a broker has ended by itself."""
 
-    def register(self, broker: SimulatedBroker, asked: NewBroker, answer: Registered) -> None: ...
+    def link(self, broker: SimulatedBroker) -> ControllerLink:
+        """Returns the connection of a process."""
 
-    def beat(
-        self, broker: SimulatedBroker, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]
-    ) -> None: ...
 
-    def read(
-        self, broker: SimulatedBroker, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]
-    ) -> None: ...
+class NotedCopy(ObserverLog):
+    """A copy of the log whose truncations are noted."""
 
-    def read_part(
-        self, broker: SimulatedBroker, asked: PartRequest, answer: Callable[[PartReply | None], None]
-    ) -> None: ...
+    network: ClusterNetwork | None = None
+
+    def truncate_to(self, offset: int) -> None:
+        if self.network is not None and offset < self.end.end_offset:
+            self.network.note("truncation", f"from {self.end.end_offset} to {offset}")
+        super().truncate_to(offset)
 
 
 class SimulatedBroker:
-    """A broker, over all its incarnations. ``speed``: of its clock. ``clean_epoch``: of its last clean stop."""
+    """A broker, over all its incarnations (``membership.Member``). ``clean_epoch``: of its last clean stop.
+
+    ``speed``: of its clock. Long work runs in parts, at random times."""
+
+    membership: Membership
+    image: ClusterCatalog
 
     def __init__(
         self, broker_id: int, speed: float, times: LifecycleTimes, world: World, network: ClusterNetwork
@@ -75,15 +79,17 @@ class SimulatedBroker:
         self.is_up = self.is_paused = False
         self.incarnation = 0
         self.clean_epoch = -1
-        self.reached: dict[int, int] = {}
-        """Incarnation → the end of what it has applied."""
         self.received: dict[int, int] = {}
+        self._reached: dict[int, int] = {}
         self._speed, self._times, self._world, self._network = speed, times, world, network
         self._dice = random.Random(world.rng.getrandbits(64))
         self._is_hasty = self._dice.random() < 0.3
         """Whether the broker asks for the end of its fence before it has caught up: the controller must refuse it."""
+        self._is_slow = self._dice.random() < 0.25
+        """Whether the broker needs seconds for a batch, until the faults end."""
         self._alarm: Alarm | None = None
-        self._snapshots = 0
+        self._waiting: list[Callable[[], None]] = []
+        """What came while the process was paused."""
 
     @property
     def incarnation_id(self) -> UUID:
@@ -91,17 +97,21 @@ class SimulatedBroker:
 
     @property
     def offset(self) -> int:
-        return self.reached.get(self.incarnation, 0)
+        """The end of what the present incarnation has applied."""
+        return self.reached(self.incarnation)
 
-    def _now(self) -> int:
-        return int(self._world.steady() * self._speed)
+    def reached(self, incarnation: int) -> int:
+        """Returns the end of what an incarnation has applied."""
+        if incarnation == self.incarnation and incarnation:
+            return self.membership.copy.applied.end_offset
+        return self._reached.get(incarnation, 0)
 
     # --- the process --------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._run(self._start)
+    def start_process(self) -> None:
+        self.run(self._start)
 
-    def _run(self, work: Callable[[], None]) -> None:
+    def run(self, work: Callable[[], None]) -> None:
         """Runs a part of the process. A crash within a change of its files is a power cut."""
         try:
             work()
@@ -112,36 +122,38 @@ class SimulatedBroker:
             self._network.fail(f"broker {self.broker_id}: {error}")
 
     def _start(self) -> None:
-        self.incarnation += 1
-        self.is_up, self.is_paused = True, False
-        self._network.note("start of a broker", f"{self.broker_id}.{self.incarnation}")
-        self.image = new_catalog()
-        self.log = ObserverLog.open_copy(
-            HOME,
-            self.image.replay,
-            (self._network.controller,),
-            now_ms=self._world.clock,
-            files=self.files,
-            config=LIMITS,
+        self._reached[self.incarnation] = self.offset
+        image = new_catalog()
+        self.is_up, self.is_paused, self._waiting = True, False, []
+        copy = NotedCopy.open_copy(
+            HOME, image.replay, (self._network.controller,), now_ms=self._world.clock, files=self.files, config=LIMITS
         )
-        start = self.log.applied.end_offset
-        self.reached[self.incarnation] = start
+        self.incarnation += 1
+        self._network.note("start of a broker", f"{self.broker_id}.{self.incarnation}")
+        self.image = image
+        start = copy.applied.end_offset
         if start:
-            self._network.check_image(self.image, start, f"the started broker {self.broker_id}")
-        self.log.on_snapshot_due = self._write_snapshot
-        self.follower = LogFollower(self.log, self.log.leader_epoch, start or NO_OFFSET, self._now())
-        self._snapshots = 0
+            self._network.check_image(image, start, f"the started broker {self.broker_id}")
+        copy.on_snapshot_due = self._write_snapshot
+        if isinstance(copy, NotedCopy):
+            copy.network = self._network
+        follower = LogFollower(copy, copy.leader_epoch, start or NO_OFFSET, self.now_ms())
         asked = NewBroker(
             self.broker_id, CLUSTER, self.incarnation_id, (Endpoint("PLAINTEXT", "h", 9092, 0),), FEATURES, None,
             (UUID(int=self.broker_id << 64),), self.clean_epoch,
         )  # fmt: skip
-        self.lifecycle = BrokerLifecycle(asked, self._times, self._now())
+        lifecycle = BrokerLifecycle(asked, self._times, self.now_ms())
         self.clean_epoch = -1
-        self._drive()
+        self.membership = Membership(self, self._network.link(self), lifecycle, follower, copy)
+        if self._is_hasty:
+            self.membership.set_ready()
+        else:
+            self.membership.begin()
 
     def _write_snapshot(self) -> None:
-        self._network.note("snapshot of a broker", str(self.log.applied.end_offset))
-        finish(self.log.begin_snapshot(self.image, _at_once))
+        copy = self.membership.copy
+        self._network.note("snapshot of a broker", str(copy.applied.end_offset))
+        finish(copy.begin_snapshot(self.image, _at_once))
 
     def kill(self, *, power: bool = False) -> None:
         if self.is_up:
@@ -155,121 +167,83 @@ class SimulatedBroker:
     def stop(self) -> None:
         """An administrator stops the broker."""
         if self.is_up:
-            self.lifecycle.begin_shutdown(self._now())
-            self.drive()
+            self.run(self.membership.begin_shutdown)
 
     def resume(self) -> None:
         self.is_paused = False
-        self.drive()
+        waiting, self._waiting = self._waiting, []
+        for work in waiting:
+            self.run(work)
 
-    # --- requests -----------------------------------------------------------------------------------------------
+    def soon(self, delay_ms: int, work: Callable[[], None]) -> Alarm:
+        """Runs a part of this process later, unless the process has ended."""
+        incarnation = self.incarnation
 
-    def drive(self) -> None:
-        """Sends what is due, and sets the next alarm."""
-        self._run(self._drive)
+        def due() -> None:
+            if self.is_up and self.incarnation == incarnation:
+                self._waiting.append(work) if self.is_paused else self.run(work)
 
-    def _drive(self) -> None:
-        if not self.is_up or self.is_paused:
-            return
-        now, network = self._now(), self._network
-        if self._is_hasty or self.lifecycle.state is LifecycleState.RECOVERY:
-            self.lifecycle.set_ready(now)
-        beat = self.lifecycle.next_request(self.log.applied.end_offset - 1, now)
-        if isinstance(beat, NewBroker):
-            network.register(self, beat, self._guarded(self._registered, self.lifecycle.number))
-        elif beat is not None:
-            network.beat(self, beat, self._guarded(self._heard, self.lifecycle.number))
-        if self.lifecycle.state is LifecycleState.ENDED:
-            self._end()
-            return
-        fetch = self.follower.next_request(now)
-        if isinstance(fetch, RecordsRequest):
-            network.read(self, fetch, self._guarded(self._fetched, self.follower.number))
-        elif fetch is not None:
-            if network.has_faults and self._dice.random() < 0.1:
-                self.files.crash_after(self._dice.randrange(30))
-            network.read_part(self, fetch, self._guarded(self._part_came, self.follower.number))
-        if self.follower.failure:
-            network.fail(f"broker {self.broker_id}: {self.follower.failure}")
-        next_ms = min(self.lifecycle.next_ms, self.follower.next_ms)
+        return self._world.after(delay_ms, due)
+
+    # --- the member ---------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return int(self._world.steady() * self._speed)
+
+    def call_after(self, delay_ms: int, work: Callable[[], None]) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
-        self._alarm = self._world.after(max(1, int((next_ms - now) / self._speed) + 1), self.drive)
+        self._alarm = self.soon(int(delay_ms / self._speed) + 1, work)
 
-    def _end(self) -> None:
-        failure = self.lifecycle.failure
+    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
+        promise: Deferred[Exception | None] = Deferred()
+
+        def is_slow() -> bool:
+            return self._is_slow and self._network.has_faults
+
+        def share() -> None:
+            try:
+                for _ in range(self._dice.randrange(1, 3 if is_slow() else 40)):
+                    next(steps)
+            except StopIteration:
+                promise.resolve(None)
+            except (OdradekError, ValueError) as error:
+                promise.resolve(error)
+            else:
+                self.soon(self._dice.randrange(1_500 if is_slow() else 30), share)
+
+        share()
+        return promise
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        for step, record in enumerate(changes):
+            self.image.apply(offset + step, record)
+            yield None
+        if changes:
+            self._network.check_image(self.image, offset + len(changes), f"broker {self.broker_id}")
+
+    def replace(self, values: Iterator[bytes]) -> Steps[None]:
+        image, offset = new_catalog(), self.offset
+        for value in values:
+            image.replay(-1, value)
+            yield None
+        self._network.note("snapshot read by a broker", str(offset))
+        self._network.check_image(image, offset, f"broker {self.broker_id}, from a snapshot,")
+        self.image = image
+
+    def on_caught_up(self) -> None:
+        self.soon(self._dice.randrange(200), self.membership.set_ready)  # the time to open its logs
+
+    def on_end(self, failure: str) -> None:
         if not failure:
-            self.log.close()
-            self.clean_epoch = self.lifecycle.epoch
+            self.membership.copy.close()
+            self.clean_epoch = self.membership.lifecycle.epoch
+        elif "not registered any more" not in failure and "could not register" not in failure:
+            self._network.fail(f"broker {self.broker_id}: {failure}")
         self._network.note("end of a broker" if failure else "clean stop of a broker", f"{self.broker_id} {failure}")
         self.is_up = False
         self.files.crash()
         self._network.ended(self, is_clean=not failure)
-
-    def _guarded(self, take: Callable[[int, T], None], number: int) -> Callable[[T], None]:
-        """Takes an answer in the same process."""
-        incarnation = self.incarnation
-
-        def answer(value: T) -> None:
-            if not self.is_up or self.is_paused or self.incarnation != incarnation:
-                return
-            self._run(lambda: take(number, value))
-            self.drive()
-
-        return answer
-
-    # --- answers ------------------------------------------------------------------------------------------------
-
-    def _registered(self, number: int, answer: int | ErrorCode) -> None:
-        if isinstance(answer, ErrorCode):
-            self.lifecycle.on_failed(number, self._now(), answer)
-        else:
-            self.lifecycle.on_registered(number, answer, self._now())
-
-    def _heard(self, number: int, answer: HeartbeatAnswer | ErrorCode) -> None:
-        if isinstance(answer, ErrorCode):
-            self.lifecycle.on_failed(number, self._now(), answer)
-        else:
-            self.lifecycle.on_heartbeat(number, answer, self._now())
-
-    def _fetched(self, number: int, answer: RecordsReply | None) -> None:
-        before = self.log.end.end_offset
-        if answer is None:
-            self.follower.on_failed(number, self._now())
-        else:
-            self.follower.on_records(number, answer, self._now())
-        if self.log.end.end_offset < before:
-            self._network.note("truncation", f"of broker {self.broker_id} from {before} to {self.log.end.end_offset}")
-        self._apply()
-
-    def _part_came(self, number: int, answer: PartReply | None) -> None:
-        if answer is None:
-            self.follower.on_failed(number, self._now())
-        else:
-            self.follower.on_part(number, answer, self._now())
-        if self.follower.snapshots > self._snapshots:
-            self._snapshots = self.follower.snapshots
-            self.image = new_catalog()
-            for value in self.log.read_newest_snapshot():
-                self.image.replay(-1, value)
-            self._network.note("snapshot read by a broker", str(self.log.applied.end_offset))
-            self._note_applied("from a snapshot")
-        self._apply()
-
-    def _apply(self) -> None:
-        self.log.save_epoch(self.follower.epoch, self.follower.leader)
-        for batch in self.log.committed_batches(self.follower.committed):
-            for step, value in enumerate(batch.values):
-                self.image.replay(batch.base_offset + step, value)
-            self.log.note_applied(batch)
-            self._note_applied("in a batch")
-
-    def _note_applied(self, how: str) -> None:
-        offset = self.log.applied.end_offset
-        if offset < self.offset:
-            self._network.fail(f"broker {self.broker_id} goes back from {self.offset} to {offset}")
-        self.reached[self.incarnation] = offset
-        self._network.check_image(self.image, offset, f"broker {self.broker_id}, {how},")
 
 
 def _at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:

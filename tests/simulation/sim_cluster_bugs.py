@@ -6,8 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
+from uuid import UUID
 
 from odradek.broker.metadata import observer_log
+from odradek.broker.metadata.membership import Membership
 from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
@@ -17,7 +19,7 @@ from odradek.cluster.control import ClusterControl
 from odradek.cluster.follower import LogFollower
 from odradek.cluster.lifecycle import BrokerLifecycle
 from odradek.cluster.observers import LogPlace
-from odradek.cluster.records import BrokerRegistrationChangeRecord
+from odradek.cluster.records import BrokerRegistrationChangeRecord, decode
 from odradek.cluster.registrations import Registrations
 from odradek.cluster.sessions import BrokerSessions
 from odradek.core.deferred import Deferred
@@ -126,6 +128,46 @@ def _snapshot_alone(begin: Any) -> Any:
     return begun
 
 
+def _names_what_is_fetched(drive: Any) -> Any:
+    """Heartbeats name the end of the copy, not what is applied."""
+
+    def driven(self: Membership) -> None:
+        next_request, end = self.lifecycle.next_request, self.copy.end.end_offset
+
+        def request(offset: int, now_ms: int) -> Any:
+            return next_request(end - 1, now_ms)
+
+        with patch.object(self.lifecycle, "next_request", request):
+            drive(self)
+
+    return driven
+
+
+def _applies_over_a_snapshot(self: Membership) -> Any:
+    """The batches that were read before a snapshot go on after it."""
+    while not self._is_over:
+        if self._snapshots != self.follower.snapshots:
+            self._snapshots = self.follower.snapshots
+            yield from self._member.replace(self.copy.read_newest_snapshot())
+            continue
+        if self.copy.applied.end_offset >= self.follower.committed:
+            return
+        for batch in self.copy.committed_batches(self.follower.committed):
+            changes = [decode(value, lambda data: UUID(bytes=data)) for value in batch.values]
+            yield from self._member.commit(batch.base_offset, changes)
+            self.copy.note_applied(batch)
+
+
+def _applies_at_once(apply: Any) -> Any:
+    """Committed records are applied by two tasks at a time."""
+
+    def applied(self: Membership) -> None:
+        self._is_applying = False
+        apply(self)
+
+    return applied
+
+
 BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "acknowledged before the sync": _replacing(LoneQuorum, "append", _acknowledged_at_once(LoneQuorum.append)),
     "a change is not synced": _replacing(MetadataLog, "sync", lambda self: None),
@@ -151,6 +193,9 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "a snapshot comes without its log": _replacing(ObserverLog, "_begin_at", _snapshot_alone(ObserverLog._begin_at)),
     "a snapshot of a broker has the place of its log": _replacing(ObserverLog, "_applied", lambda self: self.end),
+    "a heartbeat names what is fetched": _replacing(Membership, "_drive", _names_what_is_fetched(Membership._drive)),
+    "a snapshot does not end what is being applied": _replacing(Membership, "_applying", _applies_over_a_snapshot),
+    "two tasks apply the log": _replacing(Membership, "_apply", _applies_at_once(Membership._apply)),
     "a stale epoch is tried again": _replacing(BrokerLifecycle, "on_failed", _fails_with(BrokerLifecycle.on_failed)),
     "a lost reply is waited for": _replacing(BrokerLifecycle, "_timeout_ms", 1 << 40),
     "a lost fetch is waited for": _replacing(follower, "TIMEOUT_MS", 1 << 40),

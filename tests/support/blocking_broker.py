@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import UUID
 
+from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata import controller_messages as messages
 from odradek.broker.metadata.controller_messages import ControllerMessage
-from odradek.broker.metadata.observer_log import ObserverLog
-from odradek.catalog.records import kind_of
+from odradek.broker.metadata.membership import Membership
+from odradek.broker.metadata.observer_log import CommittedBatch, ObserverLog
+from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.follower import LogFollower, RecordsRequest
-from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleState, LifecycleTimes
+from odradek.cluster.follower import LogFollower, PartRequest, RecordsRequest
+from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_OFFSET
 from odradek.storage.files import Files
@@ -31,9 +35,22 @@ class Calling(Protocol):
     def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any: ...
 
 
+class SkippingLog(ObserverLog):
+    """A copy of the log some of whose records are not applied. ``skipped``: their types."""
+
+    skipped: Container[int] = ()
+
+    def committed_batches(self, committed: int) -> Iterator[CommittedBatch]:
+        for batch in super().committed_batches(committed):
+            yield batch._replace(values=[value for value in batch.values if kind_of(value) not in self.skipped])
+
+
 class BlockingBroker:
-    """One incarnation. ``connect`` returns a connection, ``clock`` a time in ms, ``pass_ms`` lets time pass.
-    ``skipped``: types of records that are not applied."""
+    """One incarnation: its membership, its link to the controller and itself as ``membership.Member``.
+
+    ``connect`` returns a connection, ``clock`` a time in ms, ``pass_ms`` lets time pass. ``skipped``: types of records
+    that are not applied.
+    """
 
     def __init__(
         self,
@@ -50,13 +67,16 @@ class BlockingBroker:
         skipped: Container[int] = (),
     ) -> None:
         broker_id, self._cluster_id, controller = owner
-        self._connect, self._clock, self._pass_ms = connect, clock, pass_ms
+        self._connect, self.now_ms, self._pass_ms = connect, clock, pass_ms
         self._wire: Calling | None = None
+        self._asked: list[Callable[[], None]] = []
+        self._alarm: tuple[int, Callable[[], None]] | None = None
         directory = UUID(int=broker_id << 64)
         self._key = ObserverKey(broker_id, directory)
         self.image: ClusterCatalog = new_catalog()
         self._skipped = skipped
-        self.log = ObserverLog.open_copy(home, self._replay, (controller,), now_ms=clock, files=files)
+        self.log = SkippingLog.open_copy(home, self._replay, (controller,), now_ms=clock, files=files)
+        self.log.skipped = skipped  # type: ignore[attr-defined]
         start = self.log.applied.end_offset or NO_OFFSET
         self.follower = LogFollower(self.log, self.log.leader_epoch, start, clock())
         own_id, endpoint = UUID(int=(broker_id << 32) + incarnation), Endpoint("PLAINTEXT", "h", 9092, 0)
@@ -64,77 +84,85 @@ class BlockingBroker:
             broker_id, self._cluster_id, own_id, (endpoint,), FEATURES, None, (directory,), clean_epoch
         )  # fmt: skip
         self.lifecycle = BrokerLifecycle(asked, times, clock())
-        self.snapshots = 0
+        self.membership = Membership(self, self, self.lifecycle, self.follower, self.log)
+        self.snapshots, self.failure = 0, ""
+        self.membership.begin()
 
     def run_until(self, done: Callable[[], bool], within_ms: int = 60_000) -> None:
-        end_ms = self._clock() + within_ms
+        end_ms = self.now_ms() + within_ms
         while not done():
-            assert self._clock() < end_ms, (self.lifecycle.state, self.lifecycle.failure, self.follower.failure)
+            assert self.now_ms() < end_ms, (self.lifecycle.state, self.failure)
             self.step()
 
     def step(self) -> None:
-        """Sends what is due, waits for the replies, and applies what is committed."""
-        self._beat()
-        self._follow()
-        pause_ms = min(self.lifecycle.next_ms, self.follower.next_ms) - self._clock()
-        if pause_ms > 0:
-            self._pass_ms(min(pause_ms, 100))
+        """Sends the next request and waits for its reply, or waits for the next alarm."""
+        if self._asked:
+            self._asked.pop(0)()
+        elif self._alarm is not None:
+            due_ms, work = self._alarm
+            if self.now_ms() < due_ms:
+                self._pass_ms(min(due_ms - self.now_ms(), 100))
+            else:
+                self._alarm = None
+                work()
 
-    def _call(self, message: ControllerMessage) -> Any:
-        """Returns the reply, or None if the connection is lost."""
-        try:
-            if self._wire is None:
-                self._wire = self._connect()
-            return self._wire.call(*message)
-        except OSError:
-            self._wire = None
-            return None
+    # --- the link -----------------------------------------------------------------------------------------------
 
-    def _beat(self) -> None:
-        one = self.lifecycle
-        if one.state is LifecycleState.RECOVERY:
-            one.set_ready(self._clock())
-        asked = one.next_request(self.log.applied.end_offset - 1, self._clock())
-        if asked is None:
-            return
-        if isinstance(asked, NewBroker):
-            reply = self._call(messages.registration(asked))
-            answer: Any = ErrorCode.none if reply is None else messages.registered(reply)
-        else:
-            reply = self._call(messages.heartbeat(asked))
-            answer = ErrorCode.none if reply is None else messages.heard(reply)
-        if isinstance(answer, ErrorCode):
-            one.on_failed(one.number, self._clock(), answer)
-        elif isinstance(asked, NewBroker):
-            one.on_registered(one.number, answer, self._clock())
-        else:
-            one.on_heartbeat(one.number, answer, self._clock())
+    def register(self, asked: NewBroker, answer: Callable[[Any], None]) -> None:
+        self._ask(messages.registration(asked), messages.registered, answer, ErrorCode.none)
 
-    def _follow(self) -> None:
-        one = self.follower
-        asked = one.next_request(self._clock())
-        if asked is None:
-            return
-        if isinstance(asked, RecordsRequest):
-            reply = self._call(messages.fetch(asked, self._key, self._cluster_id))
-            if reply is not None:
-                one.on_records(one.number, messages.fetched(reply), self._clock())
-        else:
-            reply = self._call(messages.fetch_snapshot(asked, self._key, self._cluster_id))
-            if reply is not None:
-                one.on_part(one.number, messages.part_of_snapshot(reply), self._clock())
-        if reply is None:
-            one.on_failed(one.number, self._clock())
-        self.log.save_epoch(one.epoch, one.leader)
-        if one.snapshots > self.snapshots:
-            self.snapshots, self.image = one.snapshots, new_catalog()
-            for value in self.log.read_newest_snapshot():
-                self._replay(-1, value)
-        for batch in self.log.committed_batches(one.committed):
-            for step, value in enumerate(batch.values):
-                self._replay(batch.base_offset + step, value)
-            self.log.note_applied(batch)
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[Any], None]) -> None:
+        self._ask(messages.heartbeat(asked), messages.heard, answer, ErrorCode.none)
+
+    def read(self, asked: RecordsRequest, answer: Callable[[Any], None]) -> None:
+        self._ask(messages.fetch(asked, self._key, self._cluster_id), messages.fetched, answer)
+
+    def read_part(self, asked: PartRequest, answer: Callable[[Any], None]) -> None:
+        self._ask(messages.fetch_snapshot(asked, self._key, self._cluster_id), messages.part_of_snapshot, answer)
+
+    def _ask(
+        self, message: ControllerMessage, read: Callable[[Any], Any], answer: Callable[[Any], None], lost: Any = None
+    ) -> None:
+        def call() -> None:
+            try:
+                if self._wire is None:
+                    self._wire = self._connect()
+                reply = self._wire.call(*message)
+            except OSError:
+                self._wire = None
+                answer(lost)
+            else:
+                answer(read(reply))
+
+        self._asked.append(call)
+
+    # --- the member ---------------------------------------------------------------------------------------------
+
+    def call_after(self, delay_ms: int, work: Callable[[], None]) -> None:
+        self._alarm = self.now_ms() + delay_ms, work
+
+    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
+        finish(steps)
+        return Deferred.of(None)
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        for step, record in enumerate(changes):
+            self.image.apply(offset + step, record)
+            yield None
+
+    def replace(self, values: Iterator[bytes]) -> Steps[None]:
+        self.image = new_catalog()
+        self.snapshots += 1
+        for value in values:
+            self._replay(-1, value)
+            yield None
 
     def _replay(self, offset: int, value: bytes) -> None:
         if kind_of(value) not in self._skipped:
             self.image.replay(offset, value)
+
+    def on_caught_up(self) -> None:
+        self.membership.set_ready()
+
+    def on_end(self, failure: str) -> None:
+        self.failure = failure

@@ -1,0 +1,212 @@
+"""The membership of a broker in its cluster: it drives the broker's machines over a link to the controller.
+
+``cluster/lifecycle`` and ``cluster/follower`` decide what is sent. This module sends it when it is due, passes replies
+on, and gives committed records to the catalogue, one batch after another. Everything outside is passed in: the link,
+the clock and its alarms, and the scheduler of long work.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
+
+from odradek.broker.loop.scheduler import Steps
+from odradek.cluster import records
+from odradek.cluster.follower import LogFollower, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState
+from odradek.cluster.registrations import NewBroker
+from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, OdradekError
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.observer_log import ObserverLog
+    from odradek.catalog.records import MetadataRecord
+
+log = logging.getLogger("odradek.broker")
+
+
+class ControllerLink(Protocol):
+    """Requests to the controller. Each answer is called at most once; never, if no reply comes. An answer of NONE or
+    None says early that no reply will come."""
+
+    def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None: ...
+
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None: ...
+
+    def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None: ...
+
+    def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None: ...
+
+
+class Member(Protocol):
+    """The broker, as its membership sees it."""
+
+    def now_ms(self) -> int:
+        """Returns the time of a clock that only goes forward."""
+
+    def call_after(self, delay_ms: int, work: Callable[[], None]) -> None:
+        """Calls a function once, in place of the former one if that was not called yet."""
+
+    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
+        """Runs long work. The promise holds its exception, or None."""
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        """Applies committed records to the catalogue, and publishes them."""
+
+    def replace(self, values: Iterator[bytes]) -> Steps[None]:
+        """Replaces the catalogue by that of a snapshot: the values of its records."""
+
+    def on_caught_up(self) -> None:
+        """Called once, when the broker has all records up to its registration: now it opens its logs. Then it calls
+        ``Membership.set_ready``."""
+
+    def on_end(self, failure: str) -> None:
+        """Called once: the controller allows the stop, or the broker has to end for a reason."""
+
+
+class Membership:
+    """One incarnation of a broker. ``begin`` registers it, ``begin_shutdown`` asks for a controlled shutdown, ``leave``
+    ends everything at once."""
+
+    def __init__(
+        self, member: Member, link: ControllerLink, lifecycle: BrokerLifecycle, follower: LogFollower, copy: ObserverLog
+    ) -> None:
+        self.lifecycle, self.follower, self.copy = lifecycle, follower, copy
+        self._member, self._link = member, link
+        self._is_over = self._is_applying = self._has_caught_up = False
+        self._snapshots = follower.snapshots
+
+    def begin(self) -> None:
+        self._drive()
+
+    def set_ready(self) -> None:
+        """The logs are open: the broker may leave the fence."""
+        self.lifecycle.set_ready(self._member.now_ms())
+        self._drive()
+
+    def begin_shutdown(self) -> None:
+        self.lifecycle.begin_shutdown(self._member.now_ms())
+        self._drive()
+
+    def leave(self) -> None:
+        """Ends without a word: later replies are ignored."""
+        self._is_over = True
+
+    # --- requests and replies -----------------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        """Sends what is due, and sets the next alarm."""
+        if self._is_over:
+            return
+        member, link, now_ms = self._member, self._link, self._member.now_ms()
+        beat = self.lifecycle.next_request(self.copy.applied.end_offset - 1, now_ms)
+        number = self.lifecycle.number
+        if isinstance(beat, NewBroker):
+            link.register(beat, lambda answer: self._take(lambda: self._on_registered(number, answer)))
+        elif beat is not None:
+            link.beat(beat, lambda answer: self._take(lambda: self._on_heartbeat(number, answer)))
+        if self.lifecycle.state is LifecycleState.ENDED:
+            self._end(self.lifecycle.failure)
+            return
+        asked = self.follower.next_request(now_ms)
+        fetch = self.follower.number
+        if isinstance(asked, RecordsRequest):
+            link.read(asked, lambda answer: self._take(lambda: self._on_records(fetch, answer)))
+        elif asked is not None:
+            link.read_part(asked, lambda answer: self._take(lambda: self._on_part(fetch, answer)))
+        if self.follower.failure:
+            self._end(self.follower.failure)
+            return
+        next_ms = min(self.lifecycle.next_ms, self.follower.next_ms)
+        member.call_after(max(next_ms - member.now_ms(), 0), self._drive)
+
+    def _take(self, work: Callable[[], None]) -> None:
+        """Takes a reply, and sends what is due then."""
+        if not self._is_over:
+            work()
+            self._drive()
+
+    def _end(self, failure: str) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._member.on_end(failure)
+
+    def _on_registered(self, number: int, answer: int | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            self.lifecycle.on_failed(number, self._member.now_ms(), answer)
+        else:
+            self.lifecycle.on_registered(number, answer, self._member.now_ms())
+
+    def _on_heartbeat(self, number: int, answer: HeartbeatAnswer | ErrorCode) -> None:
+        if isinstance(answer, ErrorCode):
+            self.lifecycle.on_failed(number, self._member.now_ms(), answer)
+            return
+        self.lifecycle.on_heartbeat(number, answer, self._member.now_ms())
+        if self.lifecycle.state is LifecycleState.RECOVERY and not self._has_caught_up:
+            self._has_caught_up = True
+            self._member.on_caught_up()
+
+    def _on_records(self, number: int, answer: RecordsReply | None) -> None:
+        if answer is None:
+            self.follower.on_failed(number, self._member.now_ms())
+        else:
+            self.follower.on_records(number, answer, self._member.now_ms())
+        self._note_epoch()
+        self._apply()
+
+    def _on_part(self, number: int, answer: PartReply | None) -> None:
+        if answer is None:
+            self.follower.on_failed(number, self._member.now_ms())
+        else:
+            self.follower.on_part(number, answer, self._member.now_ms())
+        self._note_epoch()
+        self._apply()
+
+    def _note_epoch(self) -> None:
+        try:
+            self.copy.save_epoch(self.follower.epoch, self.follower.leader)
+        except OSError as error:  # the leader tells the epoch again
+            log.warning("the epoch %d of the metadata log cannot be noted: %s", self.follower.epoch, error)
+
+    # --- committed records --------------------------------------------------------------------------------------
+
+    def _apply(self) -> None:
+        """Begins to apply what is committed, unless it is being applied."""
+        if self._is_applying or self._is_over:
+            return
+        if self._snapshots == self.follower.snapshots and self.copy.applied.end_offset >= self.follower.committed:
+            return
+        self._is_applying = True
+        self._member.start(self._applying()).then(self._on_applied)
+
+    def _applying(self) -> Steps[None]:
+        """Applies all that is committed by then. A snapshot that comes meanwhile is loaded first."""
+        while not self._is_over:
+            if self._snapshots != self.follower.snapshots:
+                self._snapshots = self.follower.snapshots
+                yield from self._member.replace(self.copy.read_newest_snapshot())
+                continue
+            if self.copy.applied.end_offset >= self.follower.committed:
+                return
+            for batch in self.copy.committed_batches(self.follower.committed):
+                changes = [records.decode(value, _id_of) for value in batch.values]
+                yield from self._member.commit(batch.base_offset, changes)
+                if self._snapshots != self.follower.snapshots or self._is_over:
+                    break  # the copy begins at the snapshot now
+                self.copy.note_applied(batch)
+
+    def _on_applied(self, failure: Exception | None) -> None:
+        self._is_applying = False
+        if failure is None:
+            self._apply()  # what was committed at the end
+            return
+        is_foreseen = isinstance(failure, OdradekError | ValueError | OSError)
+        log.error("the metadata log cannot be followed: %s", failure, exc_info=None if is_foreseen else failure)
+        self._end(f"the metadata log cannot be followed: {failure}")
+
+
+def _id_of(data: bytes) -> UUID:
+    return UUID(bytes=data)
