@@ -15,7 +15,7 @@ from support.controlled_cluster import CLUSTER, FEATURES, new_catalog
 from support.world import Alarm, World
 
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata.membership import ControllerLink, Membership
+from odradek.broker.metadata.membership import ClusterMembership, ControllerLink
 from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.catalog.records import MetadataRecord
@@ -64,11 +64,11 @@ class NotedCopy(ObserverLog):
 
 
 class SimulatedBroker:
-    """A broker, over all its incarnations (``membership.Member``). ``clean_epoch``: of its last clean stop.
+    """A broker, over all its incarnations (``membership.ClusterMember``). ``clean_epoch``: of its last clean stop.
 
     ``speed``: of its clock. Long work runs in parts, at random times."""
 
-    membership: Membership
+    membership: ClusterMembership
     image: ClusterCatalog
 
     def __init__(
@@ -144,7 +144,7 @@ class SimulatedBroker:
         )  # fmt: skip
         lifecycle = BrokerLifecycle(asked, self._times, self.now_ms())
         self.clean_epoch = -1
-        self.membership = Membership(self, self._network.link(self), lifecycle, follower, copy)
+        self.membership = ClusterMembership(self, self._network.link(self), lifecycle, follower, copy)
         if self._is_hasty:
             self.membership.set_ready()
         else:

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from uuid import UUID
 
 from odradek.broker.metadata import observer_log
-from odradek.broker.metadata.membership import Membership
+from odradek.broker.metadata.membership import ClusterMembership
 from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
@@ -131,7 +131,7 @@ def _snapshot_alone(begin: Any) -> Any:
 def _names_what_is_fetched(drive: Any) -> Any:
     """Heartbeats name the end of the copy, not what is applied."""
 
-    def driven(self: Membership) -> None:
+    def driven(self: ClusterMembership) -> None:
         next_request, end = self.lifecycle.next_request, self.copy.end.end_offset
 
         def request(offset: int, now_ms: int) -> Any:
@@ -143,7 +143,7 @@ def _names_what_is_fetched(drive: Any) -> Any:
     return driven
 
 
-def _applies_over_a_snapshot(self: Membership) -> Any:
+def _applies_over_a_snapshot(self: ClusterMembership) -> Any:
     """The batches that were read before a snapshot go on after it."""
     while not self._is_over:
         if self._snapshots != self.follower.snapshots:
@@ -161,7 +161,7 @@ def _applies_over_a_snapshot(self: Membership) -> Any:
 def _applies_at_once(apply: Any) -> Any:
     """Committed records are applied by two tasks at a time."""
 
-    def applied(self: Membership) -> None:
+    def applied(self: ClusterMembership) -> None:
         self._is_applying = False
         apply(self)
 
@@ -193,9 +193,13 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "a snapshot comes without its log": _replacing(ObserverLog, "_begin_at", _snapshot_alone(ObserverLog._begin_at)),
     "a snapshot of a broker has the place of its log": _replacing(ObserverLog, "_applied", lambda self: self.end),
-    "a heartbeat names what is fetched": _replacing(Membership, "_drive", _names_what_is_fetched(Membership._drive)),
-    "a snapshot does not end what is being applied": _replacing(Membership, "_applying", _applies_over_a_snapshot),
-    "two tasks apply the log": _replacing(Membership, "_apply", _applies_at_once(Membership._apply)),
+    "a heartbeat names what is fetched": _replacing(
+        ClusterMembership, "_drive", _names_what_is_fetched(ClusterMembership._drive)
+    ),
+    "a snapshot does not end what is being applied": _replacing(
+        ClusterMembership, "_applying", _applies_over_a_snapshot
+    ),
+    "two tasks apply the log": _replacing(ClusterMembership, "_apply", _applies_at_once(ClusterMembership._apply)),
     "a stale epoch is tried again": _replacing(BrokerLifecycle, "on_failed", _fails_with(BrokerLifecycle.on_failed)),
     "a lost reply is waited for": _replacing(BrokerLifecycle, "_timeout_ms", 1 << 40),
     "a lost fetch is waited for": _replacing(follower, "TIMEOUT_MS", 1 << 40),

@@ -10,7 +10,7 @@ from uuid import UUID
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata import controller_messages as messages
 from odradek.broker.metadata.controller_messages import ControllerMessage
-from odradek.broker.metadata.membership import Membership
+from odradek.broker.metadata.membership import ClusterMembership
 from odradek.broker.metadata.observer_log import CommittedBatch, ObserverLog
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.catalog import ClusterCatalog
@@ -46,7 +46,7 @@ class SkippingLog(ObserverLog):
 
 
 class BlockingBroker:
-    """One incarnation: its membership, its link to the controller and itself as ``membership.Member``.
+    """One incarnation: its membership, its link to the controller and itself as ``membership.ClusterMember``.
 
     ``connect`` returns a connection, ``clock`` a time in ms, ``pass_ms`` lets time pass. ``skipped``: types of records
     that are not applied.
@@ -84,7 +84,7 @@ class BlockingBroker:
             broker_id, self._cluster_id, own_id, (endpoint,), FEATURES, None, (directory,), clean_epoch
         )  # fmt: skip
         self.lifecycle = BrokerLifecycle(asked, times, clock())
-        self.membership = Membership(self, self, self.lifecycle, self.follower, self.log)
+        self.membership = ClusterMembership(self, self, self.lifecycle, self.follower, self.log)
         self.snapshots, self.failure = 0, ""
         self.membership.begin()
 

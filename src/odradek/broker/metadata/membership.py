@@ -41,7 +41,7 @@ class ControllerLink(Protocol):
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None: ...
 
 
-class Member(Protocol):
+class ClusterMember(Protocol):
     """The broker, as its membership sees it."""
 
     def now_ms(self) -> int:
@@ -61,18 +61,23 @@ class Member(Protocol):
 
     def on_caught_up(self) -> None:
         """Called once, when the broker has all records up to its registration: now it opens its logs. Then it calls
-        ``Membership.set_ready``."""
+        ``ClusterMembership.set_ready``."""
 
     def on_end(self, failure: str) -> None:
         """Called once: the controller allows the stop, or the broker has to end for a reason."""
 
 
-class Membership:
+class ClusterMembership:
     """One incarnation of a broker. ``begin`` registers it, ``begin_shutdown`` asks for a controlled shutdown, ``leave``
     ends everything at once."""
 
     def __init__(
-        self, member: Member, link: ControllerLink, lifecycle: BrokerLifecycle, follower: LogFollower, copy: ObserverLog
+        self,
+        member: ClusterMember,
+        link: ControllerLink,
+        lifecycle: BrokerLifecycle,
+        follower: LogFollower,
+        copy: ObserverLog,
     ) -> None:
         self.lifecycle, self.follower, self.copy = lifecycle, follower, copy
         self._member, self._link = member, link

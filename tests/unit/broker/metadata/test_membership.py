@@ -12,7 +12,7 @@ from support.controlled_cluster import new_catalog
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata.membership import Membership
+from odradek.broker.metadata.membership import ClusterMembership
 from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog.records import MetadataRecord, encode
@@ -51,7 +51,7 @@ class _Broker:
             Path("/b"), new_catalog().replay, (CONTROLLER,), now_ms=lambda: self.now, files=self.files
         )
         asked = NewBroker(3, "c", UUID(int=1), (), (), None, (UUID(int=5 << 64),), -1)
-        self.membership = Membership(
+        self.membership = ClusterMembership(
             self, self, BrokerLifecycle(asked, LifecycleTimes(), 0), LogFollower(self.copy, 1, -1, 0), self.copy
         )
         self.membership.begin()
