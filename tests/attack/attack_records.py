@@ -75,6 +75,11 @@ class RecordBook:
         self.topics: dict[str, AttackedTopic] = {}
         self.by_id: dict[int, SentRecord] = {}
 
+    def gone(self) -> list[SentRecord]:
+        """The records that no topic has any more."""
+        present = {record.id for topic in self.topics.values() for record in topic.readable()}
+        return [record for record in self.by_id.values() if record.is_shown and record.id not in present]
+
     def in_ranges(self, ranges: str) -> list[SentRecord]:
         """The records in the one range of a replay that the topic still has and shows."""
         ((topic, parts),) = json.loads(ranges).items()

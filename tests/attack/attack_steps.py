@@ -359,6 +359,7 @@ def _is_attacked(episode: AttackEpisode, table: AttackedTable, part: str, bounds
         table.bounds = bounds.copy()  # type: ignore[attr-defined]
         table.bounds.least |= {one: 0 for one, least in present.least.items() if least == 0}
         table.bounds.most |= present.most
+        table.bounds.excuse(episode.book.gone())  # what the old copy lacks, no topic can bring back
         for ranges in present.replays:
             table.bounds.replays.setdefault(ranges, False)
 
