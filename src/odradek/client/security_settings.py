@@ -6,6 +6,7 @@ refused, with the setting that would use it.
 
 from __future__ import annotations
 
+import urllib.parse
 from collections.abc import Mapping
 
 from odradek.client.java_settings import asks_for_nothing, java_defaults
@@ -177,12 +178,12 @@ def _list(text: str) -> tuple[str, ...]:
 def _trust_store(given: _Given) -> Store | None:
     name = "ssl.truststore"
     if text := given.text("ssl_ca_pem"):
-        return Store("ssl.ca.pem", "PEM", text=text)
+        return Store("ssl.ca.pem", "PEM", text=Secret(text))
     if path := given.text("ssl_ca_location"):
-        return Store("ssl.ca", "PEM", path)
+        return None if path == "probe" else Store("ssl.ca", "PEM", path)  # probe: the system's, as in librdkafka
     kind = given.text("ssl_truststore_type") or "JKS"
     if text := given.text("ssl_truststore_certificates"):
-        return Store(name, kind, text=text)
+        return Store(name, kind, text=Secret(text))
     path = given.text("ssl_truststore_location")
     return Store(name, kind, path, given.secret("ssl_truststore_password")) if path else None
 
@@ -194,13 +195,13 @@ def _key_store(given: _Given) -> Store | None:
     if path or key_path or text or key_text:
         return Store(
             "ssl.certificate", "PEM", key_password=key_password,
-            text=text or _file(path, "ssl.certificate.location"),
+            text=Secret(text or _file(path, "ssl.certificate.location")),
             key_text=key_text or Secret(_file(key_path, "ssl.key.location")),
         )  # fmt: skip
     kind = given.text("ssl_keystore_type") or "JKS"
     chain, key = given.text("ssl_keystore_certificate_chain"), given.secret("ssl_keystore_key")
     if chain or key:
-        return Store("ssl.keystore", kind, key_password=key_password, text=chain, key_text=key)
+        return Store("ssl.keystore", kind, key_password=key_password, text=Secret(chain), key_text=key)
     path = given.text("ssl_keystore_location")
     return Store("ssl.keystore", kind, path, given.secret("ssl_keystore_password"), key_password) if path else None
 
@@ -257,10 +258,20 @@ def _login(given: _Given, mechanism: str) -> Login:
     return Login(user, password, is_token)
 
 
+def _is_address(url: str) -> bool:
+    """Whether tokens can come from there: a file, or an http or https address with a host and a valid port."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        is_provider = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or brackets without an address
+        return False
+    return (is_provider or parts.scheme == "file") and url.isprintable() and " " not in url
+
+
 def _token_source(given: _Given) -> TokenSource:
     options = _options(given, OAUTHBEARER)
     url = given.text("sasl_oauthbearer_token_endpoint_url")
-    if not url.startswith(("file:", "http://", "https://")):
+    if not _is_address(url):
         raise ConfigError(
             "sasl.oauthbearer.token.endpoint.url: expected file:///PATH, or the http or https address of an identity "
             "provider's token endpoint"

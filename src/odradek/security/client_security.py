@@ -38,6 +38,13 @@ class TokenSource(NamedTuple):
     encodes_header: bool = False
     tls: Tls | None = None
 
+    def __repr__(self) -> str:
+        """Without what may be a secret: user and query of the address, and the values of extensions."""
+        address = self.url.partition("?")[0]
+        scheme, slashes, rest = address.partition("://")
+        names = ", ".join(name for name, _ in self.extensions)
+        return f"TokenSource({scheme}{slashes}{rest.rpartition('@')[2]}, extensions: {names or 'none'})"
+
 
 class ClientSecurity(NamedTuple):
     """The protocol of the listener, TLS if it has it, and the login if it asks for one."""

@@ -30,7 +30,8 @@ class Store(NamedTuple):
     """A key store or trust store, as the settings describe it. ``kind``: PEM, PKCS12 or JKS (Java's default).
 
     ``name`` is that of the settings: ``ssl.keystore`` or ``ssl.truststore``. ``text``, ``key_text``: PEM in the
-    settings themselves. Java reads PKCS12 files as JKS, too, so the bytes of a file decide between the two.
+    settings themselves; ``text`` is hidden, too, because people paste a key beside its certificate. Java reads PKCS12
+    files as JKS, too, so the bytes of a file decide between the two.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Store(NamedTuple):
     location: str = ""
     password: Secret = Secret("")
     key_password: Secret = Secret("")
-    text: str = ""
+    text: Secret = Secret("")
     key_text: Secret = Secret("")
 
 
@@ -123,6 +124,9 @@ def server_context(tls: ServerTls) -> ssl.SSLContext:
 
 def _trust(context: ssl.SSLContext, store: Store) -> None:
     """Loads the certificates of a trust store. Raises ConfigError."""
+    if store.name == "ssl.ca" and Path(store.location).is_dir():  # librdkafka's, with the names of `openssl rehash`
+        context.load_verify_locations(capath=store.location)
+        return
     certificates = _entries(store).certificates
     if not certificates:
         raise ConfigError(f"{_where(store)}: it has no certificate")
@@ -174,8 +178,17 @@ def _load_key(context: ssl.SSLContext, store: Store) -> None:
         with _private_file(pem.encode()) as path:
             context.load_cert_chain(path, password=lambda: password)
     except (ssl.SSLError, ValueError) as error:
-        remedy = "" if password else " (an encrypted key needs ssl.key.password)"
-        raise ConfigError(f"{_where(store)}: the private key cannot be read: {_reason(error)}{remedy}") from error
+        raise ConfigError(f"{_where(store)}: {_key_fault(error, has_password=bool(password))}") from error
+
+
+def _key_fault(error: Exception, *, has_password: bool) -> str:
+    """Returns what is wrong with a private key, and the remedy."""
+    reason = _reason(error)
+    if "values mismatch" in reason or "type mismatch" in reason:
+        return "the private key does not belong to the first certificate: take both from the same order"
+    if has_password:
+        return "the private key cannot be read: ssl.key.password is wrong, or the key is damaged"
+    return f"the private key cannot be read: {reason} (an encrypted key needs ssl.key.password)"
 
 
 def own_certificate(store: Store) -> bytes:
@@ -217,7 +230,10 @@ def _entries(store: Store) -> _Entries:
     if store.text or store.key_text:
         if kind != "PEM":
             raise ConfigError(f"{store.name}.type: a store in the settings themselves needs PEM, not {store.kind}")
-        return _pem(store, store.text + "\n" + store.key_text.reveal())
+        text, chain = store.text.reveal(), f"{store.name}.certificate.chain"
+        if store.name.endswith("ssl.keystore") and _KEY.search(text):
+            raise ConfigError(f"{chain}: it has a private key, and Java reads none there: move it to {store.name}.key")
+        return _pem(store, text + "\n" + store.key_text.reveal())
     data = _read(store)
     if data[:4] in (_JKS, _JCEKS):
         target = Path(store.location).with_suffix(".p12").name
@@ -253,7 +269,7 @@ def _read(store: Store) -> bytes:
 
 def _pem(store: Store, text: str) -> _Entries:
     certificates = tuple(_CERTIFICATE.findall(text))
-    keys = [found[0] for found in _KEY.finditer(text)]
+    keys = list(dict.fromkeys(found[0] for found in _KEY.finditer(text)))  # librdkafka's two files may be the same one
     if not certificates and not keys:
         raise ConfigError(f"{_where(store)}: it has neither a certificate nor a private key in PEM")
     if len(keys) > 1:

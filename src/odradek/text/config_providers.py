@@ -22,6 +22,8 @@ _PACKAGE = "org.apache.kafka.common.config.provider."
 _CLASSES = {"FileConfigProvider": "file", "EnvVarConfigProvider": "env", "DirectoryConfigProvider": "directory"}
 _CLASS_OF = {kind: _PACKAGE + name for name, kind in _CLASSES.items()}
 _PARAMETERS = {"file": "allowed.paths", "directory": "allowed.paths", "env": "allowlist.pattern"}
+_UNKNOWN = re.compile(r"""(?:^|(?<=["'=\s]))\$\{([^{}]*)\}(?=$|["';\s])""")
+"""A variable that stands alone, or as an option's value in sasl.jaas.config. Mapping rules have no such part."""
 _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 
 
@@ -115,6 +117,13 @@ class _Sources:
         """Returns a value with its variables replaced. Raises ConfigError."""
         if "${" not in value:
             return value
+        for match in _UNKNOWN.finditer(value):
+            if (name := match[1].partition(":")[0]) not in {*self._providers, *_CLASS_OF}:
+                shown = f"${{{name}:…}}" if ":" in match[1] else f"${{{name}}}"
+                raise ConfigError(
+                    f"the variable {shown} names no source of {PROVIDERS}: write it as "
+                    "${file:PATH:KEY}, ${env:NAME} or ${directory:PATH:FILE}"
+                )
         found = _VARIABLE.sub(lambda match: self._look_up(match[0], match[1], match[2] or "", match[3]), value)
         return found if found == value else found.strip()
 

@@ -50,8 +50,9 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
             raise ConfigError(f"{source} {path}, line {number}: expected NAME=VALUE")
         name = _unescaped(line[:cut].rstrip())
         if len(name) > _LONGEST_NAME or _NAME.fullmatch(name) is None:
+            small = " (names have small letters)" if _NAME.fullmatch(name.lower()) else ""
             raise ConfigError(
-                f"{source} {path}, line {number}: expected NAME=VALUE with a name such as bootstrap.servers"
+                f"{source} {path}, line {number}: expected NAME=VALUE with a name such as bootstrap.servers{small}"
             )
         given = line[cut + 1 :].strip(" \t\f\r\n")
         if odd := odd_character(given):

@@ -37,6 +37,8 @@ def _is_secret(name: str, value: str) -> bool:
         kind = find_broker_key(name).type
     except UnknownConfig:  # the start refuses it, and shows no value
         return False
+    if "PRIVATE KEY-----" in value:
+        return True
     if kind is not ConfigType.PASSWORD or name.endswith(_PUBLIC):
         return False
     if not value or _REFERENCES.fullmatch(value):

@@ -115,7 +115,7 @@ def _provider_tls(options: Mapping[str, str], full: str) -> Tls:
         )
     kind, text = options.get("ssl.truststore.type", "JKS"), options.get("ssl.truststore.certificates", "")
     path, password = options.get("ssl.truststore.location", ""), Secret(options.get("ssl.truststore.password", ""))
-    return Tls(Store("ssl.truststore", kind, path, password, text=text) if path or text else None)
+    return Tls(Store("ssl.truststore", kind, path, password, text=Secret(text)) if path or text else None)
 
 
 def _positive(settings: ListenerSettings, name: str) -> int:

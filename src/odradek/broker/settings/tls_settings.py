@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -96,9 +97,11 @@ def _trust(settings: ListenerSettings) -> Store | None:
     name = "ssl.truststore"
     kind = settings.text(f"{name}.type") or "JKS"
     if text := settings.text(f"{name}.certificates"):
-        return Store(name, kind, text=text)
+        return Store(_shown(settings, f"{name}.certificates"), kind, text=Secret(text))
     path = settings.text(f"{name}.location")
-    return Store(name, kind, path, _secret(settings, f"{name}.password")) if path else None
+    return (
+        Store(_shown(settings, f"{name}.location"), kind, path, _secret(settings, f"{name}.password")) if path else None
+    )
 
 
 def _key(settings: ListenerSettings) -> Store | None:
@@ -107,9 +110,16 @@ def _key(settings: ListenerSettings) -> Store | None:
     key_password = _secret(settings, "ssl.key.password")
     chain, key = settings.text(f"{name}.certificate.chain") or "", _secret(settings, f"{name}.key")
     if chain or key:
-        return Store(name, kind, key_password=key_password, text=chain, key_text=key)
-    path = settings.text(f"{name}.location")
-    return Store(name, kind, path, _secret(settings, f"{name}.password"), key_password) if path else None
+        shown = _shown(settings, f"{name}.certificate.chain")
+        return Store(shown, kind, key_password=key_password, text=Secret(chain), key_text=key)
+    path, shown = settings.text(f"{name}.location"), _shown(settings, f"{name}.location")
+    return Store(shown, kind, path, _secret(settings, f"{name}.password"), key_password) if path else None
+
+
+def _shown(settings: ListenerSettings, name: str) -> str:
+    """Returns the name of a store in messages: with the listener's prefix if the setting has it."""
+    store = re.sub(r"(store)\..*", r"\1", name)
+    return settings.full_name(store) if settings.own_text(name) is not None else store
 
 
 def _secret(settings: ListenerSettings, name: str) -> Secret:
