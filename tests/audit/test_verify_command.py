@@ -229,6 +229,42 @@ def test_what_retention_has_deleted_is_not_called_a_loss(
     one = the_partition(found)
     assert one["missing_by_cause"] == {"below the log start": 35, "lost": 2}
     assert (code, one["lost_ranges"]) == (1, [[60, 62]])
+    assert one["unknown"] == 35
+    write(tmp_path, "a.parquet", rows(filled, [*range(10), *range(45, 100)]))
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) == 0
+    out = capsys.readouterr().out
+    assert f"{filled}-0: unknown: 35 offsets between two rows were deleted from the log" in out
+    assert "each offset once, and no record is known to be missing; 35 offsets unknown." in out
+
+
+@pytest.mark.parametrize("offsets", [range(40), range(0)], ids=["tail", "partition"])
+def test_what_the_group_has_passed_and_retention_has_deleted_is_unknown(
+    bootstrap: str, filled: str, group: str, tmp_path: Path, capsys: Capture, offsets: range
+) -> None:
+    with Admin(bootstrap) as admin:
+        admin.delete_records({TopicPartition(filled, 0): 50})
+        admin.alter_group_offsets(group, {TopicPartition(filled, 0): 50})
+    write(tmp_path, "a.parquet", rows(filled, list(offsets)))
+    first = len(offsets)
+    code, found = verified(capsys, tmp_path, "-b", bootstrap, "--group", group)
+    one = the_partition(found)
+    assert (code, one["lost"], one["unknown"], one["whole"]) == (1, 0, 50 - first, False)
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap, "--group", group]) == 1
+    line = f"{filled}-0: UNKNOWN: offsets {first} to 49 were deleted from the log: the group has passed, and the table"
+    assert line in capsys.readouterr().out
+
+
+def test_a_table_that_does_not_know_its_start_says_so(
+    bootstrap: str, filled: str, group: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """Another tool may have begun there: no loss, and no agreement."""
+    write(tmp_path, "a.parquet", rows(filled, list(range(50, 100))))
+    with Admin(bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(filled, 0): 100})
+    assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap, "--group", group]) == 0
+    out = capsys.readouterr().out
+    assert "unknown: the log has 50 offsets before the first row of the table" in out
+    assert "no record is missing" not in out
 
 
 def test_a_table_behind_and_ahead_of_its_group(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.audit import log_check
-from odradek.audit.log_check import LOST, AuditedLog, GapCauses
+from odradek.audit.log_check import DELETED, LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
 from odradek.audit.tables import AuditedTable, open_table
 from odradek.client.errors import UnknownTopic
@@ -37,6 +37,10 @@ class PartitionAudit:
     committed: int | None = None
     passed: GapCauses | None = None
     """The causes of the offsets that the group has passed and that are behind the last row of the table."""
+    start: int | None = None
+    """The offset at which the table began to read the partition, by its own notes; None if it is not known."""
+    before: GapCauses | None = None
+    """The causes of the offsets from ``start`` to the first row; None if there are none, or if ``start`` is None."""
     topic_is_missing: bool = False
 
     @property
@@ -56,7 +60,35 @@ class PartitionAudit:
     @property
     def lost(self) -> int:
         """The number of records that consumers can read and that the table lacks."""
-        return sum(causes.counts.get(LOST, 0) for causes in (self.gaps, self.passed) if causes is not None)
+        return self._count(LOST, self.before, self.gaps, self.passed)
+
+    @property
+    def unknown_at_ends(self) -> int:
+        """The number of offsets before the first and behind the last row that the table should have read, and whose
+        records were deleted from the log."""
+        return self._count(DELETED, self.before, self.passed)
+
+    @property
+    def unknown(self) -> int:
+        """The number of offsets of which it is not known whether the table lacks a record: those below the log start,
+        and those of the log before the first row if it is not known where the table began."""
+        return self._count(DELETED, self.before, self.gaps, self.passed) + self.earlier
+
+    @property
+    def earlier(self) -> int:
+        """The number of offsets that the log has before the first row, if it is not known where the table began."""
+        if self.rows is None or self.bounds is None or self.start is not None:
+            return 0
+        return max(0, min(self.rows.first, self.bounds.end) - self.bounds.start)
+
+    @property
+    def first_passed(self) -> int:
+        """The offset after the last row; without rows, the offset at which the table began, or 0."""
+        return (self.start or 0) if self.rows is None else self.rows.next_offset
+
+    @staticmethod
+    def _count(cause: str, *found: GapCauses | None) -> int:
+        return sum(causes.counts.get(cause, 0) for causes in found if causes is not None)
 
     @property
     def unexplained(self) -> int:
@@ -67,7 +99,8 @@ class PartitionAudit:
     def is_whole(self) -> bool:
         """Whether there is no repeat, no loss, no missing offset without a cause, and no contradiction to the log."""
         repeated = self.rows is not None and self.rows.repeated > 0
-        return not (repeated or self.lost or self.unexplained or self.is_ahead or self.is_behind_group)
+        lacking = self.lost or self.unexplained or self.unknown_at_ends
+        return not (repeated or lacking or self.is_ahead or self.is_behind_group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +164,10 @@ def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: 
     one.committed = committed
     rows = one.rows or PartitionRows()
     one.gaps = log_check.causes_of(admin.config, one.tp, rows.seen, rows.seen.gaps(), one.bounds, advance=advance)
-    after = rows.next_offset if one.rows is not None else one.bounds.start
-    if committed is not None and committed > after:
-        one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(after, committed)], one.bounds)
+    if one.rows is not None and one.start is not None and one.start < rows.first:
+        one.before = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.start, rows.first)], one.bounds)
+    if committed is not None and committed > one.first_passed:
+        one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.first_passed, committed)], one.bounds)
 
 
 def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, AuditedLog]:

@@ -9,7 +9,7 @@ from odradek.audit.log_check import ABORTED, DELETED, LOST, NO_RECORD
 from odradek.cli.options import check_bootstrap, columns, connect
 from odradek.cli.pipeline_options import VerifyLine
 from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, with_remedy
-from odradek.core.counts import counted, span
+from odradek.core.counts import counted, span, was
 from odradek.core.errors import OdradekError
 from odradek.core.extras import extra_in_errors
 
@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from odradek.audit.verification import PartitionAudit, TableAudit
 
 EXIT_NOT_WHOLE = 1
-_HEADER = ("TOPIC", "PARTITION", "ROWS", "FIRST", "LAST", "REPEATED", "MISSING", "LOST", "GROUP", "LOG END")
+_HEADER = ("TOPIC", "PARTITION", "ROWS", "FIRST", "LAST", "REPEATED", "MISSING", "LOST", "UNKNOWN", "GROUP", "LOG END")
 _WORDS = {
     ABORTED: "of aborted transactions",
     NO_RECORD: "without a record: markers of transactions, or compaction",
-    DELETED: "below the log start, where nothing is known any more",
 }
 
 
@@ -64,7 +63,10 @@ def _show(line: VerifyLine, found: TableAudit) -> None:
     note(*(line for one in found.partitions for line in _lines(one)))
     rows = sum(one.rows.rows for one in found.partitions if one.rows is not None)
     what = f"{found.table.uri}: {counted(rows, 'row')} in {counted(len(found.table.files), 'file')}"
-    if found.is_whole:
+    unknown = sum(one.unknown for one in found.partitions)
+    if found.is_whole and unknown:
+        note(f"{what}: each offset once, and no record is known to be missing; {counted(unknown, 'offset')} unknown.")
+    elif found.is_whole:
         note(f"{what}: each offset once, and no record is missing.")
     elif any(one.unexplained for one in found.partitions) and line.bootstrap_servers is None:
         note(f"{what}: not whole, or not known: with -b HOST:PORT the log shows why offsets are missing.")
@@ -79,6 +81,7 @@ def _cells(one: PartitionAudit) -> tuple[str, ...]:
     )  # fmt: skip
     log = (
         "-" if one.bounds is None else str(one.lost),
+        "-" if one.bounds is None else str(one.unknown),
         "-" if one.committed is None else str(one.committed),
         "-" if one.bounds is None else str(one.bounds.end),
     )
@@ -90,15 +93,18 @@ def _lines(one: PartitionAudit) -> list[str]:
         f"{one.tp}: {_span(repeat.start, repeat.end)} more than once, in {', '.join(repeat.files)}"
         for repeat in one.repeated
     ]
-    for causes, what in ((one.gaps, "the table lacks"), (one.passed, "the group has passed and the table lacks")):
+    began = f"the table began at offset {one.start}, by its notes, and lacks"
+    passed = "the group has passed and the table lacks"
+    for causes, what in ((one.before, began), (one.gaps, "the table lacks"), (one.passed, passed)):
         if causes is None:
             continue
         if causes.lost:
             spans = ", ".join(_span(start, end) for start, end in causes.lost)
             found.append(f"{one.tp}: LOST: {what} {counted(causes.counts[LOST], 'record')} of the log: {spans}")
-        explained = [f"{count:,} {_WORDS[cause]}" for cause, count in causes.counts.items() if cause != LOST]
+        explained = [f"{count:,} {_WORDS[cause]}" for cause, count in causes.counts.items() if cause in _WORDS]
         if explained and causes is one.gaps:
             found.append(f"{one.tp}: missing offsets that are no loss: {'; '.join(explained)}")
+    found += _unknown(one)
     if one.is_ahead:
         assert one.bounds is not None
         found.append(
@@ -112,6 +118,31 @@ def _lines(one: PartitionAudit) -> list[str]:
         )
     if one.topic_is_missing:
         found.append(f"{one.tp}: the cluster has no such topic")
+    return found
+
+
+def _unknown(one: PartitionAudit) -> list[str]:
+    """The lines about offsets of which it is not known whether the table lacks a record."""
+    if one.bounds is None:
+        return []
+    found = []
+    began = f"the table began at offset {one.start}, by its notes"
+    for causes, start, why in ((one.before, one.start, began), (one.passed, one.first_passed, "the group has passed")):
+        if causes is not None and (count := causes.counts.get(DELETED)):
+            assert start is not None
+            found.append(
+                f"{one.tp}: UNKNOWN: {_span(start, start + count)} {was(count)} deleted from the log: {why}, and the"
+                " table has no row there"
+            )
+    if one.gaps is not None and (count := one.gaps.counts.get(DELETED)):
+        found.append(
+            f"{one.tp}: unknown: {counted(count, 'offset')} between two rows {was(count)} deleted from the log"
+        )
+    if one.earlier:
+        found.append(
+            f"{one.tp}: unknown: the log has {counted(one.earlier, 'offset')} before the first row of the table, which"
+            " has no note of the offset at which it began"
+        )
     return found
 
 
@@ -133,6 +164,7 @@ def as_json(found: TableAudit) -> dict[str, object]:
 
 def _partition_json(one: PartitionAudit) -> dict[str, object]:
     rows, bounds = one.rows, one.bounds
+    lost = [causes.lost for causes in (one.before, one.gaps, one.passed) if causes is not None]
     return {
         "topic": one.tp.topic,
         "partition": one.tp.partition,
@@ -143,9 +175,12 @@ def _partition_json(one: PartitionAudit) -> dict[str, object]:
         "repeats": [{"start": r.start, "end": r.end, "files": list(r.files)} for r in one.repeated],
         "missing": one.missing,
         "missing_by_cause": None if one.gaps is None else one.gaps.counts,
+        "start": one.start,
+        "before_first": None if one.before is None else one.before.counts,
         "passed_by_group": None if one.passed is None else one.passed.counts,
+        "unknown": None if bounds is None else one.unknown,
         "lost": None if bounds is None else one.lost,
-        "lost_ranges": [list(span) for causes in (one.gaps, one.passed) if causes is not None for span in causes.lost],
+        "lost_ranges": [list(span) for spans in lost for span in spans],
         "committed": one.committed,
         "log_start": None if bounds is None else bounds.start,
         "log_end": None if bounds is None else bounds.end,
