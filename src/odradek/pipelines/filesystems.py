@@ -137,9 +137,10 @@ def remove_unfinished(folder: Location, older_than_s: float) -> None:
 
 
 def location_of(text: str, spark: SparkSession | None) -> Location:
-    """Returns the location for a user's path or URI. A URI needs Spark's Java."""
+    """Returns the location for a user's path or URI. A URI needs Spark's Java. A path is the folder to which symbolic
+    links lead: the staging folder beside a table is the same by each name of the table."""
     if not is_uri(text):
-        return LocalLocation(local_path(text))
+        return LocalLocation(Path(os.path.realpath(local_path(text))))
     assert spark is not None
     return HadoopLocation(spark, text.rstrip("/"))
 
@@ -219,7 +220,7 @@ class LocalLocation:
                     (source.path / name).replace(final)
                 except FileNotFoundError:
                     if not final.exists():  # else an earlier try has moved it
-                        raise StorageError(f"{source.path / name} is missing, and {final} does not exist") from None
+                        raise _missing(source.path / name, final) from None
                 touched.add(final.parent)
             for folder in touched:
                 sync_directory(folder)
@@ -284,6 +285,13 @@ class LocalLocation:
             self.path.rename(uri)
         except OSError as error:
             raise StorageError(f"{self.path} cannot be renamed to {uri}: {error.strerror}") from error
+
+
+def _missing(staged: object, final: object) -> StorageError:
+    return StorageError(
+        f"{staged} is missing, and {final} does not exist: another run has moved the file, or the table's folder was "
+        "replaced meanwhile. Run the command again: it continues, or says how to go on"
+    )
 
 
 def _write_synced(path: Path, text: str) -> None:
@@ -410,7 +418,7 @@ class HadoopLocation:
                 if not self._fs.exists(before):
                     if self._fs.exists(after):  # an earlier try has moved it
                         continue
-                    raise StorageError(f"{before.toString()} is missing, and {after.toString()} does not exist")
+                    raise _missing(before.toString(), after.toString())
                 self._fs.mkdirs(after.getParent())
                 self._move(before, after)
 

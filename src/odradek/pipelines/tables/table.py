@@ -64,7 +64,7 @@ from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
-from odradek.text.table_paths import delta_uri, is_uri
+from odradek.text.table_paths import delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -111,9 +111,7 @@ class Target:
         self._check_partition_columns()
         for what, given in (("the output", self.output), ("the checkpoint", self.checkpoint)):
             if given is not None and not is_uri(given):
-                location = location_of(given, None)
-                assert isinstance(location, LocalLocation)
-                check_local_folder(what, location.path)
+                check_local_folder(what, local_path(given))
 
     def _check_partition_columns(self) -> None:
         known, values = self.values.columns(), self.values

@@ -30,7 +30,7 @@ from odradek.pipelines.checkpoint import (
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import LocalLocation, Location, location_of
+from odradek.pipelines.filesystems import Location, location_of
 from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
@@ -45,7 +45,7 @@ from odradek.pipelines.values.record_values import Values, read_schema, read_wri
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 from odradek.spark.write_options import parse_write_options
-from odradek.text.table_paths import is_uri
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,9 +114,7 @@ class Transform:
         if self.trigger is not None:
             parse_trigger(self.trigger)
         if not is_uri(self.checkpoint):
-            checkpoint = location_of(self.checkpoint, None)
-            assert isinstance(checkpoint, LocalLocation)
-            check_local_folder("the checkpoint", checkpoint.path)
+            check_local_folder("the checkpoint", local_path(self.checkpoint))
         config = parse_write_options(self.writing).client
         with Admin(with_short_timeouts(config)) as admin:
             check_topics(admin, [self.topic])
