@@ -318,7 +318,7 @@ def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Pa
             lost[0].unlink()
             return found
 
-    with pytest.raises(StorageError, match=r"is missing, and .* does not exist"):
+    with pytest.raises(StorageError, match=r"is missing, and .* does not exist.* Run the command again"):
         table.add(Lost(3), plan(0, QUERY))
 
 

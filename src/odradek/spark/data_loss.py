@@ -186,11 +186,11 @@ def fail_or_warn(lost: Collection[str], *, fail: bool, cause: Exception | None =
 
 
 def warn(lost: Iterable[str], file: str | None = None) -> None:
-    """Logs the losses of a query with ``failOnDataLoss=false``. ``file``: where they are noted, too (``loss_file``)."""
+    """Logs the losses of a query with ``failOnDataLoss=false``. ``file``: where they are noted (``loss_file``): the
+    driver logs what is there, so it is no warning here, too."""
     for one in lost:
-        logger.warning(GOES_ON, one)
-        if file is not None:
-            loss_file.append(file, one)
+        is_noted = file is not None and loss_file.append(file, one)
+        logger.log(logging.INFO if is_noted else logging.WARNING, GOES_ON, one)
 
 
 def loss_message(lost: Iterable[str]) -> str:

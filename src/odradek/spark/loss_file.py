@@ -14,14 +14,16 @@ OPTION = "lossesTo"
 """The option of ``format("odradek")`` with the name of the file."""
 
 
-def append(file: str, loss: str) -> None:
-    """Appends a loss, if this machine has the file: workers of other machines do not have it."""
+def append(file: str, loss: str) -> bool:
+    """Appends a loss. Returns False if this machine does not have the file: workers of other machines have none."""
     with suppress(OSError):
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND)
         try:
             os.write(descriptor, f"{json.dumps(loss)}\n".encode())  # in one write: several processes append
         finally:
             os.close(descriptor)
+        return True
+    return False
 
 
 def losses_in(file: Path) -> list[str]:

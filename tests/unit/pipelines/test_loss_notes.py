@@ -30,6 +30,8 @@ def test_each_loss_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         "data may have been lost: t-1: offset 1 is lost",
         "data may have been lost: \n t-2: a name with a line feed",
     ]
+    others = [record for record in caplog.records if record not in logged and record.levelname == "WARNING"]
+    assert [record.args for record in others] == [(f"{FIRST}: of a worker that outlives the run",)]
 
 
 def test_another_machine_makes_no_file(tmp_path: Path) -> None:

@@ -135,7 +135,11 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
             "a new --output"
         )
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
-        raise ConfigError(f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}")
+        raise ConfigError(
+            f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}. Put the "
+            "checkpoint of this table back, or name it with --checkpoint; if there is none, let a new one begin at "
+            "the table's offsets: `odradek pipeline adopt` shows how, and gives that folder another name"
+        )
     if has_batches:
         raise ConfigError(
             f"the table {table.uri} holds micro-batches of a query whose checkpoint is not {checkpoint.uri}: with a "
