@@ -10,7 +10,7 @@ import typer
 from support.pages import DOCS, close_all, examples
 
 from odradek.cli.main import app
-from odradek.monitor.json_api import SORTS
+from odradek.monitor.choices import SORTS
 from odradek.monitor.metrics import METRICS
 
 PAGE = DOCS / "monitor.md"

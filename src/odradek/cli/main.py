@@ -43,6 +43,7 @@ _COMMANDS = {
     "produce": _SubApp("odradek.cli.produce_command", "Send lines, JSON, CSV or Parquet to a topic."),
     "consume": _SubApp("odradek.cli.consume_command", "Print or save a topic's records."),
     "monitor": _SubApp("odradek.cli.monitor_command", "Follow groups: metrics, Burrow's API, states."),
+    "top": _SubApp("odradek.cli.top_command", "Show the groups of a cluster in the terminal."),
 }
 _SUB_APPS = _COMMANDS | {
     "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of a Kafka cluster: lag, members, resets."),

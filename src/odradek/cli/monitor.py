@@ -47,7 +47,7 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     stop = threading.Event()
     with open_port(host, port) as listening:
         with progress_lines(lambda: "The monitor is starting."):
-            reader = _reader(line, interval_ms, config, rules)
+            reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
             server = _server(line, reader, config, hosts, token)
         following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
         following.start()
@@ -60,7 +60,10 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
             following.join(timeout=1)
 
 
-def _reader(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> OffsetsTopicReader:
+def make_reader(
+    source: str, interval_ms: int, config: ClientConfig, rules: VerdictRules, client_id: str
+) -> OffsetsTopicReader:
+    """Returns a reader that has read nothing. The first call loads packages for some seconds."""
     from odradek.monitor.arrow_memory import load_arrow
 
     load_arrow()
@@ -69,9 +72,9 @@ def _reader(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: Ve
 
     polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
     return OffsetsTopicReader(
-        replace(config, client_id="odradek-monitor"),
+        replace(config, client_id=client_id),
         GroupTracker(rules, polls),
-        ReaderOptions(line.source, interval_ms),
+        ReaderOptions(source, interval_ms),
     )
 
 

@@ -8,7 +8,6 @@ from odradek.cli.monitor_options import MonitorLine
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 
-SHORTEST_INTERVAL_MS = 100
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek monitor -b 127.0.0.1:9092\n"
@@ -32,6 +31,7 @@ def monitor(line: MonitorLine) -> None:
     from odradek.cli.options import client_config
     from odradek.cli.pipeline_history import span_ms, verdict_rules_of
     from odradek.cli.terminal import CommandError
+    from odradek.monitor.choices import SHORTEST_INTERVAL_MS
 
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)

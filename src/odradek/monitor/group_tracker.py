@@ -397,7 +397,16 @@ class GroupTracker:
         counts = self.live.counts(now_ms * 1000, self._end_of)
         listed = {place[name]: count for name, count in counts.items() if name in place}
         sums.add_findings(np.array(list(listed), np.int64), np.array(list(listed.values()), np.int64))
-        return sums.columns(now_ms, names)
+        columns = sums.columns(now_ms, names)
+        self._add_time_lags(columns)
+        return columns
+
+    def _add_time_lags(self, columns: GroupColumns) -> None:
+        rows = np.flatnonzero(columns.worst >= 0)
+        slots = columns.worst[rows]
+        found, bounds = self.judge(slots, columns.now_ms)
+        ages, errors = self.ages(slots, np.maximum(found.offsets, bounds.starts), columns.now_ms)
+        columns.time_lags[rows], columns.time_lag_errors[rows] = ages, errors
 
 
 def _group_batch(batch: pa.RecordBatch) -> GroupBatch:

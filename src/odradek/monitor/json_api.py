@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,17 +11,14 @@ import numpy as np
 from odradek.core.errors import OdradekError
 from odradek.history.columns import rows_with_numbers
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
+from odradek.monitor.choices import MOST_GROUPS, SORTS
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 Json = dict[str, Any]
-SORTS = (
-    "name", "lag", "max_lag", "lost", "records_per_second", "clear", "status", "partitions", "newest_commit",
-    "findings", "expires",
-)  # fmt: skip
 _DESCENDING = "-"
 _OF_GROUPS = ("OK", "WARN", "ERR", "NOTFOUND")
-_MOST_SHOWN = 1_000
+_MOST_FINDINGS = 1_000
 
 
 class RequestRefused(OdradekError):
@@ -53,10 +51,11 @@ def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
 
     ``sort`` is one of ``SORTS``, with ``-`` before it for the highest first; ``search`` a part of the name; ``status``
     OK, WARN, ERR or NOTFOUND; ``state`` a state such as Stable; ``limit`` and ``offset`` choose the rows.
+    With ``position_of`` the reply has the ``position`` of the group with this name among the chosen ones, or null.
     """
     groups, states = reader.groups, reader.tracker.group_states
     if groups is None:
-        return {"total": 0, "groups": []}
+        return {"total": 0, "groups": []} | ({"position": None} if "position_of" in query else {})
     chosen = np.ones(len(groups.names), np.bool_)
     if search := query.get("search", "").lower():
         chosen &= np.array([search in name.lower() for name in groups.names], np.bool_)
@@ -69,9 +68,20 @@ def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     rows = np.flatnonzero(chosen)
     order = _order(groups, query.get("sort", "name"))
     rows = order[chosen[order]]
-    limit, offset = _number(query, "limit", 100, _MOST_SHOWN), _number(query, "offset", 0, 1 << 31)
+    limit, offset = _number(query, "limit", 100, MOST_GROUPS), _number(query, "offset", 0, 1 << 31)
     shown = rows[offset : offset + limit]
-    return {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
+    found: Json = {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
+    if "position_of" in query:
+        found["position"] = _position(groups, rows, query["position_of"])
+    return found
+
+
+def _position(groups: GroupColumns, rows: Any, name: str) -> int | None:
+    at = bisect_left(groups.names, name)
+    if at == len(groups.names) or groups.names[at] != name:
+        return None
+    places = np.flatnonzero(rows == at)
+    return int(places[0]) if len(places) else None
 
 
 def _order(groups: GroupColumns, sort: str) -> Any:
@@ -85,6 +95,7 @@ def _order(groups: GroupColumns, sort: str) -> Any:
     columns = {
         "lag": groups.lags,
         "max_lag": groups.highest_lags,
+        "time_lag": groups.time_lags,
         "lost": groups.lost,
         "records_per_second": groups.read_rates,
         "clear": np.where(groups.clear_ms < 0, 1 << 62, groups.clear_ms),
@@ -115,6 +126,8 @@ def _group_row(reader: OffsetsTopicReader, groups: GroupColumns, at: int) -> Jso
         "type": state.type if state else None,
         "lag": int(groups.lags[at]),
         "max_lag": int(groups.highest_lags[at]),
+        "time_lag_ms": _known(groups.time_lags[at]),
+        "time_lag_error_ms": _known(groups.time_lag_errors[at]),
         "lost": int(groups.lost[at]),
         "partitions": int(groups.partitions[at]),
         "records_per_second": float(groups.read_rates[at]),
@@ -157,7 +170,7 @@ def group_detail(reader: OffsetsTopicReader, group: str) -> Json | None:
 def findings(reader: OffsetsTopicReader, group: str | None = None) -> list[Json]:
     """Returns the findings about a group or about all groups, the most serious kinds first, with times in ms."""
     tracker = reader.tracker
-    table = tracker.findings(tracker.last_poll_ms, group).slice(0, _MOST_SHOWN)
+    table = tracker.findings(tracker.last_poll_ms, group).slice(0, _MOST_FINDINGS)
     return [_in_ms(row) | {"proof": [_in_ms(one) for one in row["proof"]]} for row in rows_with_numbers(table)]
 
 

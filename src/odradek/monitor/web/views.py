@@ -7,15 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 
 from odradek.history.verdict_rules import Status
-from odradek.monitor.json_api import SORTS, Json, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.choices import SORTS
+from odradek.monitor.json_api import Json, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.formats import link
 
 ROWS = 100
 COLUMNS = (
     ("name", "Group", "name"), ("status", "Status", "-status"), ("state", "State", ""), ("lag", "Lag", "-lag"),
-    ("records_per_second", "Read/s", "-records_per_second"), ("clear", "Clear in", "-clear"),
-    ("partitions", "Partitions", "-partitions"), ("lost", "Lost", "-lost"), ("findings", "Findings", "-findings"),
+    ("time_lag", "Time lag", "-time_lag"), ("records_per_second", "Read/s", "-records_per_second"),
+    ("clear", "Clear in", "-clear"), ("partitions", "Partitions", "-partitions"), ("lost", "Lost", "-lost"), ("findings", "Findings", "-findings"),
     ("expires", "First expiry", "expires"), ("newest_commit", "Newest commit", "-newest_commit"),
 )  # fmt: skip
 """The columns of the groups: the name of the sort, the title, and the sort of the first click ("": none)."""

@@ -1,0 +1,127 @@
+"""The screen of one group: its sums, its partitions with the rule of each, and its findings with their proofs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from odradek.core.counts import counted
+from odradek.monitor.terminal.cells import FINDINGS, PARTITIONS, PROOF, partition_name
+from odradek.monitor.terminal.group_texts import facts, finding_text, partition_reason
+from odradek.monitor.terminal.line_table import LineTable
+from odradek.monitor.terminal.thread_calls import in_thread
+from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused
+from odradek.monitor.web.formats import shown_name
+from odradek.text.printable import printable
+
+if TYPE_CHECKING:
+    from odradek.monitor.terminal.app import TopApp
+
+_ORDER = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "NOTFOUND": 4, "OK": 5}
+
+
+class GroupScreen(Screen[None]):
+    """``p`` shows the partitions, ``f`` the findings; Escape goes back to the groups."""
+
+    DEFAULT_CSS = """
+    GroupScreen #facts { padding: 0 1; height: auto; text-style: bold; }
+    GroupScreen .detail { padding: 0 1; height: auto; max-height: 5; background: $panel; }
+    GroupScreen #findings-view { display: none; }
+    GroupScreen.findings #findings-view { display: block; }
+    GroupScreen.findings #partitions-view { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "app.pop_screen", "Groups", key_display="Esc"),
+        Binding("p", "view('partitions')", "Partitions"),
+        Binding("f", "view('findings')", "Findings"),
+        Binding("q", "app.quit", "Quit"),
+    ]
+
+    def __init__(self, top: TopApp, group: str) -> None:
+        super().__init__()
+        self._top, self._group = top, group
+        self._polled: object = ""
+
+    def compose(self) -> ComposeResult:
+        from odradek.monitor.terminal.app import StateLine
+
+        yield StateLine(id="state", markup=False)
+        yield Static(f"Group {printable(shown_name(self._group))}", id="facts", markup=False)
+        with Vertical(id="partitions-view"):
+            yield LineTable(PARTITIONS, partition_name, id="partitions")
+            yield Static("", id="reason", classes="detail", markup=False)
+        with Vertical(id="findings-view"):
+            yield LineTable(
+                FINDINGS, lambda row: (row["kind"], row["topic"], row["partition"], row["from_ms"]), id="findings"
+            )
+            yield Static("", id="finding", classes="detail", markup=False)
+            yield LineTable(PROOF, lambda row: (row["record_partition"], row["record_offset"]), id="proof")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one("#partitions").focus()
+        self.run_worker(self._follow(), name="follow-group")
+
+    async def _follow(self) -> None:
+        while True:
+            await self._look()
+            await asyncio.sleep(self._top.every_s)
+
+    async def _look(self) -> None:
+        """Asks for the group after each poll of the source, and shows it."""
+        from odradek.monitor.terminal.app import StateLine
+
+        polled = self._top.newest.get("polled_ms")
+        if self._top.lost is None and polled is not None and polled != self._polled:
+            try:
+                found = await in_thread(self._top.source.group, self._group)
+            except (SourceLost, SourceRefused):
+                pass  # the line on the state says so
+            else:
+                self._polled = polled
+                self._show(found)
+        self.query_one("#state", StateLine).set_cell(self._top.state_cell())
+
+    def _show(self, found: Json | None) -> None:
+        if found is None:
+            name = printable(shown_name(self._group))
+            self.query_one("#facts", Static).update(f"Group {name}: the monitor knows nothing of this name")
+            found = {"partitions": [], "findings": []}
+        else:
+            count = counted(len(found["partitions"]), "partition"), counted(len(found["findings"]), "finding")
+            self.query_one("#facts", Static).update(f"{facts(self._group, found['summary'])}\n{count[0]}, {count[1]}")
+        rows = sorted(found["partitions"], key=lambda row: (_ORDER[row["status"]], -(row["lag"] or 0)))
+        self.query_one("#partitions", LineTable).show_all(rows)
+        self.query_one("#findings", LineTable).show_all(found["findings"])
+        self._show_details()
+
+    def _show_details(self) -> None:
+        partition: Any = self.query_one("#partitions", LineTable).rows.current
+        self.query_one("#reason", Static).update("" if partition is None else partition_reason(partition))
+        finding: Any = self.query_one("#findings", LineTable).rows.current
+        text = "No finding about this group." if finding is None else finding_text(finding)
+        if finding is not None:
+            text += f"\n{counted(finding['proof_count'], 'record')} of the offsets topic prove it:"
+        self.query_one("#finding", Static).update(text)
+        self.query_one("#proof", LineTable).show_all([] if finding is None else finding["proof"])
+
+    def on_line_table_moved(self, event: LineTable.Moved) -> None:
+        event.stop()
+        if event.table.id != "proof":
+            self._show_details()
+
+    def on_line_table_opened(self, event: LineTable.Opened) -> None:
+        """From a finding to its records."""
+        event.stop()
+        if event.table.id == "findings":
+            self.query_one("#proof").focus()
+
+    def action_view(self, name: str) -> None:
+        self.set_class(name == "findings", "findings")
+        self.query_one(f"#{name}").focus()
