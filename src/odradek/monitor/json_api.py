@@ -95,7 +95,8 @@ def _order(groups: GroupColumns, sort: str) -> Any:
     columns = {
         "lag": groups.lags,
         "max_lag": groups.highest_lags,
-        "time_lag": groups.time_lags,
+        # unknown with a lag: the first unread record is older than all polls, so these are the highest
+        "time_lag": np.where((groups.time_lags < 0) & (groups.lags > 0), 1 << 62, groups.time_lags),
         "lost": groups.lost,
         "records_per_second": groups.read_rates,
         "clear": np.where(groups.clear_ms < 0, 1 << 62, groups.clear_ms),

@@ -97,6 +97,7 @@ def test_random_moves_and_orders() -> None:
             followed = rows.followed
             assert rows.replace(answer(rows, names))
             if followed is not None:
+                assert rows.replace(answer(rows, names))  # now with the rows around its new place
                 assert rows.current == {"group": followed}
         assert 0 <= rows.top <= len(names) - rows.height
         assert len(answer(rows, names).rows) <= 20 + 400

@@ -19,6 +19,8 @@ from odradek.monitor.terminal.thread_calls import in_thread
 from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused, ViewSource
 
 _SORT_KEYS = {column.key: column for column in GROUPS if column.key}
+_LABELS = {"t": "Time", "r": "Rate", "c": "Clear", "p": "Parts", "e": "Expiry", "m": "Commit"}
+"""Short names of columns: all of them stand in one line."""
 
 
 def now_ms() -> int:
@@ -29,7 +31,7 @@ class StateLine(Static):
     """The state of the view, with the style of its cell."""
 
     DEFAULT_CSS = """
-    StateLine { height: auto; max-height: 3; padding: 0 1; background: $panel; }
+    StateLine { height: auto; max-height: 3; background: $panel; }
     StateLine.bad { background: $error-muted; color: $text-error; }
     StateLine.warn { color: $text-warning; }
     StateLine.quiet { color: $text-muted; }
@@ -59,7 +61,7 @@ class TopApp(App[None]):
         Binding("slash", "search", "Search", key_display="/"),
         Binding("escape", "clear_search", "Clear search", show=False),
         *(
-            Binding(one.key, f"sort('{one.key}')", one.title.partition(",")[0], show=one.title != "Group")
+            Binding(one.key, f"sort('{one.key}')", _LABELS.get(one.key, one.title), show=one.title != "Group")
             for one in _SORT_KEYS.values()
         ),
     ]

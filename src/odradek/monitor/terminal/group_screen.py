@@ -30,8 +30,8 @@ class GroupScreen(Screen[None]):
     """``p`` shows the partitions, ``f`` the findings; Escape goes back to the groups."""
 
     DEFAULT_CSS = """
-    GroupScreen #facts { padding: 0 1; height: auto; text-style: bold; }
-    GroupScreen .detail { padding: 0 1; height: auto; max-height: 5; background: $panel; }
+    GroupScreen #facts { height: auto; text-style: bold; }
+    GroupScreen .detail { height: auto; max-height: 5; background: $panel; }
     GroupScreen #findings-view { display: none; }
     GroupScreen.findings #findings-view { display: block; }
     GroupScreen.findings #partitions-view { display: none; }
@@ -65,7 +65,15 @@ class GroupScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        self.query_one("#partitions").focus()
+        # Kept here: a query finds none of them while the screen closes, and the worker may still run then.
+        self._state: Any = self.query_one("#state")
+        self._facts, self._reason, self._finding = (
+            self.query_one(name, Static) for name in ("#facts", "#reason", "#finding")
+        )
+        self._partitions, self._findings, self._proof = (
+            self.query_one(name, LineTable) for name in ("#partitions", "#findings", "#proof")
+        )
+        self._partitions.focus()
         self.run_worker(self._follow(), name="follow-group")
 
     async def _follow(self) -> None:
@@ -75,8 +83,6 @@ class GroupScreen(Screen[None]):
 
     async def _look(self) -> None:
         """Asks for the group after each poll of the source, and shows it."""
-        from odradek.monitor.terminal.app import StateLine
-
         polled = self._top.newest.get("polled_ms")
         if self._top.lost is None and polled is not None and polled != self._polled:
             try:
@@ -86,30 +92,30 @@ class GroupScreen(Screen[None]):
             else:
                 self._polled = polled
                 self._show(found)
-        self.query_one("#state", StateLine).set_cell(self._top.state_cell())
+        self._state.set_cell(self._top.state_cell())
 
     def _show(self, found: Json | None) -> None:
         if found is None:
             name = printable(shown_name(self._group))
-            self.query_one("#facts", Static).update(f"Group {name}: the monitor knows nothing of this name")
+            self._facts.update(f"Group {name}: the monitor knows nothing of this name")
             found = {"partitions": [], "findings": []}
         else:
             count = counted(len(found["partitions"]), "partition"), counted(len(found["findings"]), "finding")
-            self.query_one("#facts", Static).update(f"{facts(self._group, found['summary'])}\n{count[0]}, {count[1]}")
+            self._facts.update(f"{facts(self._group, found['summary'])}\n{count[0]}, {count[1]}")
         rows = sorted(found["partitions"], key=lambda row: (_ORDER[row["status"]], -(row["lag"] or 0)))
-        self.query_one("#partitions", LineTable).show_all(rows)
-        self.query_one("#findings", LineTable).show_all(found["findings"])
+        self._partitions.show_all(rows)
+        self._findings.show_all(found["findings"])
         self._show_details()
 
     def _show_details(self) -> None:
-        partition: Any = self.query_one("#partitions", LineTable).rows.current
-        self.query_one("#reason", Static).update("" if partition is None else partition_reason(partition))
-        finding: Any = self.query_one("#findings", LineTable).rows.current
+        partition: Any = self._partitions.rows.current
+        self._reason.update("" if partition is None else partition_reason(partition))
+        finding: Any = self._findings.rows.current
         text = "No finding about this group." if finding is None else finding_text(finding)
         if finding is not None:
             text += f"\n{counted(finding['proof_count'], 'record')} of the offsets topic prove it:"
-        self.query_one("#finding", Static).update(text)
-        self.query_one("#proof", LineTable).show_all([] if finding is None else finding["proof"])
+        self._finding.update(text)
+        self._proof.show_all([] if finding is None else finding["proof"])
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         event.stop()
@@ -120,7 +126,7 @@ class GroupScreen(Screen[None]):
         """From a finding to its records."""
         event.stop()
         if event.table.id == "findings":
-            self.query_one("#proof").focus()
+            self._proof.focus()
 
     def action_view(self, name: str) -> None:
         self.set_class(name == "findings", "findings")

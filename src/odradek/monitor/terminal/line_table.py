@@ -24,13 +24,13 @@ class LineTable(ScrollView, can_focus=True):
 
     DEFAULT_CSS = """
     LineTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
-    LineTable > .table--title { text-style: bold; color: $text-muted; }
+    LineTable > .table--title { text-style: bold; }
     LineTable > .table--cursor { background: $primary-muted; }
     LineTable:focus > .table--cursor { background: $primary; color: $text; text-style: bold; }
     LineTable > .table--good { color: $text-success; }
     LineTable > .table--warn { color: $text-warning; }
     LineTable > .table--bad { color: $text-error; }
-    LineTable > .table--quiet { color: $text-muted; }
+    LineTable > .table--quiet { color: $foreground-muted; }
     """
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "table--title", "table--cursor", "table--good", "table--warn", "table--bad", "table--quiet",
@@ -148,7 +148,7 @@ class LineTable(ScrollView, can_focus=True):
 
     def _content(self, y: int) -> tuple[bool, int, tuple[Cell, ...]]:
         """Returns what a line shows: whether it has the cursor, the width, and the cells."""
-        width = self.scrollable_content_region.width
+        width = self.scrollable_content_region.width - 1  # a blank in front of the scroll bar
         shown = fitting(self._columns, width)
         if y == 0:
             return False, width, tuple(Cell(self._title(one)) for one, _ in shown)
@@ -179,7 +179,12 @@ class LineTable(ScrollView, can_focus=True):
         for (column, cell_width), cell in zip(fitting(self._columns, width), cells, strict=False):
             if segments:
                 segments.append(Segment(" " * GAP, base))
-            segments.append(Segment(_aligned(cell.text, cell_width, column.is_number), self._style(base, cell.style)))
+            segments.append(
+                Segment(
+                    _aligned(cell.text, cell_width, column.is_number),
+                    base if has_cursor else self._style(base, cell.style),
+                )
+            )
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, base: Style, name: str) -> Style:

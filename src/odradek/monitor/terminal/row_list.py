@@ -89,7 +89,8 @@ class RowList:
             self.cursor = 0
         self.cursor = max(0, min(self.cursor, self.total - 1))
         self.top = max(0, min(self.top, self.total - self.height))
-        self._follow()
+        if place is None:
+            self._follow()
         return True
 
     def _place_in(self, view: RowView) -> int | None:

@@ -16,8 +16,9 @@ ROWS = 100
 COLUMNS = (
     ("name", "Group", "name"), ("status", "Status", "-status"), ("state", "State", ""), ("lag", "Lag", "-lag"),
     ("time_lag", "Time lag", "-time_lag"), ("records_per_second", "Read/s", "-records_per_second"),
-    ("clear", "Clear in", "-clear"), ("partitions", "Partitions", "-partitions"), ("lost", "Lost", "-lost"), ("findings", "Findings", "-findings"),
-    ("expires", "First expiry", "expires"), ("newest_commit", "Newest commit", "-newest_commit"),
+    ("clear", "Clear in", "-clear"), ("partitions", "Partitions", "-partitions"), ("lost", "Lost", "-lost"),
+    ("findings", "Findings", "-findings"), ("expires", "First expiry", "expires"),
+    ("newest_commit", "Newest commit", "-newest_commit"),
 )  # fmt: skip
 """The columns of the groups: the name of the sort, the title, and the sort of the first click ("": none)."""
 _QUERY = ("search", "status", "state", "sort")
