@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from support.offset_entries import STEP_MS, batch_of, entry, machine_with
@@ -183,6 +184,26 @@ def test_groups_are_sorted_filtered_and_paged() -> None:
     assert ask("/api/v1/groups?status=NOTFOUND").json["total"] == 1  # idle: it has no offsets
     names = [row["group"] for row in ask("/api/v1/groups?sort=-name").json["groups"]]
     assert names == sorted(names, reverse=True)
+
+
+def test_a_group_of_the_list_has_the_time_lag_of_its_worst_partition() -> None:
+    rows = {row["group"]: row for row in ask("/api/v1/groups?sort=-time_lag").json["groups"]}
+    partitions = ask("/api/v1/groups/billing").json["partitions"]
+    worst = max(partitions, key=lambda row: (row["status"] != "OK", row["lag"]))
+    shown = rows["billing"]
+    assert (shown["time_lag_ms"], shown["time_lag_error_ms"]) == (worst["time_lag_ms"], worst["time_lag_error_ms"])
+    assert rows["idle"]["time_lag_ms"] is None
+
+
+def test_the_place_of_a_group_is_found_in_each_order() -> None:
+    for sort in ("name", "-name", "-lag", "time_lag"):
+        names = [row["group"] for row in ask(f"/api/v1/groups?sort={sort}").json["groups"]]
+        for place, name in enumerate(names):
+            found = ask(f"/api/v1/groups?sort={sort}&limit=1&position_of={quote(name)}").json
+            assert (found["position"], len(found["groups"])) == (place, 1)
+    assert ask("/api/v1/groups?search=idle&position_of=billing").json["position"] is None
+    assert ask("/api/v1/groups?position_of=zzz").json["position"] is None
+    assert "position" not in ask("/api/v1/groups").json
 
 
 @pytest.mark.parametrize("query", ["sort=colour", "limit=-1", "limit=9999", "offset=x", "status=BAD", "status=STALL"])

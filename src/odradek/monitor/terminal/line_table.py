@@ -179,12 +179,8 @@ class LineTable(ScrollView, can_focus=True):
         for (column, cell_width), cell in zip(fitting(self._columns, width), cells, strict=False):
             if segments:
                 segments.append(Segment(" " * GAP, base))
-            segments.append(
-                Segment(
-                    _aligned(cell.text, cell_width, column.is_number),
-                    base if has_cursor else self._style(base, cell.style),
-                )
-            )
+            style = base if has_cursor else self._style(base, cell.style)
+            segments.append(Segment(_aligned(cell.text, cell_width, column.is_number), style))
         return Strip(segments).adjust_cell_length(self.size.width, base)
 
     def _style(self, base: Style, name: str) -> Style:
