@@ -16,8 +16,9 @@ from textual.widgets import Static
 
 from odradek.monitor.json_api import group_detail, groups_page, monitor_state
 from odradek.monitor.offsets_reader import Trouble
-from odradek.monitor.terminal.app import StateLine, TopApp
+from odradek.monitor.terminal.app import TopApp
 from odradek.monitor.terminal.line_table import LineTable
+from odradek.monitor.terminal.state_line import StateLine
 from odradek.monitor.terminal.view_sources import SourceLost
 
 EVERY_S = 0.02

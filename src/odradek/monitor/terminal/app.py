@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Footer, Input
 
 from odradek.monitor.choices import MOST_GROUPS
 from odradek.monitor.terminal.cells import GROUPS, Cell, state_text, turned
 from odradek.monitor.terminal.group_screen import GroupScreen
 from odradek.monitor.terminal.line_table import LineTable
 from odradek.monitor.terminal.row_list import RowView
+from odradek.monitor.terminal.state_line import StateLine
 from odradek.monitor.terminal.thread_calls import in_thread
 from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused, ViewSource
 
@@ -25,23 +26,6 @@ _LABELS = {"t": "Time", "r": "Rate", "c": "Clear", "p": "Parts", "e": "Expiry", 
 
 def now_ms() -> int:
     return int(time.time() * 1000)
-
-
-class StateLine(Static):
-    """The state of the view, with the style of its cell."""
-
-    DEFAULT_CSS = """
-    StateLine { height: auto; max-height: 3; background: $panel; }
-    StateLine.bad { background: $error-muted; color: $text-error; }
-    StateLine.warn { color: $text-warning; }
-    StateLine.quiet { color: $text-muted; }
-    """
-
-    def set_cell(self, cell: Cell) -> None:
-        if getattr(self, "_cell", None) != cell:
-            self._cell = cell
-            self.set_classes(cell.style)
-            self.update(cell.text)
 
 
 class TopApp(App[None]):
@@ -90,7 +74,8 @@ class TopApp(App[None]):
         self.table = self.query_one("#groups", LineTable)
         self.table.sort = self._sort
         self.table.focus()
-        self.query_one("#state", StateLine).set_cell(Cell(f"{self.source.name}: connecting", "quiet"))
+        self._state_line = self.query_one("#state", StateLine)
+        self._state_line.set_cell(Cell(f"{self.source.name}: connecting", "quiet"))
         if self._search:
             self.query_one("#search").add_class("open")
         self.run_worker(self._follow(), name="follow")
@@ -149,8 +134,7 @@ class TopApp(App[None]):
                 cell = cell._replace(text=f"{cell.text}; {found:,} with {self._search!r} in the name (Esc: all)")
             elif not found:
                 cell = cell._replace(text=f"{cell.text}; no group has committed an offset yet")
-        for line in self.screen_stack[0].query("#state").results(StateLine):
-            line.set_cell(cell)
+        self._state_line.set_cell(cell)
 
     def on_line_table_moved(self, event: LineTable.Moved) -> None:
         if event.table is self.table and self.table.rows.lacks_rows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -15,13 +15,11 @@ from odradek.core.counts import counted
 from odradek.monitor.terminal.cells import FINDINGS, PARTITIONS, PROOF, partition_name
 from odradek.monitor.terminal.group_texts import facts, finding_text, partition_reason
 from odradek.monitor.terminal.line_table import LineTable
+from odradek.monitor.terminal.state_line import FollowedView, StateLine
 from odradek.monitor.terminal.thread_calls import in_thread
 from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused
 from odradek.monitor.web.formats import shown_name
 from odradek.text.printable import printable
-
-if TYPE_CHECKING:
-    from odradek.monitor.terminal.app import TopApp
 
 _ORDER = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "NOTFOUND": 4, "OK": 5}
 
@@ -43,14 +41,12 @@ class GroupScreen(Screen[None]):
         Binding("q", "app.quit", "Quit"),
     ]
 
-    def __init__(self, top: TopApp, group: str) -> None:
+    def __init__(self, top: FollowedView, group: str) -> None:
         super().__init__()
         self._top, self._group = top, group
         self._polled: object = ""
 
     def compose(self) -> ComposeResult:
-        from odradek.monitor.terminal.app import StateLine
-
         yield StateLine(id="state", markup=False)
         yield Static(f"Group {printable(shown_name(self._group))}", id="facts", markup=False)
         with Vertical(id="partitions-view"):

@@ -104,7 +104,7 @@ class ReaderSource:
             return group_detail(self._reader, name)
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
+class _RedirectRefusal(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token would go with it."""
 
     def redirect_request(self, *given: Any) -> None:
@@ -117,7 +117,7 @@ class MonitorSource:
     def __init__(self, url: str, token: str = "") -> None:
         self.name = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        self._opener = urllib.request.build_opener(_RedirectRefusal)
 
     def state(self) -> Json:
         found = self._get("/api/v1/status")
