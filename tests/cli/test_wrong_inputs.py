@@ -27,6 +27,7 @@ TARGET = ("--to-latest",)
 VALID: dict[str, tuple[str, ...]] = {
     "demo": (), "info": (), "serve": ("--data-dir", "{folder}", "--listen", NOWHERE),
     "monitor": ("--listen", "192.0.2.1:1", *KAFKA),  # without a token: no draw may start it
+    "top": ("--once", *KAFKA),
     "produce": ("t", *KAFKA, "--file", "{file}"), "consume": ("t", *KAFKA),
     "groups describe": ("g", *KAFKA), "groups list": KAFKA, "groups locate": ("g", *KAFKA),
     "groups members": ("g", *KAFKA), "groups state": ("g", *KAFKA), "groups delete": ("g", "--yes", *KAFKA),
