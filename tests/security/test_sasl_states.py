@@ -13,6 +13,7 @@ from odradek.broker.logins.mechanisms import ScramUsers
 from odradek.broker.logins.states import EXPECTED, NEXT, LoginAnswer, LoginState, SaslStates
 from odradek.catalog.credentials import FormCounts, put
 from odradek.core.credential import Credential
+from odradek.core.salts import SaltForm
 from odradek.security import scram
 from odradek.security.sasl_server import (
     LoggedIn,
@@ -293,12 +294,14 @@ def test_an_unknown_user_and_a_wrong_password_of_scram_get_the_same_answers() ->
 
 
 def test_made_up_keys_differ_by_mechanism_and_name() -> None:
-    made = {made_up_keys(name, user, b"k", 16, 4096).salt for name in ("sha256", "sha512") for user in ("a", "b")}
+    made = {
+        made_up_keys(name, user, b"k", SaltForm(16), 4096).salt for name in ("sha256", "sha512") for user in ("a", "b")
+    }
     assert len(made) == 4
 
 
 def of_form(salt_bytes: int, iterations: int) -> dict[int, Credential]:
-    return {1: Credential(b"s" * salt_bytes, b"stored", b"server", iterations)}
+    return {1: Credential(b"\xff" * salt_bytes, b"stored", b"server", iterations)}
 
 
 def keys(users: ScramUsers, name: str) -> Credential:
@@ -370,8 +373,53 @@ def test_a_login_reads_one_user_however_many_there_are() -> None:
 
 
 def test_salts_of_two_sizes_have_no_common_beginning() -> None:
-    salts = [made_up_keys("sha256", "a", b"k", size, count).salt for size in (16, 26) for count in (4096, 8192)]
+    salts = [
+        made_up_keys("sha256", "a", b"k", SaltForm(size), count).salt for size in (16, 26) for count in (4096, 8192)
+    ]
     assert len({salt[:8] for salt in salts}) == 4
+
+
+def java_salt(number: int) -> bytes:
+    """The salt that Apache Kafka's commands make of a random number of 130 bits."""
+    text = ""
+    while number:
+        number, digit = divmod(number, 36)
+        text = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + text
+    return text.encode()
+
+
+def look(salt: bytes) -> tuple[bool, int, bytes, bytes]:
+    return salt.isalnum() and salt == salt.lower(), len(salt), salt[:1], salt[1:2] if len(salt) == 26 else b""
+
+
+def test_made_up_salts_look_like_those_of_kafkas_commands() -> None:
+    """If all salts of users are numbers in base 36, so are those of unknown names, with the same sizes and digits."""
+    rng = random.Random(3)
+    salts = [java_salt(rng.getrandbits(130)) for _ in range(20_000)]
+    users = users_of([(f"u{number}", {1: Credential(salt, b"a", b"b", 8192)}) for number, salt in enumerate(salts)])
+    real = Counter(look(salt) for salt in salts)
+    made_up = Counter(look(keys(users, f"unknown{number}").salt) for number in range(20_000))
+    for one in real | made_up:
+        assert abs(real[one] - made_up[one]) < 6 * (real[one] + made_up[one]) ** 0.5 + 6, one
+    assert {one[0] for one in made_up} == {True}
+    assert {one[2] for one in made_up if one[1] == 26} == {b"1"}
+
+
+DIGITS, LOWER, UPPER = b"0123456789", bytes(range(97, 123)), bytes(range(65, 91))
+
+
+@pytest.mark.parametrize("letters", [
+    DIGITS, DIGITS + b"abcdef", DIGITS + b"ABCDEF", DIGITS + LOWER, DIGITS + LOWER + UPPER,
+    DIGITS + LOWER + UPPER + b"+/",
+    DIGITS + LOWER + UPPER + b"-_", bytes(range(32, 127)),
+])  # fmt: skip
+def test_made_up_salts_have_the_alphabet_of_the_users_salts(letters: bytes) -> None:
+    rng = random.Random(7)
+    salts = [bytes(rng.choices(letters, k=32)) for _ in range(200)]
+    users = users_of([(f"u{number}", {1: Credential(salt, b"a", b"b", 4096)}) for number, salt in enumerate(salts)])
+    found = [keys(users, f"unknown{number}").salt for number in range(200)]
+    assert {len(salt) for salt in found} == {32}
+    assert set(b"".join(found)) == set(letters), "each character, and no other"
 
 
 def test_an_authorization_id_of_scram_has_to_be_the_users_name() -> None:

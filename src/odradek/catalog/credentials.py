@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from odradek.core.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.salts import SaltForm, salt_form
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
@@ -31,9 +32,9 @@ Users = dict[str, dict[int, Credential]]
 
 
 class CredentialForm(NamedTuple):
-    """What a server shows of a credential before the login, besides the salt: its size, and the iterations."""
+    """What a server shows of a credential before the login: the form of its salt, and the iterations."""
 
-    salt_bytes: int
+    salt: SaltForm
     iterations: int
 
 
@@ -71,7 +72,7 @@ class FormCounts:
 
 
 def _form(credential: Credential) -> CredentialForm:
-    return CredentialForm(len(credential.salt), credential.iterations)
+    return CredentialForm(salt_form(credential.salt), credential.iterations)
 
 
 def check_size(salt: bytes, salted_password: bytes) -> None:

@@ -7,12 +7,12 @@ user exists.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from odradek.core.credential import Credential
+from odradek.core.salts import SaltForm
 from odradek.security.scram import ClientFirst, ScramError, ScramServer, read_client_first
 
 
@@ -146,13 +146,13 @@ class ScramLogin:
         return final
 
 
-def made_up_keys(mechanism_hash: str, user: str, key: bytes, salt_bytes: int, iterations: int) -> Credential:
-    """Returns keys of a user that does not exist: always the same ones for a name and a form (size of the salt,
+def made_up_keys(mechanism_hash: str, user: str, key: bytes, form: SaltForm, iterations: int) -> Credential:
+    """Returns keys of a user that does not exist: always the same ones for a name and a form (of the salt, and
     iterations), and no password has them. For another form the salt is another one, as after a change of a password.
 
     ``key``: a secret of the broker, which stays the same when it starts again. Without it a salt does not show whether
     it is made up."""
-    begin = f"{mechanism_hash} {salt_bytes} {iterations} {user}".encode(errors="replace")
-    salt = hashlib.shake_256(hmac.digest(key, begin, "sha256")).digest(salt_bytes)
+    begin = f"{mechanism_hash} {form.size}{form.alphabet} {iterations} {user}".encode(errors="replace")
+    salt = form.salt(hmac.digest(key, begin, "sha256"))
     stored = hmac.digest(key, b"stored" + salt, mechanism_hash)
     return Credential(salt, stored, hmac.digest(key, b"server" + salt, mechanism_hash), iterations)

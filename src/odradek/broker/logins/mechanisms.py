@@ -12,6 +12,7 @@ from odradek.broker.settings.listeners import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.catalog.credentials import CredentialForm, FormCounts
 from odradek.core.credential import Credential
+from odradek.core.salts import SaltForm
 from odradek.security.protocols import HASHES
 from odradek.security.sasl_server import (
     LoggedIn,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 _NUMBER_OF = {name: number for number, name in NUMBERS.items()}
-_FIRST_FORM = CredentialForm(SALT_BYTES, LEAST_ITERATIONS)
+_FIRST_FORM = CredentialForm(SaltForm(SALT_BYTES), LEAST_ITERATIONS)
 """The form of made-up keys while no user has any."""
 _KNOWN_TOKENS = 1000
 """The tokens whose keys are kept: each derivation takes about 2 ms."""
@@ -67,7 +68,7 @@ class TokenUsers:
     def keys(self, mechanism: str, token_id: str) -> ScramKeys:
         """Returns the keys of a token, its owner and its end."""
         hash_name = HASHES[mechanism]
-        made_up = made_up_keys(hash_name, f"token {token_id}", self._key, SALT_BYTES, LEAST_ITERATIONS)
+        made_up = made_up_keys(hash_name, f"token {token_id}", self._key, SaltForm(SALT_BYTES), LEAST_ITERATIONS)
         token = self._tokens.get(token_id)
         if token is None or token.is_expired(self._now_ms()):
             return ScramKeys(made_up, token_id)
