@@ -500,3 +500,146 @@ def test_the_log_of_another_table_is_never_used(tmp_path: Path) -> None:
     assert (len(files(tmp_path / "xA")), files(tmp_path / "x%41")) == (1, [])
     begun_table("parquet", tmp_path / "x%41", "c").add(Rows(10), plan(0))
     assert len(files(tmp_path / "x%41")) == 1
+
+
+# --- a RESTORE of a Delta table ---------------------------------------------------------------------------------------
+
+
+def restored(root: Path, version: int, batches: int = 3) -> DeltaTable:
+    """A Delta table with micro-batches of ten rows in the versions 1 to ``batches``, after a RESTORE."""
+    table = begun_table("delta", root, "a")
+    for batch in range(batches):
+        table.add(Rows(10), plan(batch))
+    table.close()
+    Log(root / "t").restore(version)
+    following = begun_table("delta", root, "b")
+    assert isinstance(following, DeltaTable)
+    return following
+
+
+def adoption(offset: int) -> BatchPlan:
+    return dataclasses.replace(
+        plan(0, f"adopted-{offset}"), ends=ends_of({TP: offset}), offsets={TP: offset}, is_whole=True
+    )
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_rows_that_a_restore_took_back_come_again_once(held: int, tmp_path: Path) -> None:
+    """Before, the next run went on after the newest notes, and these rows were missing."""
+    table = restored(tmp_path, held)
+    said = f"version 4 of its Delta log is a RESTORE of version {held}, which took back .*; the table is older than"
+    for batch in (2, 3)[held - 1 :]:
+        with pytest.raises(TableRefused, match=rf"{said}.*pipeline adopt"):
+            table.add(Rows(10), plan(batch))
+    new = BatchPlan("", 0, "", "", offsets={TP: 0}, first={TP: 0})
+    newest = table.state(new).newest_query
+    assert newest is not None
+    assert newest.offsets == {TP: held * 10}
+    table.adopt(adoption(held * 10))
+    for batch in range(1, 4):
+        with pytest.raises(TableRefused):
+            table.add(Rows(10), plan(batch))
+    following = dataclasses.replace(plan(0, "after", end=40), first={TP: held * 10})
+    table.add(Rows(40 - held * 10), following)
+    assert rows_of(tmp_path) == 40
+    table.close()
+    assert begun_table("delta", tmp_path, "c").add(Rows(1), following).rows == 40 - held * 10, "the table has it"
+
+
+def test_a_checkpoint_of_the_restored_version_goes_on_without_an_adoption(tmp_path: Path) -> None:
+    table = restored(tmp_path, 2)
+    for batch in (2, 3):
+        table.add(Rows(10), plan(batch))
+    assert rows_of(tmp_path) == 40
+
+
+def test_a_restore_that_takes_nothing_back_is_harmless(tmp_path: Path) -> None:
+    table = begun_table("delta", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    foreign_commits(tmp_path, 2)
+    Log(tmp_path / "t").restore(1)
+    table.add(Rows(10), plan(1))
+    Log(tmp_path / "t").restore(1)
+    Log(tmp_path / "t").restore(5)  # takes the RESTORE back
+    table.add(Rows(10), plan(2))
+    assert rows_of(tmp_path) == 30
+
+
+def test_a_restore_of_a_restore_is_followed(tmp_path: Path) -> None:
+    restored(tmp_path, 1).close()  # version 4
+    Log(tmp_path / "t").restore(3)
+    Log(tmp_path / "t").restore(4)
+    table = begun_table("delta", tmp_path, "c")
+    with pytest.raises(TableRefused, match="version 6 of its Delta log is a RESTORE of version 4"):
+        table.add(Rows(10), plan(3))
+    table.add(Rows(10), plan(1))
+    assert rows_of(tmp_path) == 20
+
+
+def test_a_restore_to_a_version_before_the_first_entry_leaves_an_empty_table(tmp_path: Path) -> None:
+    table = restored(tmp_path, 0)
+    with pytest.raises(TableRefused, match=r"a RESTORE of version 0.*has no note of an earlier one"):
+        table.add(Rows(10), plan(3))
+    assert not table.has_batches()
+    table.add(Rows(10), plan(0, "new"))
+    assert rows_of(tmp_path) == 10
+
+
+def test_a_restore_by_time_is_followed(tmp_path: Path) -> None:
+    """The commit has the time, and not the version."""
+    table = restored(tmp_path, 1)
+    name = tmp_path / "t" / "_delta_log" / f"{4:020}.json"
+    name.write_text(name.read_text().replace('{"version":"1"}', '{"version":null,"timestamp":"2026-11-29 12:00:00"}'))
+    assert "2026-11-29" in name.read_text()
+    table = begun_table("delta", tmp_path, "c")
+    with pytest.raises(TableRefused, match="a RESTORE of version 1"):
+        table.add(Rows(10), plan(3))
+
+
+def test_a_paused_run_does_not_add_to_a_restored_table(tmp_path: Path) -> None:
+    """Its files are written when the RESTORE is made: its commit meets the new version."""
+    table = begun_table("delta", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    table.add(Rows(10), plan(1))
+    with pytest.raises(TableRefused, match=r"a RESTORE of version 1.*older than the checkpoint"):
+        table.add(Rows(10, during=lambda: Log(tmp_path / "t").restore(1)), plan(2))
+    assert rows_of(tmp_path) == 10
+
+
+def test_a_replay_that_a_restore_took_back_is_added_again(tmp_path: Path) -> None:
+    table = begun_table("delta", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    again = dataclasses.replace(plan(0, "replay-" + "0" * 64), first={})
+    table.add(Rows(5), again)
+    Log(tmp_path / "t").restore(1)
+    table.add(Rows(10), plan(1))
+    assert table.state(again).of(again.query) is None
+    assert table.add(Rows(5), again).rows == 5
+    assert rows_of(tmp_path) == 25
+    Log(tmp_path / "t").restore(4)
+    table.add(Rows(10), plan(2))
+    assert table.add(Rows(5), again).rows == 5
+    assert rows_of(tmp_path) == 35
+    assert table.add(Rows(5), again).rows == 5
+    assert rows_of(tmp_path) == 35
+
+
+def test_unknown_commits_are_not_agreement(tmp_path: Path) -> None:
+    """If the log has lost its commits, the files of the newest micro-batch show that no RESTORE took it back."""
+    table = begun_table("delta", tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    table.add(Rows(10), plan(1))
+    foreign_commits(tmp_path, 2)
+    Log(tmp_path / "t").create_checkpoint()
+    for version in range(4):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    table = begun_table("delta", tmp_path, "b")
+    table.add(Rows(10), plan(2))
+    Log(tmp_path / "t").restore(4)
+    Log(tmp_path / "t").create_checkpoint()
+    for version in (4, 5):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    table = begun_table("delta", tmp_path, "c")
+    with pytest.raises(TableRefused, match=r"is a RESTORE, and its log does not say.*it is not known which offsets"):
+        table.add(Rows(10), plan(3))
+    assert rows_of(tmp_path) == 20

@@ -8,6 +8,9 @@ The drivers run the same machine as the pipelines (``odradek.pipelines.commit``)
   others it goes back only if a driver is paused between its look at the log and its commit, and then the next look of
   that driver repairs it (Kafka has no conditional commit).
 
+In some worlds another writer restores a Delta table to an earlier version, which takes rows back, and a user lets a run
+adopt the table's offsets. There the group may stand above the table until then, and go back.
+
 Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
 """
 
@@ -146,6 +149,8 @@ class TableScenario:
         self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
         self.restores = random.random() < 0.5
         self.restores_parts = random.random() < 0.5
+        self.restoring = Random(f"{seed} restores the table")
+        self.restores_table = self.kind == "delta" and self.restoring.random() < 0.25
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
@@ -174,6 +179,7 @@ class TableScenario:
         self.store.data["000000.00000000/earlier"] = self.store.published["000000.00000000/earlier"] = (0, 6)
         self.store.moved.add("000000.00000000/earlier")
         self.store.batches.append(HeldBatch("q0", 0, ((0, 6),), {TP: 6}, ends_of({TP: end})))
+        self.store.ever.append(self.store.batches[-1])
         self.group.offset = 6
         if self.has_other and self.random.random() < 0.5:
             self._begin_with_other(self.store)
@@ -184,6 +190,7 @@ class TableScenario:
         store.data[name] = store.published[name] = piece
         store.moved.add(name)
         store.batches.append(HeldBatch("q0", -1, (piece,), {OTHER: 4}))
+        store.ever.append(store.batches[-1])
         self.group.other = self.random.choice([None, 4])
         self.was_restored = True  # if the commit expires, a run says that rows would come again
 
@@ -226,7 +233,8 @@ class TableScenario:
                     return
             plan = seen.plan(batch)
             yield from run.add(plan)
-            self.finished.append(plan)
+            if not self.store.restores or plan.rows <= set(self.store.visible()):
+                self.finished.append(plan)
             self.store.is_changed = True
             yield from run.commit_offsets(plan)
             self._check_repaired(driver)
@@ -298,7 +306,7 @@ class TableScenario:
             return self._fence(driver)
         reply = self.store.perform(driver.tag, operation)
         if isinstance(operation, op.ReadVersion) or (isinstance(operation, op.ReadEntry) and reply is None):
-            driver.looked_at = len(self.store.batches)  # the driver knows that this is the newest entry
+            driver.looked_at = len(self.store.ever)  # the driver knows that this is the newest entry
         return reply
 
     def _fence(self, driver: Driver) -> bool:
@@ -313,11 +321,13 @@ class TableScenario:
         if driver.epoch is not None and driver.epoch != self.group.epoch:
             driver.epoch = None
             return False
-        held = [one for one in self.store.batches if one.batch == batch.batch and batch.ends in (None, one.ends)]
+        held = [one for one in self.store.ever if one.batch == batch.batch and batch.ends in (None, one.ends)]
         (offset,) = {one.read[TP] for one in held}
         before = self.group.offset
         self.group.commit(held[-1].read)
-        is_sure = self.group.fences or len(self.store.batches) == driver.looked_at
+        is_sure = self.group.fences or len(self.store.ever) == driver.looked_at
+        if self.store.restores:  # the group may go back with the table
+            return True
         if self.group.offset < before and is_sure:
             raise Broken(f"the group went back from {before} to {offset}")
         if offset < before:
@@ -360,6 +370,8 @@ class TableScenario:
             self._mix()
         if isinstance(self.store, SimVersions) and random.random() < 0.05:
             self.store.foreign_commit()
+        if isinstance(self.store, SimVersions) and self.restores_table:
+            self._restore_table(self.store)
         if self.store.late and random.random() < 0.1:
             self.store.late.pop(random.randrange(len(self.store.late)))()
             self.store.is_changed = True
@@ -376,6 +388,19 @@ class TableScenario:
             driver.operation = None
         else:
             self.step(driver, chance=self._chance)
+
+    def _restore_table(self, store: SimVersions) -> None:
+        """Another writer restores the table to an earlier version. Later, a user adopts the table's offsets."""
+        before = store.restores
+        if self.restoring.random() < 0.02:
+            store.foreign_restore(self.restoring)
+        if store.restores > before:
+            rows = set(store.visible())
+            self.finished = [plan for plan in self.finished if plan.rows <= rows]
+            self.lowered = None
+            self.note(f"the table is restored: {len(rows)} rows stay")
+        if store.restores and self.restoring.random() < 0.01:
+            self._adopt()
 
     def _change_other(self) -> None:
         """The other partition gets records, is not read for a while, and loses its commit."""
@@ -457,7 +482,7 @@ class TableScenario:
         self._late_requests()
         self.reads_other = self.has_other
         how = self._last_run()
-        if how.startswith("TableRefused") and (self.was_restored or self.forgets):
+        if how.startswith("TableRefused") and (self.was_restored or self.forgets or self.store.restores):
             self._adopt()
             how = self._last_run()
         if how != "finished":
@@ -492,10 +517,15 @@ class TableScenario:
         rows = set().union(*(held.rows for held in self.store.batches))
         others = sum(row >= OTHER_ROWS for row in rows)
         at = {TP: len(rows) - others, OTHER: others}
+        if isinstance(self.store, SimVersions):
+            noted = self.store.state().newest_query
+            if noted is not None and noted.offsets is not None and noted.offsets[TP] != at[TP]:
+                raise Broken(f"the table has {at[TP]} rows, and its notes end at {noted.offsets[TP]}")
         self.group.offset, self.group.other = at[TP], at[OTHER]
         self.checkpoint = Checkpoint()
-        self.numbers += 1
-        tag = RunTag(self.numbers + self.started, "adoption")
+        self.numbers += self.started + 1
+        tag = RunTag(self.numbers, "adoption")
+        self.note(f"adoption at {at}")
         plan = SimPlan("adopted", 0, ends_of({}), ends_of(at), offsets=at, is_whole=True, read=at)
         no_files = op.NewFiles(((),), Added(0, 0, 0, 0))
         drive(TableRun(tag, self._log(), "t").adopt(plan, no_files), lambda operation: self.store.do(tag, operation))

@@ -7,13 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import sim_table_store
 from sim_table import TableScenario
-from sim_table_store import SimFiles, SimVersions
+from sim_table_store import SimFiles, SimVersions, Version
 
 from odradek.pipelines.commit import logs, machine, state
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.restores import Commit, HeldVersion
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState
 
 Bug = Callable[[], Any]
@@ -147,10 +149,34 @@ def _only_the_newest_is_listed(self: FileLog, plan: Any, *, is_sure: bool = Fals
 
 
 def _committed_over(self: SimVersions, base: op.LogPosition, change: op.TableChange) -> bool:
-    before = self.versions[-1][0] if self.versions else TableState()
-    self.versions.append((change.state_after(before), () if change.files is None else change.files.content[0]))
-    self.publish(change)
+    self.commit(change)
     return True
+
+
+def _without_restores(newest: int, read: Any) -> HeldVersion:
+    return HeldVersion(newest)
+
+
+def _of_the_newest_restore(newest: int, read: Any) -> HeldVersion:
+    """Looks only at the newest RESTORE, and at no RESTORE before it."""
+    at = next((version for version in range(newest, -1, -1) if read(version).is_entry), 0)
+    by = next((version for version in range(newest, at, -1) if read(version).restored is not None), None)
+    if by is None:
+        return HeldVersion(newest)
+    held = next((version for version in range(read(by).restored, -1, -1) if read(version).is_entry), 0)
+    return HeldVersion(newest) if held == at else HeldVersion(held, (by, read(by).restored))
+
+
+def _state_of_all_actions(self: SimVersions, change: op.TableChange) -> None:
+    """An entry after a RESTORE does not take back the actions: the next reader finds those of the lost entries."""
+    state = self.versions[-1].state if self.versions else TableState(is_whole=True)
+    files = () if change.files is None else tuple(change.files.content[0])
+    content = self.versions[-1].content if self.versions else ()
+    after, is_entry = change.state_after(state), change.plan is not None and change.files is not None
+    if change.plan is None:
+        is_entry = True  # the entry of a run hides the RESTORE
+    self.publish(change)
+    self.versions.append(Version(after, files, content + files, tuple(self.batches), Commit(is_entry)))
 
 
 def _never_finished(self: TableRun, position: op.LogPosition) -> Any:
@@ -180,6 +206,9 @@ BUGS: dict[str, Bug] = {
     ),
     "an entry replaces another": _replacing(SimFiles, "_create", _create_over),
     "a version replaces another": _replacing(SimVersions, "_commit", _committed_over),
+    "a RESTORE is not seen": _replacing(sim_table_store, "held_version", _without_restores),
+    "only the newest RESTORE is seen": _replacing(sim_table_store, "held_version", _of_the_newest_restore),
+    "the entry of a run hides a RESTORE": _replacing(SimVersions, "commit", _state_of_all_actions),
     "file names have no run": _replacing(RunTag, "text", property(lambda self: "000001.00000001")),
     "a move removes its target": _replacing(SimFiles, "_finish", _removed_targets(SimFiles._finish)),
     "leftovers are removed without an entry": _replacing(TableRun, "begin", _removal_without_an_entry),

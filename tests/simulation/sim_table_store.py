@@ -13,6 +13,7 @@ from typing import Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
+from odradek.pipelines.commit.restores import Commit, held_version
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -29,6 +30,10 @@ class SimPlan(BatchPlan):
 
     pieces: tuple[tuple[int, int], ...] = ()
     read: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> set[int]:
+        return {row for start, end in self.pieces for row in range(start, end)}
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,10 @@ class SimStore:
     data: dict[str, tuple[int, int]] = field(default_factory=dict)
     published: dict[str, tuple[int, int]] = field(default_factory=dict)
     batches: list[HeldBatch] = field(default_factory=list)
+    """The micro-batches whose rows the table has."""
+    ever: list[HeldBatch] = field(default_factory=list)
+    """All micro-batches, also those whose rows a RESTORE took back."""
+    restores: int = 0
     late: list[Callable[[], Any]] = field(default_factory=list)
     writes: int = 0
     is_changed: bool = True
@@ -97,6 +106,7 @@ class SimStore:
             plan = change.plan
             assert isinstance(plan, SimPlan)
             self.batches.append(HeldBatch(plan.query, plan.batch, plan.pieces, plan.read, plan.ends))
+            self.ever.append(self.batches[-1])
             for name in change.files.content[0]:
                 self.published[name] = self.data.get(name, (-1, -1))
 
@@ -241,11 +251,23 @@ class SimFiles(SimStore):
         return [row for name in self.moved for row in range(*self.data.get(name, (0, 0)))]
 
 
+@dataclass(frozen=True)
+class Version:
+    """A version of Delta's log. ``state``: what its ``txn`` actions say. ``files``: those that it adds. ``content``:
+    the files of the table. ``batches``: the micro-batches whose rows the table has."""
+
+    state: TableState
+    files: tuple[str, ...]
+    content: tuple[str, ...]
+    batches: tuple[HeldBatch, ...]
+    commit: Commit
+
+
 @dataclass
 class SimVersions(SimStore):
     """A Delta table: versions of a log, also by other writers, and files in the table's folder."""
 
-    versions: list[tuple[TableState, tuple[str, ...]]] = field(default_factory=list)
+    versions: list[Version] = field(default_factory=list)
 
     def do(self, tag: RunTag, operation: Any) -> Any:
         match operation:
@@ -269,7 +291,7 @@ class SimVersions(SimStore):
         return f"{self.writes}-"
 
     def _held(self) -> list[str]:
-        return [name for _, files in self.versions for name in files]
+        return [name for version in self.versions for name in version.files]
 
     def _left(self) -> list[str]:
         return sorted(set(self.data) - set(self._held()))
@@ -277,31 +299,64 @@ class SimVersions(SimStore):
     def _read(self, plan: BatchPlan | None) -> op.LogPosition:
         if not self.versions:
             return op.LogPosition(-1, TableState(is_whole=True))
-        state = self.versions[-1][0]
+        newest = len(self.versions) - 1
         if plan is None:
-            return op.LogPosition(len(self.versions) - 1, TableState(state.run))
+            return op.LogPosition(newest, TableState(self.versions[-1].state.run))
+        state = self.state()
         own = state.of(plan.query)
         if own is None or plan.first:
-            return op.LogPosition(len(self.versions) - 1, state)
+            return op.LogPosition(newest, state)
         queries = {plan.query: replace(own, offsets=None)}
-        return op.LogPosition(len(self.versions) - 1, TableState(state.run, queries))
+        return op.LogPosition(newest, TableState(state.run, queries, restored=state.restored))
+
+    def state(self) -> TableState:
+        """The state that belongs to the table's rows, as ``DeltaRestores`` finds it."""
+        if not self.versions:
+            return TableState(is_whole=True)
+        newest = self.versions[-1].state
+        held = held_version(len(self.versions) - 1, lambda version: self.versions[version].commit)
+        if held.by is None:
+            return newest
+        assert held.at is not None
+        found = self.versions[held.at]
+        state = found.state if found.commit.is_entry else TableState(is_whole=True)
+        return replace(state, run=newest.run, restored=f"version {held.by[0]} restored version {held.by[1]}")
 
     def _commit(self, base: op.LogPosition, change: op.TableChange) -> bool:
         if len(self.versions) != base.number + 1:
             return False
-        before = self.versions[-1][0] if self.versions else TableState(is_whole=True)
-        files = () if change.files is None else change.files.content[0]
-        self.versions.append((change.state_after(before), files))
-        self.publish(change)
+        self.commit(change)
         return True
+
+    def commit(self, change: op.TableChange) -> None:
+        is_entry = change.plan is not None and change.files is not None
+        state = self.state() if is_entry or not self.versions else self.versions[-1].state
+        files = () if change.files is None else tuple(change.files.content[0])
+        content = self.versions[-1].content if self.versions else ()
+        after = replace(change.state_after(state), restored="")
+        self.publish(change)
+        self.versions.append(Version(after, files, content + files, tuple(self.batches), Commit(is_entry)))
 
     def foreign_commit(self) -> None:
         """Another writer adds a version; it knows nothing of our state, and keeps it."""
         if self.versions:
-            self.versions.append((self.versions[-1][0], ()))
+            self.versions.append(replace(self.versions[-1], files=(), commit=Commit(is_entry=False)))
+
+    def foreign_restore(self, random: Random) -> None:
+        """Another writer makes the content of an earlier version the newest one. The actions with our state stay."""
+        if len(self.versions) < 2:
+            return
+        last = len(self.versions) - 1
+        to = max(0, last - random.choice([1, 1, 2, 2, 3, 4, 6, 10, last]))
+        held, commit = self.versions[to], Commit(is_entry=False, restored=to)
+        self.versions.append(Version(self.versions[-1].state, (), held.content, held.batches, commit))
+        self.restores += len(held.batches) != len(self.batches)
+        self.batches = list(held.batches)
+        self.is_changed = True
 
     def visible(self) -> list[int]:
-        return [row for name in self._held() for row in range(*self.data.get(name, (0, 0)))]
+        names = self.versions[-1].content if self.versions else ()
+        return [row for name in names for row in range(*self.data.get(name, (0, 0)))]
 
 
 @dataclass
@@ -316,7 +371,7 @@ class SimGroup:
     epoch: int = 0
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        published = set().union(*(held.rows for held in self.store.batches))
+        published = set().union(*(held.rows for held in self.store.ever))
         offset, other = offsets[TP], offsets.get(OTHER, 0)
         if any(row not in published for row in (*range(offset), *range(OTHER_ROWS, OTHER_ROWS + other))):
             raise Broken(f"the group stands at {offset} and {other}, above the table")
@@ -335,4 +390,5 @@ __all__ = [
     "SimPlan",
     "SimStore",
     "SimVersions",
+    "Version",
 ]

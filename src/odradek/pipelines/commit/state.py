@@ -98,11 +98,13 @@ class QueryState:
 class TableState:
     """What the newest entry of a table's log says. ``queries``: by ``key_of``, or by the first eight characters of the
     query's id if an earlier version has written it. ``is_whole``: whether the offsets of the newest query have every
-    partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once."""
+    partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once.
+    ``restored``: why the state is an earlier one than the newest entry's, for messages; empty if it is the newest."""
 
     run: RunTag = NO_RUN
     queries: Mapping[str, QueryState] = field(default_factory=dict)
     is_whole: bool = False
+    restored: str = field(default="", compare=False)
 
     def of(self, query: str) -> QueryState | None:
         """Returns the state of a query."""
@@ -234,6 +236,15 @@ def held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | N
 
     ``table``: the table's name for messages. Raises TableRefused if table and checkpoint do not agree.
     """
+    try:
+        return _held_batch(state, plan, table)
+    except TableRefused as error:
+        if not state.restored:
+            raise
+        raise TableRefused(f"{table}: {state.restored}; {error}") from error
+
+
+def _held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | None:
     known = state.of(plan.query)
     if plan.is_replay:
         return known
@@ -297,11 +308,13 @@ def check_link(noted: str, before: str, batch: int, checkpoint: str) -> None:
         )
 
 
-def unfinished(plan: BatchPlan, table: str) -> TableRefused:
-    """Returns the error about a micro-batch that the checkpoint notes as done, and that the table does not have."""
+def unfinished(plan: BatchPlan, table: str, restored: str = "") -> TableRefused:
+    """Returns the error about a micro-batch that the checkpoint notes as done, and that the table does not have.
+    ``restored``: as in ``TableState``."""
+    why = f"{table}: {restored}; " if restored else ""
     return TableRefused(
-        f"the table is older than the checkpoint: micro-batch {plan.batch} is done in the checkpoint, and {table} does "
-        f"not have it. {REMEDY}"
+        f"{why}the table is older than the checkpoint: micro-batch {plan.batch} is done in the checkpoint, and {table} "
+        f"does not have it. {REMEDY}"
     )
 
 

@@ -81,7 +81,8 @@ def adopt(options: AdoptOptions) -> Adoption:
         if not noted:
             raise ConfigError(
                 f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
-                "into it with a new --checkpoint, which begins at the group's offsets, or into a new --output"
+                "into it with a new --checkpoint, which begins at the group's offsets (`odradek groups reset` sets "
+                "them), or into a new --output"
             )
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
         deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}

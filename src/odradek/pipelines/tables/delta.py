@@ -47,6 +47,7 @@ from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.tables import delta_state
 from odradek.pipelines.tables.commit_driver import CommitDriver
 from odradek.pipelines.tables.delta_leftovers import DeltaLeftovers
+from odradek.pipelines.tables.delta_restores import DeltaRestores, StateLog
 from odradek.pipelines.tables.lake import prefix_of, table_file_name
 from odradek.pipelines.tables.partition_folders import NULL
 from odradek.pipelines.tables.row_ends import row_ends
@@ -87,6 +88,7 @@ class DeltaTable(CommitDriver):
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
         self._leftovers = DeltaLeftovers(table, self._open_log)
+        self._restores = DeltaRestores(table, self._open_version)
         self._adding = threading.Lock()
         self._rows: BatchRows | None = None
         self._has_written = False
@@ -161,14 +163,14 @@ class DeltaTable(CommitDriver):
         from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was begun as
         ours. Raises StorageError."""
         with self._reading():
-            log = self._open_log()
+            log = self._state_log()
             return log is not None and delta_state.has_query(log, is_begun=is_begun)
 
     def has_records(self) -> bool:
         """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
         unknown. Raises StorageError."""
         with self._reading():
-            log = self._open_log()
+            log = self._state_log()
             return log is not None and delta_state.has_records(log)
 
     def check(self, batch: DataFrame) -> None:
@@ -216,7 +218,7 @@ class DeltaTable(CommitDriver):
         """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
         has noted."""
         with self._reading():
-            log = self._open_log()
+            log = self._state_log()
             return {} if log is None else delta_state.offsets_in(log, plan.query, plan)
 
     def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
@@ -254,9 +256,24 @@ class DeltaTable(CommitDriver):
         return None
 
     def _newest(self, plan: BatchPlan | None) -> LogPosition:
-        """Returns the newest version. Raises the errors of deltalake."""
+        """Returns the newest version, with the state that belongs to its rows. Raises the errors of deltalake."""
         log = self._open_log()
-        return _NO_LOG if log is None else LogPosition(log.version(), delta_state.read(log, plan), content=log)
+        if log is None:
+            return _NO_LOG
+        if plan is None:
+            return LogPosition(log.version(), delta_state.read(log, None), content=log)
+        found = self._restores.state_log(log)
+        if found.log is None:
+            return LogPosition(log.version(), delta_state.read_unknown(log, plan, found.reason), content=log)
+        state = delta_state.read(found.log, plan)
+        state = replace(state, run=delta_state.run_of(log), restored=found.reason)
+        return LogPosition(log.version(), state, content=log)
+
+    def _state_log(self) -> Log | None:
+        """Returns the version of the log whose state belongs to the table's rows; None if there is no log. Raises the
+        errors of deltalake."""
+        log = self._open_log()
+        return None if log is None else self._restores.state_log(log).log or log
 
     def _has_leftovers(self) -> bool:
         """Returns whether an entry of this run is needed before files of other runs can be removed."""
@@ -306,13 +323,14 @@ class DeltaTable(CommitDriver):
             log = self._create_log(self._schema_of(self._rows.schema))
             if log.version() > 0:  # another writer has created it and written to it
                 return False
+        found = self._restores.state_log(log) if change.plan is not None else StateLog(log)
         files = [] if change.files is None else [self._add_action(file) for file in change.files.content]
         properties = CommitProperties(
             custom_metadata=delta_state.texts(change),
             max_commit_retries=0,
-            app_transactions=delta_state.transactions(log, base.state, change),
+            app_transactions=delta_state.transactions(found.log or log, base.state, change, found.taken_back),
         )
-        schema, columns = log.schema(), log.metadata().partition_columns
+        schema, columns, version = log.schema(), log.metadata().partition_columns, log.version()
         try:
             log.create_write_transaction(files, "append", schema, columns, commit_properties=properties)
         except CommitFailedError:
@@ -320,6 +338,8 @@ class DeltaTable(CommitDriver):
             if newest is not None and newest.version() > log.version():
                 return False
             raise
+        if change.plan is not None:
+            self._restores.wrote(version + 1)
         return True
 
     def _schema_of(self, columns: StructType) -> Schema:
@@ -344,6 +364,11 @@ class DeltaTable(CommitDriver):
         if not Log.is_deltatable(self.uri, self._options):
             return None
         return Log(self.uri, storage_options=self._options)
+
+    def _open_version(self, version: int) -> Log:
+        from deltalake import DeltaTable as Log
+
+        return Log(self.uri, version=version, storage_options=self._options)
 
     def _log(self, wanted: Schema) -> Log | None:
         """Returns the table's log; None if there is none yet. Raises ConfigError if the table lacks a wanted

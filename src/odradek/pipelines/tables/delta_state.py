@@ -16,6 +16,9 @@
 Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and the topics as ``<query>/topic/<topic>``.
 The action ``odradek-at`` says whether they have written since. Delta's log gives an action only by its name.
 
+A RESTORE does not take back actions. The next entry has the numbers that they had in the restored version, and -1 for
+those that did not exist there (``delta_restores``).
+
 The text ``odradek.batch`` in each commit has the micro-batch, too, for people and for tables of earlier versions.
 """
 
@@ -42,6 +45,7 @@ from odradek.pipelines.commit.state import (
     of_number,
     of_text,
 )
+from odradek.pipelines.tables.lake import prefix_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -66,8 +70,7 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     partitions of ``plan``, and says whether they are whole, only if the query reads partitions for the first time: each
     action that is looked for costs milliseconds.
     """
-    number = log.transaction_version(RUN)
-    run = NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
+    run = run_of(log)
     if plan is None:
         return TableState(run)
     own = None if _is_followed(log, plan) else _query(log, plan.query)
@@ -83,26 +86,54 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     return TableState(run, other, is_new or any(_has_all_offsets(log, name, one.batch) for name, one in other.items()))
 
 
+def run_of(log: Log) -> RunTag:
+    """Returns the newest run."""
+    number = log.transaction_version(RUN)
+    return NO_RUN if number is None else RunTag(number >> _RUN_BITS, f"{number & ((1 << _RUN_BITS) - 1):08x}")
+
+
+def read_unknown(log: Log, plan: BatchPlan, reason: str) -> TableState:
+    """Returns the state of a table of which it is not known whether a RESTORE took back rows. If the table has all
+    files of the newest micro-batch of the query, it is the state of ``read``. A replay counts as done."""
+    state = read(log, plan)
+    if plan.is_replay or not state.queries:
+        return state
+    newest = newest_query(log)
+    for name, one in state.queries.items():
+        if name in (plan.query, newest) and one.batch >= 0 and one.added.files:
+            prefix = f"{prefix_of(one.batch, name)}-"
+            if sum(uri.rpartition("/")[2].startswith(prefix) for uri in log.file_uris()) == one.added.files:
+                return state
+    queries = {name: QueryState(one.batch, None) for name, one in state.queries.items()}
+    return replace(state, queries=queries, is_whole=False, restored=reason)
+
+
+def _number(log: Log, name: str) -> int | None:
+    """Returns the number of an action; None if there is none, or if a RESTORE took it back."""
+    found = log.transaction_version(name)
+    return None if found is None or found < 0 else int(found)
+
+
 def _is_followed(log: Log, plan: BatchPlan) -> bool:
     """Returns whether another query has added a micro-batch after this one. Earlier versions noted the newest query
     only in the texts of commits."""
     if plan.is_replay:
         return False
-    newest = log.transaction_version(QUERY)
+    newest = _number(log, QUERY)
     if newest is not None:
         return bool(newest != as_number(name_digest(plan.query)))
     return newest_query(log) not in (None, plan.query)
 
 
 def _query(log: Log, query: str) -> QueryState | None:
-    batch = log.transaction_version(query)
+    batch = _number(log, query)
     if batch is None:
         return None
-    noted = log.transaction_version(f"{query}/batch")
-    covers, ends = (log.transaction_version(f"{query}/{name}") for name in ("covers", "ends"))
+    noted = _number(log, f"{query}/batch")
+    covers, ends = (_number(log, f"{query}/{name}") for name in ("covers", "ends"))
     if covers is None or ends is None or noted != batch:  # an earlier version has added it
         return _batch_in_commits(log, batch, query) or QueryState(batch, None)
-    rows, bad, files, size = (log.transaction_version(f"{query}/{name}") for name in _COUNTS)
+    rows, bad, files, size = (_number(log, f"{query}/{name}") for name in _COUNTS)
     return QueryState(batch, of_number(covers), of_number(ends), added=Added(rows or 0, bad or 0, files, size))
 
 
@@ -118,7 +149,7 @@ def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
 
 def _with_offsets(log: Log, query: str, state: QueryState, plan: BatchPlan) -> QueryState:
     """Returns the state of the newest query with the offsets of the partitions of ``plan`` that the table has noted."""
-    is_ours = log.transaction_version(AT) in (_writer_of(query, state.batch, is_whole=whole) for whole in (True, False))
+    is_ours = _number(log, AT) in [_writer_of(query, state.batch, is_whole=whole) for whole in (True, False)]
     topics = _topics_in(log, query, {tp.topic for tp in plan.offsets}, is_ours=is_ours)
     found = {tp: _offset_in(log, query, tp, topics.get(tp.topic), is_ours=is_ours) for tp in plan.offsets}
     offsets = {tp: offset for tp, offset in found.items() if offset is not None}
@@ -137,10 +168,10 @@ def _offset_in(log: Log, query: str, tp: TopicPartition, digest: str | None, *, 
     written its newest micro-batch in the present form."""
     forms = [f"{query}/at/{tp.topic}/{tp.partition}"]
     if is_ours:  # the query may have lost the partition while an earlier version wrote
-        is_same = digest is None or log.transaction_version(f"{query}/topic/{tp.topic}") in (None, as_number(digest))
+        is_same = digest is None or _number(log, f"{query}/topic/{tp.topic}") in (None, as_number(digest))
         unknown = _at(tp, None)
         forms = [*([] if digest is None else [_at(tp, digest)]), unknown, *(forms if is_same else [])]
-    return next((at for name in forms if (at := log.transaction_version(name)) is not None), None)
+    return next((at for name in forms if (at := _number(log, name)) is not None), None)
 
 
 def _at(tp: TopicPartition, digest: str | None) -> str:
@@ -152,14 +183,14 @@ def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
 
 
 def _has_all_offsets(log: Log, query: str, batch: int) -> bool:
-    if log.transaction_version(AT) != _writer_of(query, batch, is_whole=True):
+    if _number(log, AT) != _writer_of(query, batch, is_whole=True):
         return False
     return _RETENTION not in log.metadata().configuration  # Delta may have forgotten some of them
 
 
 def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
     """Returns the digests of the ids of those topics that the table has noted."""
-    found = {topic: log.transaction_version(f"{TOPIC if is_ours else f'{query}/topic'}/{topic}") for topic in topics}
+    found = {topic: _number(log, f"{TOPIC if is_ours else f'{query}/topic'}/{topic}") for topic in topics}
     return {topic: of_number(number) for topic, number in found.items() if number is not None}
 
 
@@ -175,13 +206,13 @@ def newest_query(log: Log) -> str | None:
 def has_query(log: Log, *, is_begun: bool) -> bool:
     """Returns whether a query has added a micro-batch, or may have: earlier versions noted it only in commits, and
     Delta removes old commits. ``is_begun``: whether the table was begun as one of ours; otherwise its files say so."""
-    if log.transaction_version(QUERY) is not None:
+    if _number(log, QUERY) is not None:
         return True
     commits = log.history()
     texts = [str(one[TEXT]).split() for one in commits if TEXT in one]
     if any(len(words) > 1 and not words[1].startswith(REPLAY) for words in texts):
         return True
-    if log.transaction_version(RUN) is not None or _is_whole(commits):
+    if _number(log, RUN) is not None or _is_whole(commits):
         return False
     return is_begun or any(_BATCH.match(uri.rpartition("/")[2]) for uri in log.file_uris())
 
@@ -189,7 +220,7 @@ def has_query(log: Log, *, is_begun: bool) -> bool:
 def has_records(log: Log) -> bool:
     """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
     unknown."""
-    if log.transaction_version(QUERY) is not None:
+    if _number(log, QUERY) is not None:
         return True
     commits = log.history()
     return not _is_whole(commits) or any(TEXT in one for one in commits)
@@ -220,8 +251,11 @@ def texts(change: TableChange) -> dict[str, str]:
     return {TEXT: " ".join(map(str, words))}
 
 
-def transactions(log: Log, base: TableState, change: TableChange) -> list[Transaction]:
-    """Returns the ``txn`` actions of a commit to ``log``, whose state is ``base``."""
+def transactions(
+    log: Log, base: TableState, change: TableChange, taken_back: Iterable[tuple[str, int]] = ()
+) -> list[Transaction]:
+    """Returns the ``txn`` actions of a commit. ``log``: the version of the log with the state ``base``. ``taken_back``:
+    the numbers of actions that a RESTORE took back."""
     from deltalake.transaction import Transaction
 
     run = change.run
@@ -229,7 +263,7 @@ def transactions(log: Log, base: TableState, change: TableChange) -> list[Transa
     if change.plan is not None and change.files is not None:
         plan = change.plan
         is_whole = change.state_after(base).is_whole or _has_all_offsets(log, plan.query, plan.batch - 1)
-        found |= _numbers_of(change, is_whole=is_whole)
+        found |= {**dict(taken_back), **_numbers_of(change, is_whole=is_whole)}
     return [Transaction(name, number) for name, number in found.items()]
 
 

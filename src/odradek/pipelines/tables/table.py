@@ -201,9 +201,10 @@ class Table:
         is_done = done == newest
         plan = self.plan(planned_batch(self.checkpoint, newest), newest)
         try:
-            held = held_batch(self._writer.state(plan), plan, self.location.uri)
+            state = self._writer.state(plan)
+            held = held_batch(state, plan, self.location.uri)
             if held is None and is_done:
-                raise unfinished(plan, self.location.uri)
+                raise unfinished(plan, self.location.uri, state.restored)
         except TableRefused:
             self.check_notes()  # no adoption helps a table whose notes are older than its files
             raise
