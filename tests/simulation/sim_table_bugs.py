@@ -15,7 +15,7 @@ from odradek.pipelines.commit import logs, machine, state
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun
-from odradek.pipelines.commit.restores import Commit, HeldVersion
+from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState
 
 Bug = Callable[[], Any]
@@ -176,7 +176,7 @@ def _state_of_all_actions(self: SimVersions, change: op.TableChange) -> None:
     if change.plan is None:
         is_entry = True  # the entry of a run hides the RESTORE
     self.publish(change)
-    self.versions.append(Version(after, files, content + files, tuple(self.batches), Commit(is_entry)))
+    self.versions.append(Version(after, files, content + files, tuple(self.batches), VersionCommit(is_entry)))
 
 
 def _never_finished(self: TableRun, position: op.LogPosition) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
-from odradek.pipelines.commit.restores import Commit, held_version
+from odradek.pipelines.commit.restores import VersionCommit, held_version
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
@@ -260,7 +260,7 @@ class Version:
     files: tuple[str, ...]
     content: tuple[str, ...]
     batches: tuple[HeldBatch, ...]
-    commit: Commit
+    commit: VersionCommit
 
 
 @dataclass
@@ -335,12 +335,12 @@ class SimVersions(SimStore):
         content = self.versions[-1].content if self.versions else ()
         after = replace(change.state_after(state), restored="")
         self.publish(change)
-        self.versions.append(Version(after, files, content + files, tuple(self.batches), Commit(is_entry)))
+        self.versions.append(Version(after, files, content + files, tuple(self.batches), VersionCommit(is_entry)))
 
     def foreign_commit(self) -> None:
         """Another writer adds a version; it knows nothing of our state, and keeps it."""
         if self.versions:
-            self.versions.append(replace(self.versions[-1], files=(), commit=Commit(is_entry=False)))
+            self.versions.append(replace(self.versions[-1], files=(), commit=VersionCommit(is_entry=False)))
 
     def foreign_restore(self, random: Random) -> None:
         """Another writer makes the content of an earlier version the newest one. The actions with our state stay."""
@@ -348,7 +348,7 @@ class SimVersions(SimStore):
             return
         last = len(self.versions) - 1
         to = max(0, last - random.choice([1, 1, 2, 2, 3, 4, 6, 10, last]))
-        held, commit = self.versions[to], Commit(is_entry=False, restored=to)
+        held, commit = self.versions[to], VersionCommit(is_entry=False, restored=to)
         self.versions.append(Version(self.versions[-1].state, (), held.content, held.batches, commit))
         self.restores += len(held.batches) != len(self.batches)
         self.batches = list(held.batches)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Commit:
+class VersionCommit:
     """What a version's commit says. ``is_entry``: it has a state of ours. ``restored``: the version that it restored;
     None if it is no RESTORE."""
 
@@ -29,7 +29,7 @@ class HeldVersion:
     by: tuple[int, int] | None = None
 
 
-def held_version(newest: int, read: Callable[[int], Commit | None]) -> HeldVersion:
+def held_version(newest: int, read: Callable[[int], VersionCommit | None]) -> HeldVersion:
     """Returns where the state is. ``read`` returns the commit of a version; None if it was removed from the log.
 
     The walk follows each RESTORE to the version that it restored, up to the newest entry that is found there.
@@ -44,7 +44,7 @@ def held_version(newest: int, read: Callable[[int], Commit | None]) -> HeldVersi
     return HeldVersion(newest) if unrestored == version else HeldVersion(version, by)
 
 
-def _walk(newest: int, read: Callable[[int], Commit | None]) -> tuple[tuple[int, int] | None, int | None]:
+def _walk(newest: int, read: Callable[[int], VersionCommit | None]) -> tuple[tuple[int, int] | None, int | None]:
     """Returns the newest RESTORE, and the version of the entry that is held: 0 if there is none, None if unknown."""
     by: tuple[int, int] | None = None
     version = newest
@@ -65,7 +65,7 @@ def _walk(newest: int, read: Callable[[int], Commit | None]) -> tuple[tuple[int,
             version -= 1
 
 
-def _newest_entry(newest: int, read: Callable[[int], Commit | None]) -> int | None:
+def _newest_entry(newest: int, read: Callable[[int], VersionCommit | None]) -> int | None:
     """Returns the version of the newest entry, taken back or not; 0 if there is none, None if unknown."""
     for version in range(newest, -1, -1):
         commit = read(version)

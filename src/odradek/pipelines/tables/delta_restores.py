@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipelines.commit.restores import Commit, HeldVersion, held_version
+from odradek.pipelines.commit.restores import HeldVersion, VersionCommit, held_version
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.tables.delta_state import RUN, TEXT
 from odradek.text.json_depth import parse_json
@@ -71,7 +71,7 @@ class DeltaRestores:
             return StateLog(log)
         actions: dict[int, list[dict[str, Any]] | None] = {}
 
-        def read(version: int) -> Commit | None:
+        def read(version: int) -> VersionCommit | None:
             if version not in actions:
                 actions[version] = self._actions(version)
             return self._commit(version, actions[version])
@@ -105,16 +105,16 @@ class DeltaRestores:
         text = self._commits.read_text(f"{version:020}.json")
         return None if text is None else [parse_json(line) for line in text.splitlines() if line.strip()]
 
-    def _commit(self, version: int, actions: list[dict[str, Any]] | None) -> Commit | None:
+    def _commit(self, version: int, actions: list[dict[str, Any]] | None) -> VersionCommit | None:
         if actions is None:
             return None
         info = _info(actions)
         if TEXT in info:
-            return Commit(is_entry=True)
+            return VersionCommit(is_entry=True)
         if str(info.get("operation", "")).upper() != "RESTORE":
-            return Commit(is_entry=False)
+            return VersionCommit(is_entry=False)
         restored = self._restored(version, info.get("operationParameters") or {})
-        return None if restored is None else Commit(is_entry=False, restored=restored)
+        return None if restored is None else VersionCommit(is_entry=False, restored=restored)
 
     def _restored(self, version: int, given: dict[str, Any]) -> int | None:
         """Returns the version that a RESTORE has restored; None if it cannot be found. If the commit has only a time,
