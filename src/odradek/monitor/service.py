@@ -135,7 +135,10 @@ class Service:
             "/api/v1/groups",
             self._ours(lambda request: groups_page(self._reader, request.query_params), reads_tracker=False),
         )
-        yield Route("/api/v1/groups/{group}", self._ours(lambda one: group_detail(self._reader, _name(one, "group"))))
+        # A path, because a group's name may be empty; a slash in a name is encoded.
+        yield Route(
+            "/api/v1/groups/{group:path}", self._ours(lambda one: group_detail(self._reader, _name(one, "group")))
+        )
         yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._reader)}))
         yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._reader, _name(one, "topic"))))
         yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
