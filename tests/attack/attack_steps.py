@@ -294,7 +294,7 @@ def copy_part(episode: AttackEpisode, rng: random.Random) -> None:
     if not folders:
         return
     part = rng.choice(sorted(folders))
-    content = episode.place / f"copy-{len(table.copies)}-{table.name}"
+    content = episode.place / f"copy-{time.monotonic_ns()}-{table.name}"
     for name, path in _content(table, part).items():
         if path.exists():
             shutil.copytree(path, content / name, symlinks=True)
@@ -324,6 +324,8 @@ def put_back(episode: AttackEpisode, rng: random.Random) -> None:
     bounds = table.bounds.copy()
     replace_content(folders, copy.content)
     _is_attacked(episode, table, copy.part, copy.bounds)
+    if copy.part == "table":  # it has removed files that a copy of the log names
+        table.copies = [one for one in table.copies if one.part != "delta-log"]
     table.note_undo(lambda: _undo(table, folders, now, bounds, copy.part))
     episode.say(f"the old {copy.part} of {table.name} is put back")
 
