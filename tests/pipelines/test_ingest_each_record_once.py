@@ -458,6 +458,7 @@ def test_missing_and_invalid_inputs_are_refused_first(bootstrap: str, topic: str
 
     for wrong, error, says in (
         ({"topics": topic + "x"}, UnknownTopic, f"did you mean {topic}"),
+        ({"topics": "zzzzzzzz"}, UnknownTopic, "unknown topic zzzzzzzz: the cluster has "),
         ({"topics": ""}, ConfigError, "either topics or a pattern"),
         ({"group": ""}, ConfigError, "cannot be empty"),
         ({"table_format": "iceberg"}, ConfigError, "choose one of parquet, delta"),

@@ -18,6 +18,8 @@ NAMES = {
 }  # fmt: skip
 """Names of records, and whether Java accepts them."""
 SPACES = {"n": True, "": True, "é.b": True, "n-m": False, "a..b": False, ".": False, "a.": False, "1": False}
+SYMBOLS = {"A": True, "é": True, "a\u0660": True, "_": True, "int": True, "": False, "1": False, "a-b": False,
+           "a.b": False, "a b": False, "𝒜": False, "\u0660": False, "a\n": False}  # fmt: skip
 FIELD_NAMES = {"é": True, "int": True, "a-b": False, "a.b": False, "": False, "1": False, "a b": False}
 
 
@@ -30,6 +32,12 @@ def schemas() -> list[tuple[str, dict[str, Any], bool]]:
     found += [(f"namespace {name!r}", record | {"namespace": name}, good) for name, good in SPACES.items()]
     found += [(f"field {name!r}", record | {"fields": [{"name": name, "type": "int"}]}, good)
               for name, good in FIELD_NAMES.items()]  # fmt: skip
+    for symbol, good in SYMBOLS.items():
+        enum = {"type": "enum", "name": "E", "symbols": ["Z", symbol]}
+        found.append((f"symbol {symbol!r}", record | {"fields": [{"name": "x", "type": enum}]}, good))
+        found.append((f"symbol {symbol!r} as default", enum | {"default": symbol}, good))
+    found.append(("symbol twice", {"type": "enum", "name": "E", "symbols": ["é", "é"]}, False))
+    found.append(("default without symbol", {"type": "enum", "name": "E", "symbols": ["é"], "default": "è"}, False))
     found.append(("alias", record | {"aliases": ["a-b"]}, False))
     found.append(("reference", record | {"fields": [
         {"name": "x", "type": {"type": "fixed", "name": "a..b", "size": 2}}, {"name": "y", "type": "a..b"},
@@ -43,9 +51,51 @@ def test_a_name_that_java_refuses_is_one_line_with_the_remedy(schema: dict[str, 
     if is_good:
         AvroDecoder(text)
         return
-    with pytest.raises(ConfigError, match=r"^the schema is not a valid Avro schema: .* name.*: rename it: ") as refused:
+    with pytest.raises(
+        ConfigError, match=r"^the schema is not a valid Avro schema: .*( name.*: rename it|symbol.*): "
+    ) as refused:
         AvroDecoder(text)
     assert "\n" not in str(refused.value)
+
+
+def test_symbols_of_every_script_are_values() -> None:
+    """fastavro parses symbols of ASCII only."""
+    import pyarrow as pa
+
+    color = {
+        "type": "enum",
+        "name": "Color",
+        "symbols": ["gr\u00fcn", "\u0441\u0438\u043d\u0438\u0439", "red"],
+        "default": "gr\u00fcn",
+    }
+    fields = [
+        {"name": "a", "type": color},
+        {"name": "b", "type": ["null", "Color"]},
+        {"name": "c", "type": "Color", "default": "red"},
+    ]
+    reader = json.dumps({"type": "record", "name": "R", "fields": fields})
+    values, errors = AvroDecoder(reader).decode(pa.array([b"\0\2\2\4", b"\2\0\0", b"\6\0\0"], pa.binary()))
+    assert values.to_pylist()[:2] == [
+        {"a": "gr\u00fcn", "b": "\u0441\u0438\u043d\u0438\u0439", "c": "red"},
+        {"a": "\u0441\u0438\u043d\u0438\u0439", "b": None, "c": "gr\u00fcn"},
+    ]
+    assert errors.to_pylist()[:2] == [None, None]
+    assert errors.to_pylist()[2] is not None
+    old = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": color | {"symbols": ["a-b", "\u0441\u0438\u043d\u0438\u0439"], "default": "a-b"}},
+            {"name": "b", "type": "null"},
+        ],
+    }
+    framed = AvroDecoder(reader, "confluent", {7: json.dumps(old)})
+    values, errors = framed.decode(pa.array([b"\0\0\0\0\7\2", b"\0\0\0\0\7\0"], pa.binary()))
+    assert (values.to_pylist()[0], errors.to_pylist()) == (
+        {"a": "\u0441\u0438\u043d\u0438\u0439", "b": None, "c": "red"},
+        [None, None],
+    )
+    assert values.to_pylist()[1]["a"] == "gr\u00fcn", "the default of the reader's enum"
 
 
 def test_a_writer_schema_may_have_names_that_no_parser_has_checked() -> None:

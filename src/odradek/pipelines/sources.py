@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from odradek.spark.commit_refusal import missing_right
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # A command reports an unreachable cluster soon; a running query waits as long as Kafka's clients do.
 _LOOK_MS = 10_000
 _LAG_S = 2.0
+_MOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,17 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
             admin.describe_topics(
                 [name], missing_ok=True
             )  # a list hides a topic that the user may not see; this names the right
-            near = difflib.get_close_matches(name, known, 1)
-            raise UnknownTopic(f"topic {name}" + (f" (did you mean {near[0]}?)" if near else ""))
+            raise UnknownTopic(f"unknown topic {name}{nearest(name, known) or _some(known)}")
     return list(topics)
+
+
+def _some(known: Sequence[str]) -> str:
+    """Returns the first topics of the cluster. The wrong cluster is a frequent reason for an unknown topic."""
+    own = [name for name in sorted(known) if not name.startswith("__")]
+    if not own:
+        return ": the cluster has no topics yet"
+    more = ", …" if len(own) > _MOST_SHOWN else ""
+    return f": the cluster has {', '.join(own[:_MOST_SHOWN])}{more}"
 
 
 def unread_offsets(admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> int:

@@ -451,7 +451,7 @@ def _refuse_bad(staged: DataFrame) -> None:
     if first is not None:
         raise BadRecords(
             f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
-            " (to keep such values in the column raw, set on bad to 'keep')"
+            " (on_bad='keep', or --on-bad keep, keeps such values in the column raw)"
         )
 
 

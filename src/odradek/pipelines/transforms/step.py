@@ -152,6 +152,6 @@ def _without_bad(frame: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     where = f.concat_ws("", f.col("topic"), f.lit("-"), f.col("partition"), f.lit(", offset "), f.col("offset"))
-    remedy = f.lit(" (to keep such records, set on bad to 'keep')")
+    remedy = f.lit(" (on_bad='keep', or --on-bad keep, keeps such records)")
     message = f.concat_ws("", where, f.lit(": its value cannot be read: "), f.col(ERROR), remedy)
     return frame.where(f.when(f.col(ERROR).isNull(), f.lit(True)).otherwise(f.raise_error(message).cast("boolean")))

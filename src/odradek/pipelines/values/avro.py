@@ -19,7 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
-from odradek.pipelines.values.avro_names import name_problem
+from odradek.pipelines.values.avro_names import name_problem, parsed_with_symbols
 from odradek.pipelines.values.avro_shape import logical_type, problem_of
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
@@ -179,7 +179,7 @@ def _parse(text: str, *, times: bool = False, any_names: bool = False) -> object
         schema = parse_json(text.removeprefix("\ufeff"))
         if problem := problem_of(schema):
             raise ValueError(problem)
-        parsed = fastavro.parse_schema(schema if times else _without_times(schema))
+        parsed = parsed_with_symbols(schema if times else _without_times(schema), fastavro.parse_schema)
         if problem := name_problem(parsed, any_names=any_names):
             raise ValueError(problem)
         return parsed
