@@ -304,6 +304,18 @@ def test_a_failed_login_names_user_and_address_with_control_characters_escaped(
     )
 
 
+def test_a_message_of_a_login_after_the_login_gets_kafkas_refusal(setup: Setup) -> None:
+    text = "SaslAuthenticate request received after successful authentication"
+    for listener in ("OUTSIDE", "INSIDE"):
+        with Client(setup.address(listener)) as client:
+            if listener == "OUTSIDE":
+                client.log_in("alice", SECRET)
+            reply = client.call(36, 2, {"auth_bytes": b"x"})
+            assert (reply.error_code.name, reply.error_message) == ("illegal_sasl_state", text)
+            reply = client.call(17, 1, {"mechanism": "PLAIN"})
+            assert (reply.error_code.name, reply.mechanisms) == ("illegal_sasl_state", ())
+
+
 def test_longer_requests_are_read_after_the_login_alone(setup: Setup) -> None:
     long = "x" * 3000
     with Client(setup.address("OUTSIDE")) as client:

@@ -1,4 +1,6 @@
-"""SaslHandshake 0–1: the choice of a SASL mechanism. This broker has no authentication and offers no mechanism."""
+"""SaslHandshake 0–1: the choice of a SASL mechanism. ``logins/states`` serves that of a login. Others are refused, as
+in Kafka: those after a login that is not to be repeated, and those at a listener without SASL.
+"""
 
 from __future__ import annotations
 

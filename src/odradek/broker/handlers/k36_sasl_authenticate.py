@@ -1,4 +1,5 @@
-"""SaslAuthenticate 0–2: a step of a SASL login. This broker has no authentication and replies ILLEGAL_SASL_STATE.
+"""SaslAuthenticate 0–2: a step of a SASL login. ``logins/states`` serves the steps of logins. Others are refused, as in
+Kafka: those after a login, and those at a listener without SASL.
 
 * 1: session lifetime.
 * 2: flexible.
@@ -21,6 +22,6 @@ VERSIONS = (0, 2)
 def handle(broker: BrokerServices, context: Context, message: SaslAuthenticateRequest) -> dict[str, object]:
     return {
         "error_code": ErrorCode.illegal_sasl_state,
-        "error_message": "This listener has no SASL: clients need no login.",
+        "error_message": "SaslAuthenticate request received after successful authentication",
         "auth_bytes": b"",
     }
