@@ -185,6 +185,21 @@ def test_denials_are_in_the_audit_log_in_kafkas_words(
     assert granted.getMessage().endswith("based on rule SuperUser")
 
 
+def test_a_change_of_super_users_is_refused_because_only_a_start_sets_them(tmp_path: Path) -> None:
+    """An authorizer is set, so the refusal is Kafka's, not that of a broker without one."""
+    running = BrokerWithPrincipals(tmp_path)
+    running.start()
+    rows = [{"name": "super.users", "config_operation": 0, "value": "User:eve"}]
+    resource = {"resource_type": 4, "resource_name": "1", "configs": rows}
+    try:
+        with running.wire() as wire:
+            (answer,) = wire.call(44, 1, {"resources": [resource], "validate_only": False}).responses
+    finally:
+        running.kill()
+    assert answer.error_code is ErrorCode.invalid_request
+    assert answer.error_message == "Cannot update these configs dynamically: [super.users]"
+
+
 def test_acls_survive_a_snapshot_and_a_restart(tmp_path: Path) -> None:
     """Also when the broker ran without an authorizer meanwhile."""
     kept = {acl("a"), acl("p", pattern=Pattern.PREFIXED), acl("b", who="User:é:x")}
