@@ -432,6 +432,23 @@ def test_pauses_after_failures_double_and_threads_do_not_pile_up() -> None:
     assert [pause > least for pause, least in zip(pauses, (0.039, 0.079, 0.099, 0.099), strict=False)] == [True] * 4
 
 
+def test_ignored_keys_are_logged_once_until_they_change(caplog: pytest.LogCaptureFixture) -> None:
+    faults = [("key 2 ('weak') is invalid: it has 1,024 bits",)] * 3 + [(), ("key 1 is invalid",)]
+    left = iter(faults)
+
+    async def run() -> None:
+        keys = ProviderKeys(KeySetSource("file:///k"), FetchTimes(60_000), lambda _: KeySet((), next(left)))
+        for fault in faults:
+            keys.begin()
+            while keys._is_fetching:
+                await asyncio.sleep(0.001)
+            assert keys.keys.faults == fault
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert lines == [f"the key set file:///k: {fault[0]}; the broker ignores this key" for fault in faults[2::2]]
+
+
 # --- the exchange -----------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,7 @@ def test_user_and_scopes(issuer: Issuer, keys: KeySet) -> None:
 
 @pytest.mark.parametrize(("text", "reason"), [
     ("", "it is not a set"), ("[]", "not a JSON object"), ("{}", "no list of keys"),
-    ('{"keys":{}}', "no list of keys"), ('{"keys":[]}', "no RSA or EC key"), ('{"keys":[5]}', "key 1 is not"),
+    ('{"keys":{}}', "no list of keys"), ('{"keys":[]}', "no RSA or EC key"), ('{"keys":[5]}', "key 1 is invalid: it"),
     ('{"keys":[{"kty":"RSA"}]}', "it has no 'n'"), ('{"keys":[{"kty":"oct","k":"AAAA"}]}', "no RSA or EC key"),
     ('{"keys":[{"kty":"RSA","n":5,"e":"AQAB"}]}', "base64"),
     ('{"keys":[{"kty":"EC","crv":"P-256","x":"AA","y":"AA"}]}', "key 1 is invalid"),
@@ -218,6 +219,41 @@ def test_weak_keys_and_keys_of_other_uses(issuer: Issuer) -> None:
     only = read_key_set(json.dumps({"keys": [row | {"alg": "RS512"}]}).encode())
     assert only.candidates("k1", "RS512", "RSA")
     assert not only.candidates("k1", "RS256", "RSA"), "a key for one algorithm checks no other"
+
+
+def test_an_invalid_key_is_ignored_beside_a_valid_one(issuer: Issuer) -> None:
+    """As in Kafka: a provider that adds a weak or odd key does not stop the logins by its other keys."""
+    (row, *_) = issuer.rows()
+    others = {
+        "it has 1,024 bits": row | {"n": number((1 << 1024) - 1), "kid": "weak"},
+        "it has no 'e'": {name: value for name, value in row.items() if name != "e"} | {"kid": "bare\nINFO"},
+        "not a JSON object": 5,
+    }
+    for reason, other in others.items():
+        for rows in ([row, other], [other, row]):
+            found = read_key_set(json.dumps({"keys": rows}).encode())
+            assert checked(issuer.token(), found).subject
+            (line,) = found.faults
+            assert f"key {rows.index(other) + 1}" in line
+            assert reason in line
+            assert not isinstance(other, dict) or repr(other["kid"]) in line
+        with pytest.raises(KeySetError, match=reason):
+            read_key_set(json.dumps({"keys": [other]}).encode())
+
+
+@pytest.mark.parametrize("value", [None, True, 0, 1.5, "x", "", [], [5], [[]], {}, {"verify": 1}], ids=repr)
+def test_a_member_of_any_type_is_no_error_of_the_program(issuer: Issuer, value: Any) -> None:
+    good = issuer.rows()
+    for at, row in enumerate(good):
+        for name in {*row, "use", "key_ops", "alg", "kid", "crv", "kty"}:
+            rows = [*good[:at], row | {name: value}, *good[at + 1 :]]
+            read = read_key_set(json.dumps({"keys": rows}).encode())
+            assert len(read.keys) >= len(good) - 1, name
+            with suppress(KeySetError):
+                read_key_set(json.dumps({"keys": [row | {name: value}]}).encode())
+    for whole in (value, {"keys": value}, {"keys": [value]}):
+        with pytest.raises(KeySetError):
+            read_key_set(json.dumps(whole).encode())
 
 
 def test_curves_have_their_hash(issuer: Issuer) -> None:

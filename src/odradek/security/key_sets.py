@@ -10,7 +10,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
@@ -19,6 +19,8 @@ from odradek.core.errors import ConfigError
 RSA_BITS = range(2048, 16_385)
 """The sizes of RSA keys: RFC 7518 asks for 2,048 bits, and the time of a check grows with the square of the size."""
 MOST_KEYS = 1000
+_NAMED_FAULTS = 5
+"""So many faults of keys are shown at most."""
 CURVES: dict[str, type[ec.EllipticCurve]] = {"P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1}
 _TEXT = re.compile(r"[A-Za-z0-9_-]*={0,2}", re.ASCII)
 
@@ -37,10 +39,11 @@ class WebKey(NamedTuple):
 
 
 class KeySet:
-    """The keys by which tokens are checked."""
+    """The keys by which tokens are checked. ``faults``: why further keys of the set are ignored."""
 
-    def __init__(self, keys: Iterable[WebKey] = ()) -> None:
+    def __init__(self, keys: Iterable[WebKey] = (), faults: Iterable[str] = ()) -> None:
         self.keys = tuple(keys)
+        self.faults = tuple(faults)
 
     def candidates(self, key_id: str | None, algorithm: str, kind: str) -> list[WebKey]:
         """Returns the keys of a kind that an algorithm may use. Without an id, all of them."""
@@ -81,7 +84,8 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def read_key_set(data: bytes) -> KeySet:
-    """Reads a set of keys. Keys of other kinds and uses are left out. Raises KeySetError, also if no key is left."""
+    """Reads a set of keys. Keys of other kinds and uses are left out, and invalid ones (RFC 7517, section 5), which
+    ``faults`` names. Raises KeySetError, also if no key is left."""
     try:
         rows = read_object(data).get("keys")
     except ValueError as error:
@@ -91,30 +95,37 @@ def read_key_set(data: bytes) -> KeySet:
     if len(rows) > MOST_KEYS:
         raise KeySetError(f"it has {len(rows):,} keys; the limit is {MOST_KEYS:,}")
     found: list[WebKey] = []
+    faults: list[str] = []
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise KeySetError(f"key {number} is not a JSON object")
         try:
             key = _read_key(row)
         except (ValueError, KeyError) as error:
-            raise KeySetError(f"key {number} is invalid: {_reason(error)}") from None
+            key_id = row.get("kid") if isinstance(row, dict) else None
+            shown = f" ({key_id[:100]!r})" if isinstance(key_id, str) else ""
+            faults.append(f"key {number}{shown} is invalid: {_reason(error)}")
+            continue
         if key is not None:
             found.append(key)
     if not found:
-        raise KeySetError("it has no RSA or EC key for signatures")
-    return KeySet(found)
+        raise KeySetError("; ".join(faults[:_NAMED_FAULTS]) or "it has no RSA or EC key for signatures")
+    return KeySet(found, faults[:_NAMED_FAULTS])
 
 
 def _reason(error: Exception) -> str:
     return f"it has no {error}" if isinstance(error, KeyError) else str(error)[:200]
 
 
-def _read_key(row: dict[str, Any]) -> WebKey | None:
+def _read_key(row: object) -> WebKey | None:
     """Returns the key, or None for a key that checks no signatures of these algorithms. Raises ValueError, KeyError."""
+    if not isinstance(row, dict):
+        raise ValueError("it is not a JSON object")
     key_id, algorithm = row.get("kid"), row.get("alg", "")
     if not isinstance(key_id, str | None) or not isinstance(algorithm, str):
         raise ValueError("kid or alg is not a text")
-    if row.get("use", "sig") != "sig" or "verify" not in row.get("key_ops", ["verify"]):
+    operations, curve = row.get("key_ops", ["verify"]), row.get("crv")
+    if not isinstance(operations, list):
+        raise ValueError("key_ops is not a list")
+    if row.get("use", "sig") != "sig" or "verify" not in operations:
         return None
     if row.get("kty") == "RSA":
         modulus, exponent = _number(row["n"]), _number(row["e"])
@@ -124,8 +135,7 @@ def _read_key(row: dict[str, Any]) -> WebKey | None:
                 "exponent of at most 32 bits"
             )
         return WebKey(key_id, algorithm, "RSA", rsa.RSAPublicNumbers(exponent, modulus).public_key())
-    if row.get("kty") == "EC" and row.get("crv") in CURVES:
-        curve = row["crv"]
+    if row.get("kty") == "EC" and isinstance(curve, str) and curve in CURVES:
         numbers = ec.EllipticCurvePublicNumbers(_number(row["x"]), _number(row["y"]), CURVES[curve]())
         return WebKey(key_id, algorithm, curve, numbers.public_key())
     return None

@@ -65,6 +65,9 @@ class ProviderKeys:
         if isinstance(found, KeySet):
             if self._failures:
                 log.info("the key set %s can be read again", self.source.url)
+            if found.faults != self.keys.faults:  # once, until they change
+                for fault in found.faults:
+                    log.warning("the key set %s: %s; the broker ignores this key", self.source.url, fault)
             self.keys, self._failures, self._last_failure = found, 0, ""
             delay_ms = times.refresh_ms
         else:
