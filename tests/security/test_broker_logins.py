@@ -236,6 +236,17 @@ def test_a_session_ends_unless_the_client_logs_in_again(setup: Setup) -> None:
             client.call(3, 0, {"topics": []})
 
 
+def test_a_further_login_that_fails_is_logged_with_the_user_of_the_connection(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="odradek.broker.logins"), Client(setup.address("SHORT")) as client:
+        client.log_in("alice", SECRET)
+        assert client.call(17, 1, {"mechanism": "PLAIN"}).error_code == 0
+        assert client.call(36, 2, {"auth_bytes": b"nothing"}).error_code == 58
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the login of 'alice' by PLAIN at the listener SHORT failed" in line
+
+
 def test_a_session_without_an_end_has_no_further_login(setup: Setup) -> None:
     with Client(setup.address("OUTSIDE")) as client:
         assert client.log_in("alice", SECRET).session_lifetime.total_seconds() == 0

@@ -18,6 +18,7 @@ from odradek.broker.loop.garbage import Collector
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.resources import open_security_logs
 from odradek.core.errors import StorageError
 from odradek.core.operating_system import require_posix
 
@@ -71,6 +72,7 @@ def run(
     """
     require_posix("the broker")
     _raise_file_limit()
+    open_security_logs()
     os.umask(0o077)  # the metadata log may have credentials, whatever the listeners are
     try:
         import uvloop

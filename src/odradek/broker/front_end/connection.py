@@ -557,9 +557,9 @@ class Connection(asyncio.Protocol):
 
     # --- ending -------------------------------------------------------------------------------------------------
 
-    def hang_up(self, reason: str) -> None:
+    def hang_up(self, reason: str, logger: logging.Logger = log) -> None:
         """Stops reading. The connection closes when all earlier requests have their replies."""
-        log.info("closing the connection from %s: %s", self.client_host, reason)
+        logger.info("closing the connection from %s: %s", self.client_host, reason)
         self._closing = True
         self.backlog.clear()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from odradek.wire import schemas
 
 if TYPE_CHECKING:
+    import logging
     from pathlib import Path
     from typing import Protocol
     from uuid import UUID
@@ -135,7 +136,7 @@ if TYPE_CHECKING:
         def allow_requests(self, most_bytes: int) -> None:
             """Sets the size of the longest request."""
 
-        def hang_up(self, reason: str) -> None:
+        def hang_up(self, reason: str, logger: logging.Logger = ...) -> None:
             """Stops reading. The connection closes when all earlier requests have their replies."""
 
         def begin_long_reply(self) -> None: ...

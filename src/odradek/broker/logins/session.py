@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from odradek.security.sasl_server import LoggedIn
     from odradek.wire.chunks import Chunk
 
-log = logging.getLogger("odradek.broker")
+log = logging.getLogger("odradek.broker.logins")
 
 LEAST_BETWEEN_S = 1.0
 """A client may log in again on a connection at most once in this time, as in Kafka."""
@@ -133,7 +133,7 @@ class LoginSession:
     ) -> Deferred[list[Chunk] | None]:
         """Ends a connection after a refused login. The reply and the end come after a delay, as in Kafka."""
         who = self._who((states.mechanism, states.user))
-        connection.hang_up(f"the login of {who} failed: {reason[: 2 * _SHOWN]}")
+        connection.hang_up(f"the login of {who} failed: {reason[: 2 * _SHOWN]}", log)
         promise: Deferred[list[Chunk] | None] = Deferred()
         delay_s = self.config.connection_failed_authentication_delay_ms / 1000
         chunks: list[Chunk] = [reply] if reply else []
@@ -158,5 +158,7 @@ class LoginSession:
     def _who(self, login: tuple[str, str] | None) -> str:
         """Returns the user and the mechanism for the log, with control characters escaped."""
         mechanism, user = login or ("", "")
+        if not user and self._logged_in is not None:  # another login on the connection, which has not given a name
+            user = self._logged_in[1]
         by = f" by {mechanism}" if mechanism else ""
         return f"{user[:_SHOWN]!r}{by} at the listener {self._listener}"

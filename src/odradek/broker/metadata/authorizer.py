@@ -16,6 +16,7 @@ from odradek.acls.index import AclIndex
 from odradek.acls.rules import SUPER_USER, Decision
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.settings.authorizer import allows_unlisted, super_users
+from odradek.broker.settings.resources import AUDIT_LOG
 from odradek.core.acl import Acl, Operation, Permission, Resource
 from odradek.core.pace import Pace
 from odradek.text.log_lines import escape_controls
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
         def api_name(self) -> str: ...
 
 
-audit_log = logging.getLogger("kafka.authorizer.logger")
+audit_log = logging.getLogger(AUDIT_LOG)
 """Kafka's name: denials at INFO, grants at DEBUG."""
 audit_log.addFilter(escape_controls)
 log = logging.getLogger("odradek.broker")
