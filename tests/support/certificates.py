@@ -61,7 +61,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
         begin, end = (now - 3 * _DAY, now - _DAY) if expired else (now - _DAY, now + 30 * _DAY)
-        certificate = (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(_name(subject or name))
             .issuer_name(self._name)
@@ -69,9 +69,11 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(begin)
             .not_valid_after(end)
-            .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
-            .sign(self._key, hashes.SHA256())
         )
+        if hosts:
+            alternatives = x509.SubjectAlternativeName([_alternative(host) for host in hosts])
+            builder = builder.add_extension(alternatives, critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         plain = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         secret = BestAvailableEncryption(PASSWORD.encode())
         hidden = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret)

@@ -91,6 +91,7 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     """Returns the context of a client's connections. Raises ConfigError, which names the setting and the file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.checks_names and tls.checks_certificates
+    context.hostname_checks_common_name = True  # as in Java, of a certificate without a DNS name, and for no address
     if not tls.checks_certificates:
         context.verify_mode = ssl.CERT_NONE
     _limit(context, tls)
