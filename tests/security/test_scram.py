@@ -82,6 +82,8 @@ def test_names_are_escaped(name: str) -> None:
     [
         (b"r=other,s=YQ==,i=4096", "nonce"),
         (b"r=abc,s=YQ==,i=4096", "nonce"),
+        (b"r=abc d,s=YQ==,i=4096", "nonce"),
+        (b"r=abcd\n,s=YQ==,i=4096", "nonce"),
         (b"m=x,r=abcd,s=YQ==,i=4096", "attribute 'r'"),
         (b"r=abcd,s=YQ==", "attribute 'i'"),
         (b"r=abcd,s=,i=4096", "salt is empty"),
@@ -118,6 +120,15 @@ def test_a_client_refuses_a_server_that_does_not_know_the_password(server_final:
         (b"y,,n=a,r=b", "channel binding"),
         (b"n,b=admin,n=a,r=b", "malformed"),
         (b"n,,n=,r=b", "empty"),
+        (b"n,,n=a,r=b\0", "not printable"),
+        (b"n,,n=a,r=b\nc", "not printable"),
+        (b"n,,n=a,r=b c", "not printable"),
+        ("n,,n=a,r=b\u00e9".encode(), "not printable"),
+        (b"n,,n=a,r=b,tokenauth", "an extension"),
+        (b"n,,n=a,r=b,tokenauth=", "an extension"),
+        (b"n,,n=a,r=b,", "an extension"),
+        (b"n,,n=a,r=b,=true", "an extension"),
+        (b"n,,n=a,r=b,x=1,y2=z", "an extension"),
         (b"n,,n=a,r=", "empty"),
         (b"n,,n=a=ZZ,r=b", "escape"),
         (b"n,,n=a", "attribute 'r'"),
@@ -145,6 +156,12 @@ def test_a_server_refuses_a_clients_final_message(client_final: bytes) -> None:
     first = read_client_first(b"n,,n=user,r=" + CLIENT_NONCE.encode())
     with pytest.raises(ScramError):
         ScramServer(SHA_256, first, stored(SHA_256, "pencil"), SERVER_NONCE).final(client_final)
+
+
+def test_extensions_of_a_client_are_read() -> None:
+    assert read_client_first(b"n,,n=a,r=b,tokenauth=true").is_token
+    assert read_client_first(b"n,,n=a,r=b,x=1=2 3,tokenauth=TRUE").is_token
+    assert not read_client_first(b"n,,n=a,r=b,x=1").is_token
 
 
 # --- login modules, tokens, suites ------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ MOST_BYTES = 65_536
 NONCE_BYTES, SALT_BYTES = 24, 32
 """The random bytes of nonces and salts that callers make."""
 _GS2 = "n,,"
+_NONCE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
+_EXTENSION = re.compile(r"[A-Za-z]+=[^,\0]+")
 
 
 class ScramError(Exception):
@@ -84,7 +87,7 @@ class ScramClient:
         fields = _fields(server_first, "rsi")
         nonce, iterations = fields["r"], _number(fields["i"])
         salt = _decoded(fields["s"], "salt")
-        if not nonce.startswith(self._nonce) or nonce == self._nonce:
+        if not nonce.startswith(self._nonce) or nonce == self._nonce or not _NONCE.fullmatch(nonce):
             raise ScramError("the server's nonce does not continue the client's nonce")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise ScramError(
@@ -185,9 +188,14 @@ def read_client_first(message: bytes) -> ClientFirst:
     if name and not name.startswith("a="):
         raise ScramError("the message is malformed")
     fields = _fields(bare.encode(), "nr")
-    extensions = dict(part.partition("=")[::2] for part in bare.split(",")[2:])
+    parts = bare.split(",")[2:]
     if not fields["n"] or not fields["r"]:
         raise ScramError("the name or the nonce is empty")
+    if not _NONCE.fullmatch(fields["r"]):
+        raise ScramError("the nonce has characters that are not printable ASCII")
+    if not all(map(_EXTENSION.fullmatch, parts)):
+        raise ScramError("an extension is not of the form name=value")
+    extensions = dict(part.partition("=")[::2] for part in parts)
     is_token = extensions.get("tokenauth", "").lower() == "true"
     return ClientFirst(unescaped(fields["n"]), fields["r"], is_token, bare, f"n,{name},", unescaped(name[2:]))
 
