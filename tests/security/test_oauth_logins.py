@@ -560,6 +560,37 @@ def test_a_client_is_warned_once_that_its_secret_goes_out_without_tls(
         assert "s3cr3t" not in line
 
 
+def test_a_provider_that_does_not_answer_stops_no_other_source(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, release = threading.Event(), threading.Event()
+    fetched: list[str] = []
+
+    def fetch(source: TokenSource) -> Secret:
+        fetched.append(source.client_id)
+        if source.client_id == "slow":
+            begun.set()
+            assert release.wait(10)
+        return Secret(issuer.token())
+
+    monkeypatch.setattr(oauth, "_from_provider", fetch)
+    tokens = oauth.Tokens()
+    slow, fast = (TokenSource("https://idp.example.com/token", name, Secret("s")) for name in ("slow", "fast"))
+    waiting = [threading.Thread(target=tokens.token, args=(slow,), daemon=True) for _ in range(2)]
+    try:
+        for one in waiting:
+            one.start()
+        assert begun.wait(10)
+        other = threading.Thread(target=tokens.token, args=(fast,), daemon=True)
+        other.start()
+        other.join(10)
+        assert not other.is_alive(), "the fetch of another source waits for the slow one"
+        tokens.forget(fast)
+    finally:
+        release.set()
+    for one in waiting:
+        one.join(10)
+    assert fetched == ["slow", "fast"], "one fetch for both threads"
+
+
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 

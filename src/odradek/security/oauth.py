@@ -52,20 +52,27 @@ class Tokens:
 
     def __init__(self, now_s: Callable[[], float] = time.time) -> None:
         self._now_s = now_s
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the dicts; it is never held during a fetch
+        self._fetches: dict[TokenSource, threading.Lock] = {}
         self._kept: dict[TokenSource, tuple[Secret, float]] = {}
         self._warned: set[str] = set()
 
     def token(self, source: TokenSource) -> Secret:
-        """Returns a token. Waits for the identity provider. Raises TokenError."""
+        """Returns a token. Waits for the identity provider. One fetch of a source is in progress at a time; other
+        sources do not wait for it. Raises TokenError."""
         with self._lock:
-            kept = self._kept.get(source)
-            if kept is not None and self._now_s() < kept[1]:
-                return kept[0]
-            self._warn(source)
+            fetch = self._fetches.setdefault(source, threading.Lock())
+        with fetch:
+            with self._lock:
+                kept = self._kept.get(source)
+                if kept is not None and self._now_s() < kept[1]:
+                    return kept[0]
+                self._warn(source)
             begin_s = self._now_s()
             token = _from_file(source) if source.url.startswith("file:") else _from_provider(source)
-            self._kept[source] = token, begin_s + _USED_SHARE * (end_s(token) - begin_s)
+            used_until_s = begin_s + _USED_SHARE * (end_s(token) - begin_s)
+            with self._lock:
+                self._kept[source] = token, used_until_s
             return token
 
     def _warn(self, source: TokenSource) -> None:
