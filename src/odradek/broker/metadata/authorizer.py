@@ -7,6 +7,7 @@ It follows the ACLs of the catalogue as a publisher. The decisions are those of 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
@@ -82,7 +83,11 @@ class Authorizer:
     @classmethod
     def of(cls, config: BrokerConfig) -> Authorizer:
         """Returns the authorizer with the super users and the default of the settings."""
-        return cls(super_users(config.texts), allows_unlisted=allows_unlisted(config.texts))
+        users = super_users(config.texts)
+        for user in users:
+            if re.search(r",\s*User:", user):
+                log.warning("super.users: %r is one user; semicolons separate users, as in User:a;User:b", user)
+        return cls(users, allows_unlisted=allows_unlisted(config.texts))
 
     # --- ACLs ---------------------------------------------------------------------------------------------------
 

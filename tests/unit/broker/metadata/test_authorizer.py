@@ -180,3 +180,11 @@ def test_a_setting_without_meaning_stops_the_start(settings: dict[str, str], com
         BrokerConfig(settings)
     assert str(refused.value).startswith(complaint)
     assert "\n" not in str(refused.value)
+
+
+def test_commas_between_super_users_have_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": "User:a,User:b;User:CN=c,O=d;User:e"}
+    made = Authorizer.of(BrokerConfig(settings))
+    assert made.super_users == {"User:a,User:b", "User:CN=c,O=d", "User:e"}, "as in Kafka"
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert line == "super.users: 'User:a,User:b' is one user; semicolons separate users, as in User:a;User:b"
