@@ -13,7 +13,7 @@ import pytest
 from ingest_runs import delta, ends, parquet, record_ids
 from rich.console import Console
 from support.brokers import RunningBroker, eventually, unique
-from support.publish import commit, committed, create_topic, publish
+from support.publish import commit, committed, create_topic, numbers, publish
 from test_unreadable_values import encoded
 
 from odradek.cli import terminal
@@ -25,6 +25,7 @@ from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
 from odradek.pipelines.ranges import (
     Commit,
@@ -37,6 +38,7 @@ from odradek.pipelines.ranges import (
     parse_ranges,
     read_between,
 )
+from odradek.pipelines.replays import job
 from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
 from odradek.pipelines.replays.job import run_replay
 from odradek.pipelines.replays.topic import ReplayTopic
@@ -234,8 +236,9 @@ def test_a_replay_adds_its_records_to_a_table_once(spark: Any, bootstrap: str, t
         assert (second.rows, second.already) == (11, True)
         assert record_ids(read(output)) == wanted
         # The table itself has the result: Spark is not started for it.
-        found = find(ClientConfig(bootstrap), Selection(offsets=offsets))
-        replayed = run_replay(Replay(bootstrap, found, Target(str(output), table_format)), _no_spark)
+        chosen = Selection(offsets=offsets)
+        found = find(ClientConfig(bootstrap), chosen)
+        replayed = run_replay(Replay(bootstrap, found, Target(str(output), table_format), chosen=chosen), _no_spark)
         assert (replayed.rows, replayed.bad, replayed.already) == (11, 0, True)
     assert run(again=True).already is False
     assert record_ids(delta(output)) == dict.fromkeys(wanted, 2)
@@ -266,6 +269,12 @@ def test_another_topic_of_the_same_name_is_another_replay(
     assert sorted(values) == [b"1", b"2", b"new", b"new"]
 
 
+def _earlier_plan(replay_job: Replay, query: str) -> BatchPlan:
+    """The plan of a version that identified a replay by its ranges and the names of topics."""
+    found = replay_job.found
+    return BatchPlan(f"replay-{found.digest_of_names()}", 0, covers_of(found.ranges), ends_of({}))
+
+
 def test_a_replay_from_before_topic_ids_counts_as_done(
     spark: Any,
     bootstrap: str,
@@ -276,7 +285,7 @@ def test_a_replay_from_before_topic_ids_counts_as_done(
 ) -> None:
     """Earlier versions wrote results without topic ids."""
     with monkeypatch.context() as earlier:
-        earlier.setattr(ReplayRanges, "digest", ReplayRanges.digest_of_names)
+        earlier.setattr(job, "_plan", _earlier_plan)
         replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
     done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
     assert isinstance(done, Replayed)
@@ -498,13 +507,13 @@ def test_progress_is_reported_piece_by_piece(spark: Any, bootstrap: str, topic: 
     if into == "topic":
         target = ReplayTopic(unique("again"))
         create_topic(bootstrap, target.name, 1)
-    job = Replay(bootstrap, found, target)
+    wanted = Replay(bootstrap, found, target)
     calls: list[int] = []
-    assert run_replay(job, lambda: spark, calls.append).rows == 25
+    assert run_replay(wanted, lambda: spark, calls.append).rows == 25
     assert sorted(calls) == [5, 20], "each partition separately, before the final report"
     if into == "table":
         again: list[int] = []
-        assert run_replay(job, lambda: spark, again.append).already
+        assert run_replay(wanted, lambda: spark, again.append).already
         assert again == [25]
 
 
@@ -541,3 +550,33 @@ def test_the_progress_bar_is_only_for_terminals(
     assert "25/25" in drawn
     result = json.loads(run_it("json", "--json").splitlines()[-1].rpartition("\x1b[2K")[2] or "{}")
     assert result["rows"] == 25
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_the_same_replay_with_a_later_end_adds_only_what_is_left(
+    table_format: str,
+    spark: Any,
+    admin: Admin,
+    bootstrap: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Before, a table knew a replay by its ranges: with ``latest`` one record later, all rows came again."""
+    topic = unique("moving")
+    create_topic(bootstrap, topic)
+    publish(bootstrap, topic, numbers(20))
+    given = {"topics": topic, "output": tmp_path / "t", "table_format": table_format, "spark": spark}
+    replay(bootstrap, **given)  # type: ignore[arg-type]
+    publish(bootstrap, topic, numbers(5))
+    admin.delete_records({TopicPartition(topic, 0): 10})
+    done = replay(bootstrap, **given)  # type: ignore[arg-type]
+    assert isinstance(done, Replayed)
+    assert (done.offsets, done.rows, done.earlier, done.already) == (15, 5, 10, False)
+    again = replay(bootstrap, **given)  # type: ignore[arg-type]
+    assert isinstance(again, Replayed)
+    assert (again.rows, again.already) == (25, True)
+    assert not caplog.messages
+    other = replay(bootstrap, start="20", **given)  # type: ignore[arg-type]
+    assert isinstance(other, Replayed)
+    assert other.rows == 5
+    assert "a replay with other options has added 5 of these offsets" in caplog.text

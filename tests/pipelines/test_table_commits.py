@@ -35,7 +35,16 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import logs
 from odradek.pipelines.commit.operations import CommitVersion, CreateEntry, FinishEntry
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunFenced, TableRefused, ends_of
+from odradek.pipelines.commit.state import (
+    ANY_REPLAY,
+    Added,
+    BatchPlan,
+    QueryState,
+    RunFenced,
+    TableRefused,
+    covers_of,
+    ends_of,
+)
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.tables.delta import DeltaTable
 from odradek.pipelines.tables.lake import ParquetTable
@@ -643,3 +652,41 @@ def test_unknown_commits_are_not_agreement(tmp_path: Path) -> None:
     with pytest.raises(TableRefused, match=r"is a RESTORE, and its log does not say.*it is not known which offsets"):
         table.add(Rows(10), plan(3))
     assert rows_of(tmp_path) == 20
+
+
+# --- replays ----------------------------------------------------------------------------------------------------------
+
+
+def replayed(start: int, end: int, query: str = "replay-" + "0" * 64, topic: str = "1" * 16) -> BatchPlan:
+    pieces = ((TP, start, end),)
+    return BatchPlan(query, 0, covers_of(pieces), ends_of({}), offsets={TP: 0}, topics={"t": topic}, ranges=pieces)
+
+
+@KINDS
+def test_a_table_remembers_the_ranges_of_each_replay(kind: str, tmp_path: Path) -> None:
+    table = begun_table(kind, tmp_path, "a")
+    table.add(Rows(10), plan(0))
+    table.add(Rows(100), replayed(0, 100))
+    table.close()
+    table = begun_table(kind, tmp_path, "b")
+    found = table.state(replayed(0, 101)).of(replayed(0, 1).query)
+    assert found is not None
+    assert (found.done, found.added.rows) == (((TP, 0, 100),), 100)
+    table.add(Rows(1), replayed(100, 101))
+    assert table.add(Rows(1), replayed(50, 101)).rows == 101, "the table has it"
+    with pytest.raises(TableRefused, match="another run of this replay has added"):
+        table.add(Rows(20), replayed(90, 110))
+    table.close()
+    table = begun_table(kind, tmp_path, "c")
+    table.add(Rows(5), replayed(200, 205))
+    state = table.state(replayed(0, 1))
+    assert [state.queries[key].done for key in (replayed(0, 1).query[:23], ANY_REPLAY)] == [
+        ((TP, 0, 101), (TP, 200, 205))
+    ] * 2
+    table.close()
+    table = begun_table(kind, tmp_path, "d")
+    table.add(Rows(7), replayed(0, 7, topic="2" * 16))  # the topic was created again
+    other = replayed(0, 1, "replay-" + "f" * 64)
+    assert table.state(other).of(other.query) is None
+    table.add(Rows(10), plan(1))
+    assert rows_of(tmp_path) == 133

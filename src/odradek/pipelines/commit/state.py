@@ -14,6 +14,10 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 
 REPLAY = "replay-"
+ANY_REPLAY = REPLAY + "of-any-options.."
+"""The key of the ranges that all replays together have added."""
+Piece = tuple[TopicPartition, int, int]
+"""A range of offsets: partition, start, end."""
 _BITS = 63
 """The bits of a digest: Delta's ``txn`` has a signed integer of 64 bits."""
 
@@ -83,7 +87,8 @@ class QueryState:
     ``covers``: the digest of its ranges; None if an earlier version of odradek did not note it. ``ends``: the digest of
     the query's offsets after it, and ``offsets``: these offsets, and those of earlier queries in other partitions; None
     if an earlier version has added it. ``topics``: the digest of each topic's id (``topic_of``), as far as it is known:
-    a topic that is deleted and created again has another one.
+    a topic that is deleted and created again has another one. ``done``: the ranges that a replay has added; empty if an
+    earlier version has added it, which noted only the digest of its ranges.
     """
 
     batch: int
@@ -92,6 +97,22 @@ class QueryState:
     offsets: Mapping[TopicPartition, int] | None = field(default=None, compare=False)
     added: Added = field(default=Added(0, 0), compare=False)
     topics: Mapping[str, str] = field(default_factory=dict, compare=False)
+    done: tuple[Piece, ...] = field(default=(), compare=False)
+
+    def done_in(self, topics: Mapping[str, str]) -> list[Piece]:
+        """Returns the ranges that a replay has added of these topics, without those of earlier topics of the same
+        name. ``topics``: as ``topics`` of the state."""
+        gone = replaced_topics(self.topics, topics)
+        return [piece for piece in self.done if piece[0].topic not in gone]
+
+    def after(self, former: QueryState | None) -> QueryState:
+        """Returns the state of a replay after a run of it. ``former``: the state before."""
+        if former is None:
+            return self
+        counts = [None if a is None or b is None else a + b for a, b in zip(former.added, self.added, strict=True)]
+        done = merged([*former.done_in(self.topics), *self.done])
+        added = Added(counts[0] or 0, counts[1] or 0, *counts[2:])
+        return replace(self, added=added, topics={**former.topics, **self.topics}, done=done)
 
 
 @dataclass(frozen=True)
@@ -122,10 +143,13 @@ class TableState:
         another one has followed must not continue, because the other one has the next records. The offsets of
         partitions that it does not read stay, too."""
         if query.startswith(REPLAY):
-            return replace(self, run=run, queries={**self.queries, key_of(query): batch})
+            keys = (key_of(query), ANY_REPLAY) if batch.done else (key_of(query),)
+            return replace(
+                self, run=run, queries={**self.queries, **{k: batch.after(self.queries.get(k)) for k in keys}}
+            )
         kept = {name: one for name, one in self.queries.items() if name.startswith(REPLAY)}
-        after = batch if self.newest_query is None else _with_former(batch, self.newest_query)
-        return replace(self, run=run, queries=kept | {key_of(query): after})
+        newest = batch if self.newest_query is None else _with_former(batch, self.newest_query)
+        return replace(self, run=run, queries=kept | {key_of(query): newest})
 
     def with_run(self, run: RunTag) -> TableState:
         return replace(self, run=run)
@@ -146,6 +170,7 @@ class BatchPlan:
     ``begin``: the digest of the query's offsets before it; None for a query's first micro-batch. ``covers_before``: the
     digest of the micro-batch before it; None if unknown. ``offsets``: the query's offsets after it, also in partitions
     that it does not read now. ``first``: the start offsets of partitions that the query reads for the first time.
+    ``ranges``: what a replay adds; ``offsets`` then only names the partitions that are asked for.
     ``topics``: as in ``QueryState``. ``is_whole``: whether ``offsets`` have every partition that has rows in the table.
     """
 
@@ -159,6 +184,7 @@ class BatchPlan:
     first: Mapping[TopicPartition, int] = field(default_factory=dict)
     topics: Mapping[str, str] = field(default_factory=dict)
     is_whole: bool = False
+    ranges: tuple[Piece, ...] = ()
 
     @property
     def is_replay(self) -> bool:
@@ -170,6 +196,8 @@ class BatchPlan:
 
     def state(self, added: Added) -> QueryState:
         """Returns the state of the query after this micro-batch."""
+        if self.is_replay:
+            return QueryState(self.batch, self.covers, self.ends, None, added, self.topics, merged(self.ranges))
         return QueryState(self.batch, self.covers, self.ends, self.offsets, added, self.topics)
 
 
@@ -247,7 +275,7 @@ def held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | N
 def _held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | None:
     known = state.of(plan.query)
     if plan.is_replay:
-        return known
+        return _held_replay(known, plan, table)
     if known is None:
         _check_first(state, plan, table)
         return None
@@ -266,6 +294,42 @@ def _held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | 
         )
     _check_continued(known, plan, table)
     return None
+
+
+def _held_replay(known: QueryState | None, plan: BatchPlan, table: str) -> QueryState | None:
+    """Returns the state of a replay if the table has its ranges; None if it has none of them. Raises TableRefused if it
+    has some: another run has added them meanwhile."""
+    if known is None or not plan.ranges:  # without ranges, only the state is asked for
+        return known
+    again = overlap(plan.ranges, known.done_in(plan.topics))
+    if not again:
+        return None
+    if sum(end - start for _, start, end in again) == sum(end - start for _, start, end in plan.ranges):
+        return known
+    raise TableRefused(
+        f"another run of this replay has added records to {table} meanwhile. Nothing was added: run the command again, "
+        "which adds what is left"
+    )
+
+
+def merged(pieces: Iterable[Piece]) -> tuple[Piece, ...]:
+    """Returns the ranges in order; those that touch or overlap are one."""
+    found: list[Piece] = []
+    for tp, start, end in sorted(pieces):
+        if found and found[-1][0] == tp and start <= found[-1][2]:
+            found[-1] = tp, found[-1][1], max(end, found[-1][2])
+        elif end > start:
+            found.append((tp, start, end))
+    return tuple(found)
+
+
+def overlap(pieces: Iterable[Piece], others: Iterable[Piece]) -> list[Piece]:
+    """Returns the parts of the ranges that the others have, too. Both are merged."""
+    held = list(others)
+    found = [
+        (tp, max(start, low), min(end, high)) for tp, start, end in pieces for other, low, high in held if other == tp
+    ]
+    return [piece for piece in found if piece[1] < piece[2]]
 
 
 REMEDY = (
@@ -449,6 +513,8 @@ def _query_json(one: QueryState) -> dict[str, object]:
         found["offsets"] = nested
     if one.topics:
         found["topics"] = dict(sorted(one.topics.items()))
+    if one.done:
+        found["done"] = [[*tp, start, end] for tp, start, end in one.done]
     return found
 
 
@@ -469,4 +535,6 @@ def _query_of(one: Mapping[str, Any]) -> QueryState:
         }
     rows, bad, files, size = one["added"]
     topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
-    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, Added(rows, bad, files, size), topics)
+    done = [(TopicPartition(str(t), int(p)), int(start), int(end)) for t, p, start, end in one.get("done", ())]
+    added = Added(rows, bad, files, size)
+    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, added, topics, tuple(done))

@@ -95,6 +95,10 @@ class Selection:
         ]
         return [sorted(self.topics), ranges, *texts, self.read_by, *self.times()]
 
+    def digest(self, salt: str = "") -> str:
+        """Returns the id of a replay into a table that selects these records."""
+        return hashlib.sha256((json.dumps(["options", *self.words()]) + salt).encode()).hexdigest()
+
     def times(self) -> tuple[int | None, int | None]:
         """Returns ``since`` and ``until`` in milliseconds since 1970. Raises ConfigError."""
         since = None if self.since is None else time_ms(self.since, "since")
@@ -135,8 +139,9 @@ class Replayed:
     """The result of a replay. ``offsets``: the size of its ranges. ``rows``: the written rows. ``bad``: the rows among
     them with an unreadable value. ``already``: whether an earlier run had already done this replay. ``by_names``:
     whether that run's version identified topics only by name, so the topics may have been created again since then.
-    ``transactions``: the number of transactions of this run. ``earlier``: how many of the ``offsets`` were already
-    done by earlier runs. Both are None unless the replay writes into a topic exactly once. ``missing``: a line for each
+    ``transactions``: the number of transactions of this run; None unless the replay writes into a topic exactly once.
+    ``earlier``: how many of the ``offsets`` were already done by earlier runs; None if that is not known, or if a table
+    got all of them now. ``missing``: a line for each
     missing range, if the options allow missing ranges.
     """
 

@@ -1,36 +1,41 @@
 """Replay reads ranges of topics a second time, into a table or into a topic.
 
 A table gets each replay once. A topic gets each record at least once, or exactly once in transactions
-(``replay_transactions``). The command can show the ranges without reading records. A replay into a table is one
-micro-batch that is identified by its ranges. The same replay adds nothing the second time, so a killed run can simply
-be repeated.
+(``replay_transactions``). The command can show the ranges without reading records. A replay is identified by its
+options as they are given. The table notes the ranges that its runs have added, so a later run with the same options
+adds only what they have not added, and a killed run can simply be repeated.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from odradek.core.counts import span
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, overlap, topic_of
 from odradek.pipelines.given_options import OF_A_REPLAY, check_options
 from odradek.pipelines.ingestion.job import make_target, start_spark
 from odradek.pipelines.options import ReplayOptions, check_values, names
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
+from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
-from odradek.pipelines.tables.table import Target, open_table
+from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.spark.offset_ranges import Range
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("odradek.pipelines")
 _ISOLATION = "kafka.isolation.level"
 
 
@@ -74,32 +79,67 @@ def _into_table(
 ) -> Replayed:
     into.check()
     salt = uuid.uuid4().hex if job.again else ""
-    query, by_names = (f"replay-{digest(salt)}" for digest in (job.found.digest, job.found.digest_of_names))
+    query = f"replay-{job.chosen.digest(salt)}"
     started = time.monotonic()
     with open_table(into, get_spark) as (table, started_spark):
-        for known_as in dict.fromkeys((query, by_names)):
-            before = table.find_added(_plan(job, known_as))
+        for digest in (job.found.digest, job.found.digest_of_names):  # the names by which earlier versions noted it
+            plan = dataclasses.replace(_plan(job, f"replay-{digest()}"), ranges=())
+            before = None if job.again else table.find_added(plan)
             if before is not None:
-                seconds, is_older = time.monotonic() - started, known_as != query
-                return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, is_older)
+                seconds, by_names = time.monotonic() - started, digest() != job.found.digest()
+                return Replayed(job.found.offsets, before.rows, before.bad, True, seconds, by_names)
+        left = _left(job, table, query)
+        earlier = job.found.offsets - left.offsets
+        if not left.ranges:
+            held, seconds = table.find_added(_plan(job, query)), time.monotonic() - started
+            assert held is not None
+            return Replayed(job.found.offsets, held.rows, held.bad, True, seconds)
+        rest = dataclasses.replace(job, found=left)
         spark = started_spark()
         started = time.monotonic()
         progress = progress_options(spark, advance)
         with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
             task_options = dict(task_options) | into.values.source_options(job.options)
-            records = job.frame(spark, into.values.headers, task_options)
+            records = rest.frame(spark, into.values.headers, task_options)
             table.begin(records)
             if into.writer == "workers":
-                options, planned = job.planned(into.values.headers, task_options)
-                added = table.add_ranges(spark, options, planned, _plan(job, query))
+                options, planned = rest.planned(into.values.headers, task_options)
+                added = table.add_ranges(spark, options, planned, _plan(rest, query))
             else:
-                added = table.add(records, _plan(job, query))
-        return Replayed(job.found.offsets, added.rows, added.bad, already=False, seconds=time.monotonic() - started)
+                added = table.add(records, _plan(rest, query))
+        seconds = time.monotonic() - started
+        return Replayed(
+            job.found.offsets, added.rows, added.bad, already=False, seconds=seconds, earlier=earlier or None
+        )
+
+
+def _left(job: Replay, table: Table, query: str) -> ReplayRanges:
+    """Returns the ranges that earlier runs of the replay have not added. Logs a warning if replays with other options
+    have added some of them."""
+    plan = _plan(job, query)
+    own, every = table.find_replayed(plan)
+    done = [] if own is None else own.done_in(plan.topics)
+    left = subtract(job.found.ranges, [Range(*piece) for piece in done])
+    again = [] if every is None or job.again else overlap(left, every.done_in(plan.topics))
+    if again:
+        tp, start, end = again[0]
+        log.warning(
+            "a replay with other options has added %s of these offsets to %s, for example %s of %s: the table gets "
+            "their rows once more",
+            f"{sum(high - low for _, low, high in again):,}",
+            table.location.uri,
+            span(start, end),
+            tp,
+        )
+    return dataclasses.replace(job.found, ranges=tuple(left))
 
 
 def _plan(job: Replay, query: str) -> BatchPlan:
     """Returns a replay as the one micro-batch of a query."""
-    return BatchPlan(query, 0, covers_of(job.found.ranges), ends_of({}))
+    pieces = tuple((tp, start, end) for tp, start, end in job.found.ranges)
+    topics = {name: topic_of(str(found)) for name, found in job.found.ids.items()}
+    offsets = dict.fromkeys((tp for tp, _, _ in pieces), 0)
+    return BatchPlan(query, 0, covers_of(pieces), ends_of({}), offsets=offsets, topics=topics, ranges=pieces)
 
 
 def _into_topic(

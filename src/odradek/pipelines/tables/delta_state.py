@@ -6,6 +6,8 @@
 | ``<query>/batch`` | the same number: the other actions of the query belong to it |
 | ``<query>/covers``, ``<query>/ends`` | 63 bits of the digests of its ranges and of the offsets after it |
 | ``<query>/rows``, ``<query>/bad``, ``<query>/files``, ``<query>/bytes`` | its counts |
+| ``<replay>/done/<topic>/<partition>/<id>`` | how many ranges of the partition a replay has added |
+| … ``/<i>/start``, … ``/<i>/end`` | these ranges; ``replay-of-any-options..`` has those of all replays together |
 | ``odradek-run`` | the number of the newest run, times 2**32, plus the first 32 bits of the run's id |
 | ``odradek-query`` | 63 bits of the digest of the id of the newest query that is not a replay |
 | ``odradek-topic/<topic>`` | 63 bits of the digest of the topic's id |
@@ -32,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import (
+    ANY_REPLAY,
     NO_RUN,
     REPLAY,
     Added,
@@ -73,17 +76,39 @@ def read(log: Log, plan: BatchPlan | None) -> TableState:
     run = run_of(log)
     if plan is None:
         return TableState(run)
+    if plan.is_replay:
+        return _read_replay(log, plan, run)
     own = None if _is_followed(log, plan) else _query(log, plan.query)
     if own is not None and not plan.first:
         return TableState(run, {key_of(plan.query): own})
     if own is not None:
         is_whole = _has_all_offsets(log, plan.query, own.batch)
         return TableState(run, {key_of(plan.query): _with_offsets(log, plan.query, own, plan)}, is_whole)
-    if plan.is_replay:
-        return TableState(run)
     other = _newest_other(log, plan)
     is_new = not other and _is_whole(log.history())
     return TableState(run, other, is_new or any(_has_all_offsets(log, name, one.batch) for name, one in other.items()))
+
+
+def _read_replay(log: Log, plan: BatchPlan, run: RunTag) -> TableState:
+    """Returns the run, and the ranges in the partitions of ``plan`` that its replay and all replays have added."""
+    queries = {}
+    for query in (plan.query, ANY_REPLAY):
+        done = tuple(
+            (tp, start, end)
+            for tp in sorted(plan.offsets)
+            for name in [_done(query, tp, plan.topics.get(tp.topic))]
+            for at in range(_number(log, name) or 0)
+            if (start := _number(log, f"{name}/{at}/start")) is not None
+            and (end := _number(log, f"{name}/{at}/end")) is not None
+        )
+        found = _query(log, query)
+        if found is not None:
+            queries[key_of(query)] = replace(found, done=done, topics=plan.topics)
+    return TableState(run, queries)
+
+
+def _done(query: str, tp: TopicPartition, digest: str | None) -> str:
+    return f"{query}/done/{tp.topic}/{tp.partition}" + ("" if digest is None else f"/{digest}")
 
 
 def run_of(log: Log) -> RunTag:
@@ -263,15 +288,17 @@ def transactions(
     if change.plan is not None and change.files is not None:
         plan = change.plan
         is_whole = change.state_after(base).is_whole or _has_all_offsets(log, plan.query, plan.batch - 1)
-        found |= {**dict(taken_back), **_numbers_of(change, is_whole=is_whole)}
+        found |= {**dict(taken_back), **_numbers_of(change, base, is_whole=is_whole)}
     return [Transaction(name, number) for name, number in found.items()]
 
 
-def _numbers_of(change: TableChange, *, is_whole: bool) -> Mapping[str, Any]:
+def _numbers_of(change: TableChange, base: TableState, *, is_whole: bool) -> Mapping[str, Any]:
     plan, files = change.plan, change.files
     assert plan is not None
     assert files is not None
     query = plan.query
+    if plan.ranges:
+        return _numbers_of_replay(plan, change.state_after(base))
     counts = {f"{query}/{name}": count for name, count in zip(_COUNTS, files.added, strict=True)}
     digests = {f"{query}/covers": as_number(plan.covers), f"{query}/ends": as_number(plan.ends)}
     found = {query: plan.batch, f"{query}/batch": plan.batch, **digests, **counts}
@@ -281,3 +308,20 @@ def _numbers_of(change: TableChange, *, is_whole: bool) -> Mapping[str, Any]:
     offsets |= {f"{TOPIC}/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
     writer = _writer_of(query, plan.batch, is_whole=is_whole)
     return found | {QUERY: as_number(name_digest(query)), AT: writer, **offsets}
+
+
+def _numbers_of_replay(plan: BatchPlan, after: TableState) -> Mapping[str, Any]:
+    """Returns the actions of a replay, and of all replays: counts, and the ranges of the partitions of ``plan``."""
+    found: dict[str, int | None] = {}
+    for query in (plan.query, ANY_REPLAY):
+        state = after.queries[key_of(query)]
+        digests = {f"{query}/covers": as_number(plan.covers), f"{query}/ends": as_number(plan.ends)}
+        counts = {f"{query}/{name}": count or 0 for name, count in zip(_COUNTS, state.added, strict=True)}
+        found |= {query: plan.batch, f"{query}/batch": plan.batch, **digests, **counts}
+        for tp in sorted(plan.offsets):
+            name = _done(query, tp, plan.topics.get(tp.topic))
+            pieces = [(start, end) for other, start, end in state.done if other == tp]
+            found[name] = len(pieces)
+            for at, (start, end) in enumerate(pieces):
+                found |= {f"{name}/{at}/start": start, f"{name}/{at}/end": end}
+    return found

@@ -25,6 +25,7 @@ from odradek.pipelines.checkpoint import (
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import (
+    ANY_REPLAY,
     REMEDY,
     Added,
     BatchPlan,
@@ -402,6 +403,12 @@ class Table:
         """Returns the counts of a replay; None if the table does not have it."""
         held = held_batch(self._writer.state(plan), plan, self.location.uri)
         return None if held is None else held.added
+
+    def find_replayed(self, plan: BatchPlan) -> tuple[QueryState | None, QueryState | None]:
+        """Returns the state of a replay, and that of all replays together, in the partitions of ``plan``; None if there
+        is none."""
+        state = self._writer.state(plan)
+        return state.of(plan.query), state.queries.get(ANY_REPLAY)
 
     def close(self) -> None:
         self._locked.close()
