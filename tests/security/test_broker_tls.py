@@ -442,8 +442,23 @@ def test_a_changed_trust_store_refuses_and_accepts_other_clients(
             wait_for(lambda: not enters(setup.authority), 5)
             assert enters(setup.stranger)
             session_of(before)
+            assert "the listener MUTUAL use its changed certificates" in caplog.text
     finally:
         broker.stop()
+
+
+def test_the_log_of_a_changed_setting_of_tls_names_no_certificates(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    row = {"name": "listener.name.wished.ssl.client.auth", "value": "none"}
+    with caplog.at_level(logging.INFO, logger="odradek.broker"), Wire(setup.address("INSIDE")) as wire:
+        for operation in (0, 1):  # set, delete
+            caplog.clear()
+            resource = {"resource_type": 4, "resource_name": "1", "configs": [row | {"config_operation": operation}]}
+            (reply,) = wire.call(44, 1, {"resources": [resource], "validate_only": False}).responses
+            assert not reply.error_code, reply.error_message
+            wait_for(lambda: "the listener WISHED use its changed" in caplog.text, 5)
+            assert "use its changed settings of TLS" in caplog.text
 
 
 def test_no_session_from_before_a_change_is_resumed(setup: Setup) -> None:

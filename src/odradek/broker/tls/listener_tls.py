@@ -90,10 +90,11 @@ class ListenerTls:
             log.error("the listener %s keeps its former certificates, the new ones cannot be used: %s",
                       self.listener, error)  # fmt: skip
             return
+        changed = "certificates" if state[0] == self._state[0] else "settings of TLS"
         self._state, self._refused = state, None
         self._context, self._names = made[0]
         self._rules = MappingRules(self._settings.text("ssl.principal.mapping.rules") or "DEFAULT")
-        log.info("new connections of the listener %s use its changed certificates", self.listener)
+        log.info("new connections of the listener %s use its changed %s", self.listener, changed)
 
     def abort(self) -> None:
         """Ends all handshakes, when the broker stops."""
