@@ -93,7 +93,12 @@ class PartitionAudit:
     @property
     def unexplained(self) -> int:
         """The number of missing offsets whose cause was not looked for, because there was no cluster or topic."""
-        return self.missing if self.gaps is None else 0
+        return self.missing + self.missing_before if self.gaps is None else 0
+
+    @property
+    def missing_before(self) -> int:
+        """The number of offsets from the start of the table to its first row; 0 if the start is not known."""
+        return 0 if self.rows is None or self.start is None else max(0, self.rows.first - self.start)
 
     @property
     def is_whole(self) -> bool:
@@ -137,12 +142,21 @@ def verify_table(
     for tp, one in rows.items():
         if one.repeated:
             found[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
+    _note_starts(table, found)
     if admin is not None:
-        _look_at_log(admin, found, group, stage)
+        _look_at_log(admin, table, found, group, stage)
     return TableAudit(table, tuple(found[tp] for tp in sorted(found)))
 
 
-def _look_at_log(admin: Admin, found: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage) -> None:
+def _note_starts(table: AuditedTable, found: dict[TopicPartition, PartitionAudit]) -> None:
+    starts = table.starts(found)
+    for tp, one in found.items():
+        one.start = starts.get(tp)
+
+
+def _look_at_log(
+    admin: Admin, table: AuditedTable, found: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage
+) -> None:
     commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
     topics = {tp.topic for tp in found} | {tp.topic for tp in commits}
     described = admin.describe_topics(sorted(topics), missing_ok=True)
@@ -152,6 +166,7 @@ def _look_at_log(admin: Admin, found: dict[TopicPartition, PartitionAudit], grou
     for tp, bounds in _bounds(admin, there).items():
         if tp in found or tp in commits:
             found.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
+    _note_starts(table, found)  # also of the partitions of which the table has no row
     looked_at = [one for one in found.values() if one.bounds is not None]
     total = sum(one.rows.next_offset - one.rows.first for one in looked_at if one.rows is not None and one.missing)
     with stage("Looking for missing offsets", total, "offsets") as advance:
@@ -164,7 +179,7 @@ def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: 
     one.committed = committed
     rows = one.rows or PartitionRows()
     one.gaps = log_check.causes_of(admin.config, one.tp, rows.seen, rows.seen.gaps(), one.bounds, advance=advance)
-    if one.rows is not None and one.start is not None and one.start < rows.first:
+    if one.start is not None and one.missing_before:
         one.before = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.start, rows.first)], one.bounds)
     if committed is not None and committed > one.first_passed:
         one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.first_passed, committed)], one.bounds)

@@ -93,7 +93,11 @@ def _lines(one: PartitionAudit) -> list[str]:
         f"{one.tp}: {_span(repeat.start, repeat.end)} more than once, in {', '.join(repeat.files)}"
         for repeat in one.repeated
     ]
-    began = f"the table began at offset {one.start}, by its notes, and lacks"
+    if one.rows is not None and one.missing_before:
+        found.append(
+            f"{one.tp}: the table began at offset {one.start}, by its notes; its first row is {one.rows.first}"
+        )
+    began = "before its first row, the table lacks"
     passed = "the group has passed and the table lacks"
     for causes, what in ((one.before, began), (one.gaps, "the table lacks"), (one.passed, passed)):
         if causes is None:

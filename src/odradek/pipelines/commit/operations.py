@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, new_starts
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
@@ -40,7 +40,8 @@ class TableChange:
         if self.plan is None or self.files is None:
             return before.with_run(self.run)
         after = before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added))
-        return replace(after, is_whole=after.is_whole or self.plan.is_whole)
+        starts = {**before.starts, **new_starts(before, self.plan)}
+        return replace(after, is_whole=after.is_whole or self.plan.is_whole, starts=starts)
 
 
 @dataclass(frozen=True)

@@ -120,12 +120,14 @@ class TableState:
     """What the newest entry of a table's log says. ``queries``: by ``key_of``, or by the first eight characters of the
     query's id if an earlier version has written it. ``is_whole``: whether the offsets of the newest query have every
     partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once.
-    ``restored``: why the state is an earlier one than the newest entry's, for messages; empty if it is the newest."""
+    ``restored``: why the state is an earlier one than the newest entry's, for messages; empty if it is the newest.
+    ``starts``: the offset at which the table began to read a partition, as far as it is known; for audits."""
 
     run: RunTag = NO_RUN
     queries: Mapping[str, QueryState] = field(default_factory=dict)
     is_whole: bool = False
     restored: str = field(default="", compare=False)
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     def of(self, query: str) -> QueryState | None:
         """Returns the state of a query."""
@@ -233,6 +235,23 @@ def _with_former(batch: QueryState, former: QueryState) -> QueryState:
     kept = {tp: at for tp, at in (former.offsets or {}).items() if tp.topic not in gone}
     topics = {topic: digest for topic, digest in former.topics.items() if topic not in gone}
     return replace(batch, offsets=kept | dict(batch.offsets or {}), topics=topics | dict(batch.topics))
+
+
+def new_starts(before: TableState, plan: BatchPlan) -> dict[TopicPartition, int]:
+    """Returns the start offsets of the partitions that no query of the table has read before this micro-batch. Where
+    that is not known, there is none. An adoption begins a topic anew that was deleted and created again."""
+    former = before.newest_query
+    if plan.is_replay:
+        return {}
+    if former is None:
+        return dict(plan.first)
+    gone = set(replaced_topics(former.topics, plan.topics))
+    begun = plan.offsets if plan.is_whole else {}
+    held = {tp for tp in former.offsets or {} if tp.topic not in gone}
+    first = plan.first if before.is_whole else {}
+    return {tp: at for tp, at in first.items() if tp not in held} | {
+        tp: at for tp, at in begun.items() if tp.topic in gone
+    }
 
 
 def as_number(digest: str) -> int:
@@ -501,16 +520,14 @@ def cut_off(run: RunTag, table: str) -> RunFenced:
 def to_json(state: TableState) -> dict[str, object]:
     """Returns the state as a JSON value."""
     queries = {name: _query_json(one) for name, one in state.queries.items()}
-    return {"run": list(state.run), "queries": queries, "whole": state.is_whole}
+    starts = {"starts": _nested(state.starts)} if state.starts else {}
+    return {"run": list(state.run), "queries": queries, "whole": state.is_whole, **starts}
 
 
 def _query_json(one: QueryState) -> dict[str, object]:
     found: dict[str, object] = {"batch": one.batch, "covers": one.covers, "ends": one.ends, "added": list(one.added)}
     if one.offsets is not None:
-        nested: dict[str, dict[str, int]] = {}
-        for tp in sorted(one.offsets):
-            nested.setdefault(tp.topic, {})[str(tp.partition)] = one.offsets[tp]
-        found["offsets"] = nested
+        found["offsets"] = _nested(one.offsets)
     if one.topics:
         found["topics"] = dict(sorted(one.topics.items()))
     if one.done:
@@ -518,21 +535,31 @@ def _query_json(one: QueryState) -> dict[str, object]:
     return found
 
 
+def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    nested: dict[str, dict[str, int]] = {}
+    for tp in sorted(offsets):
+        nested.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return nested
+
+
+def _offsets_of(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic, int(number)): int(offset)
+        for topic, partitions in nested.items()
+        for number, offset in partitions.items()
+    }
+
+
 def of_json(value: Mapping[str, Any]) -> TableState:
     """Reads the value of ``to_json``. Raises ValueError, KeyError, TypeError."""
     number, name = value["run"]
     found = TableState(RunTag(int(number), str(name)), {str(q): _query_of(one) for q, one in value["queries"].items()})
-    return replace(found, is_whole=value.get("whole") is True or found.newest_query is None)
+    starts = _offsets_of(value.get("starts", {}))
+    return replace(found, is_whole=value.get("whole") is True or found.newest_query is None, starts=starts)
 
 
 def _query_of(one: Mapping[str, Any]) -> QueryState:
-    offsets = None
-    if "offsets" in one:
-        offsets = {
-            TopicPartition(topic, int(number)): int(offset)
-            for topic, partitions in one["offsets"].items()
-            for number, offset in partitions.items()
-        }
+    offsets = _offsets_of(one["offsets"]) if "offsets" in one else None
     rows, bad, files, size = one["added"]
     topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
     done = [(TopicPartition(str(t), int(p)), int(start), int(end)) for t, p, start, end in one.get("done", ())]

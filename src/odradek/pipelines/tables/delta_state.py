@@ -13,6 +13,7 @@
 | ``odradek-topic/<topic>`` | 63 bits of the digest of the topic's id |
 | ``odradek-at/<topic>/<partition>/<id>`` | the table's offset, of whatever query; ``<id>``: digest of the topic's id |
 | ``odradek-at/<topic>/<partition>`` | the same, if the id is unknown |
+| ``odradek-start/<topic>/<partition>`` | the offset at which the table began to read the partition (for audits) |
 | ``odradek-at`` | 63 bits of the digest of the query and micro-batch that wrote the offsets, and of ``is_whole`` |
 
 Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and the topics as ``<query>/topic/<topic>``.
@@ -45,6 +46,7 @@ from odradek.pipelines.commit.state import (
     as_number,
     key_of,
     name_digest,
+    new_starts,
     of_number,
     of_text,
 )
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 
 RUN = "odradek-run"
 QUERY = "odradek-query"
-AT, TOPIC = "odradek-at", "odradek-topic"
+AT, TOPIC, START = "odradek-at", "odradek-topic", "odradek-start"
 TEXT = "odradek.batch"
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table that makes Delta forget actions that were not repeated for this time."""
@@ -289,6 +291,7 @@ def transactions(
         plan = change.plan
         is_whole = change.state_after(base).is_whole or _has_all_offsets(log, plan.query, plan.batch - 1)
         found |= {**dict(taken_back), **_numbers_of(change, base, is_whole=is_whole)}
+        found |= {f"{START}/{tp.topic}/{tp.partition}": at for tp, at in new_starts(base, plan).items()}
     return [Transaction(name, number) for name, number in found.items()]
 
 

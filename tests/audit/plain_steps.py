@@ -1,0 +1,36 @@
+"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``). The argument is a JSON list of steps:
+the words of a command of ``odradek``, or ``["send", bootstrap, topic, count]``, or ``["delete", bootstrap, topic,
+offset]`` for DeleteRecords. Each command has to end with 0."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from odradek import Admin, Producer, TopicPartition
+from odradek.cli.main import run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "attack"))
+
+
+def send(bootstrap: str, topic: str, count: str) -> None:
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        for _ in range(int(count)):
+            producer.send(topic, b"{}", partition=0)
+
+
+def delete(bootstrap: str, topic: str, offset: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 0): int(offset)})
+
+
+if __name__ == "__main__":
+    import plain_engine
+
+    plain_engine.use()
+    for step in json.loads(sys.argv[1]):
+        if step[0] in ("send", "delete"):
+            {"send": send, "delete": delete}[step[0]](*step[1:])
+        elif code := run(step):
+            raise SystemExit(f"{step}: {code}")
