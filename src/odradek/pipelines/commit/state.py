@@ -239,7 +239,7 @@ def _with_former(batch: QueryState, former: QueryState) -> QueryState:
 
 def new_starts(before: TableState, plan: BatchPlan) -> dict[TopicPartition, int]:
     """Returns the start offsets of the partitions that no query of the table has read before this micro-batch. Where
-    that is not known, there is none. An adoption begins a topic anew that was deleted and created again."""
+    that is not known, there is none. An adoption starts a topic over that was deleted and created again."""
     former = before.newest_query
     if plan.is_replay:
         return {}

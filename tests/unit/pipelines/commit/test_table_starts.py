@@ -45,7 +45,7 @@ def test_what_an_earlier_query_may_have_read_has_no_start() -> None:
     assert after(whole, plan("b", 0, p0=60, p1=7)).starts == {SECOND: 7}
 
 
-def test_a_topic_that_was_created_again_begins_anew() -> None:
+def test_a_topic_that_was_created_again_has_a_new_start() -> None:
     begun = after(TableState(is_whole=True), plan("a", 0, topics={"t": "old"}, p0=50))
     assert after(begun, plan("b", 0, topics={"t": "new"}, p0=3)).starts == {FIRST: 3}
     adopted = replace(plan("adopted", 0, topics={"t": "new"}), offsets={FIRST: 0, OTHER: 9}, is_whole=True)
