@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import socket
 import threading
@@ -652,3 +653,13 @@ def test_a_running_broker_changes_no_provider(by_file: OauthBroker, issuer: Issu
 def test_the_file_of_keys_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(KeySetError, match="no RSA or EC key"):
         read_key_set(b'{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}')
+
+
+@pytest.mark.parametrize("member", [{"key_ops": None}, {"key_ops": 5}, {"crv": []}, {"kty": {}}, {"n": None}])
+def test_a_key_set_with_a_member_of_another_type_is_named_in_one_line(
+    issuer: Issuer, tmp_path: Path, member: dict[str, Any]
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [{"kty": "EC", "crv": "P-256", "kid": "odd"} | member]}))
+    start = f"listener.name.out.oauthbearer.{URL}: the key set {path.as_uri()}: "
+    assert fault(issuer, **{URL: path.as_uri()}).startswith(start)
