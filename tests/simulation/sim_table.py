@@ -11,13 +11,16 @@ The drivers run the same machine as the pipelines (``odradek.pipelines.commit``)
 In some worlds another writer restores a Delta table to an earlier version, which takes rows back, and a user lets a run
 adopt the table's offsets. There the group may stand above the table until then, and go back.
 
+In some worlds, replays of the first partition up to its present end add its rows once more, under other numbers: each
+row that a finished replay has read is there once, however often the same replay runs.
+
 Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
@@ -25,6 +28,7 @@ from typing import Any, NamedTuple
 from sim_table_store import (
     OTHER,
     OTHER_ROWS,
+    REPLAYED_ROWS,
     TP,
     Broken,
     Faults,
@@ -44,6 +48,7 @@ from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.state import (
     Added,
+    Piece,
     QueryState,
     RunFenced,
     RunTag,
@@ -116,6 +121,26 @@ class Checkpoint:
         )
 
 
+REPLAY = "replay-" + "0" * 64
+
+
+def left_of(wanted: Piece, done: Iterable[Piece]) -> list[Piece]:
+    """Returns the parts of a range that are not done."""
+    tp, start, end = wanted
+    left = []
+    for _, low, high in sorted(done):
+        left.append((tp, start, min(low, end)))
+        start = max(start, high)
+    return [piece for piece in [*left, (tp, start, end)] if piece[1] < piece[2]]
+
+
+def _replay_plan(ranges: list[Piece]) -> SimPlan:
+    pieces = tuple((start + REPLAYED_ROWS, end + REPLAYED_ROWS) for _, start, end in ranges)
+    return SimPlan(
+        REPLAY, 0, covers_of(ranges), ends_of({}), offsets={TP: 0}, ranges=tuple(ranges), pieces=pieces, read={}
+    )
+
+
 class WaitForTrigger:
     """A driver has noted a micro-batch as done, and plans the next one at its next trigger."""
 
@@ -154,6 +179,8 @@ class TableScenario:
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
+        self.replaying = Random(f"{seed} replays")
+        self.replays = self.replaying.random() < 0.3
         self.end = self.other_end = 10
         self.has_other = random.random() < 0.6
         self.reads_other = self.has_other
@@ -242,6 +269,34 @@ class TableScenario:
             if self.checkpoint.query == seen.query:
                 self.checkpoint.done.add(batch)
             yield WaitForTrigger()
+
+    def start_replay(self) -> Driver:
+        """A run of a replay of the first partition, from the log's start or a little later to its present end."""
+        if not self.faults.is_exclusive:
+            self._late_requests()
+        self.started += 1
+        driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))  # type: ignore[arg-type]
+        driver.steps = self._replay(driver, self.end)
+        self.drivers.append(driver)
+        self.note(f"driver {self.started} replays up to {self.end}")
+        return driver
+
+    def _replay(self, driver: Driver, end: int) -> Generator[Any, Any, None]:
+        log = self._log()
+        newest = yield from log.newest(None)
+        self.numbers = max(self.numbers, newest.state.run.number) + 1
+        driver.tag = RunTag(self.numbers, driver.tag.id)
+        run = TableRun(driver.tag, log, "t")
+        yield from run.begin()
+        found = yield from run.look(_replay_plan([]))
+        known = found.of(REPLAY)
+        plan = _replay_plan(left_of((TP, 0, end), () if known is None else known.done))
+        if plan.ranges:
+            yield from run.add(plan)
+            if not self.store.restores or plan.rows <= set(self.store.visible()):
+                self.finished.append(plan)
+        self.store.is_changed = True
+        yield from run.end()
 
     def _plan(self, seen: Checkpoint, batch: int) -> bool:
         """Plans the next micro-batch, and writes it to the checkpoint that all drivers share."""
@@ -358,6 +413,8 @@ class TableScenario:
         random = self.random
         if len(self.drivers) < self.most_drivers and random.random() < 0.06:
             self.start()
+        if self.replays and len(self.drivers) < self.most_drivers and self.replaying.random() < 0.03:
+            self.start_replay()
         if random.random() < 0.05:
             self.end += random.randint(1, 10)
         if self.has_other:
@@ -487,9 +544,14 @@ class TableScenario:
             how = self._last_run()
         if how != "finished":
             raise Broken(f"the last run ends with: {how}")
+        if self.replays:
+            self._drain(self.start_replay())
+            if self.ends[-1] != "finished":
+                raise Broken(f"the last replay ends with: {self.ends[-1]}")
         rows = sorted(self.store.visible())
         others = range(OTHER_ROWS, OTHER_ROWS + self.other_end) if self.has_other else ()
-        expected = [*range(self.end), *others]
+        replayed = range(REPLAYED_ROWS, REPLAYED_ROWS + self.end) if self.replays else ()
+        expected = [*range(self.end), *others, *replayed]
         if rows != expected:
             missing = sorted(set(expected) - set(rows))
             raise Broken(f"the table has {len(rows)} of {len(expected)} rows; missing: {missing[:5]}")
@@ -514,7 +576,7 @@ class TableScenario:
 
     def _adopt(self) -> None:
         """A new checkpoint begins at the table's offsets, which are noted in the table."""
-        rows = set().union(*(held.rows for held in self.store.batches))
+        rows = {row for held in self.store.batches for row in held.rows if row < REPLAYED_ROWS}
         others = sum(row >= OTHER_ROWS for row in rows)
         at = {TP: len(rows) - others, OTHER: others}
         if isinstance(self.store, SimVersions):

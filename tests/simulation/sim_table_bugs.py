@@ -198,7 +198,15 @@ def _kept_queries(self: TableState, run: RunTag, query: str, batch: QueryState) 
     return TableState(run, {**self.queries, query: batch})
 
 
+def _any_note_is_done(known: QueryState | None, plan: Any, table: str) -> QueryState | None:
+    """As before: a replay that the table knows adds nothing, whatever it selects now."""
+    return known
+
+
 BUGS: dict[str, Bug] = {
+    "a replay adds what another run has added": _replacing(state, "_held_replay", lambda known, plan, table: None),
+    "a replay that is known adds nothing": _replacing(state, "_held_replay", _any_note_is_done),
+    "the ranges of a replay are forgotten": _replacing(QueryState, "after", lambda self, former: self),
     "a missing digest is agreement": _unknown_is_agreement,
     "an old micro-batch counts as held": _replacing(machine, "held_batch", _old_means_held(machine.held_batch)),
     "a forgotten micro-batch was never added": _replacing(

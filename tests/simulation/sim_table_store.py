@@ -20,6 +20,8 @@ TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 """The query always reads the first one. It does not read the other one for a while."""
 OTHER_ROWS = 1_000_000
 """The number of the other partition's first row."""
+REPLAYED_ROWS = 2_000_000
+"""The number of the first row that replays add: they read the first partition once more."""
 
 _READS = (op.ListEntries, op.ReadEntry, op.IsMarked, op.ReadEarlier, op.HasLeftovers, op.ReadVersion)
 
@@ -126,7 +128,7 @@ class SimStore:
     def row_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows."""
         ends: dict[TopicPartition, int] = {}
-        for row in sorted(self.visible()):
+        for row in sorted(row for row in self.visible() if row < REPLAYED_ROWS):
             ends[OTHER if row >= OTHER_ROWS else TP] = row % OTHER_ROWS + 1
         return {tp: end for tp, end in ends.items() if tp in partitions}
 
@@ -304,7 +306,7 @@ class SimVersions(SimStore):
             return op.LogPosition(newest, TableState(self.versions[-1].state.run))
         state = self.state()
         own = state.of(plan.query)
-        if own is None or plan.first:
+        if own is None or plan.first or plan.is_replay:
             return op.LogPosition(newest, state)
         queries = {plan.query: replace(own, offsets=None)}
         return op.LogPosition(newest, TableState(state.run, queries, restored=state.restored))
@@ -381,6 +383,7 @@ class SimGroup:
 __all__ = [
     "OTHER",
     "OTHER_ROWS",
+    "REPLAYED_ROWS",
     "TP",
     "Broken",
     "Faults",
