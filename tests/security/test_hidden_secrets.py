@@ -147,8 +147,13 @@ def test_settings_of_topics_stay_visible() -> None:
 WORDS = ("password", "secret", "hmac", "token", "login", "jaas", "passphrase", "credential", "cookie", "csrf", "salted")
 HIDING = ("Secret", "Credential", "Login", "TokenSource", "DelegationToken", "Path", "int", "float", "bool", "None")
 """Types whose ``repr`` shows no secret."""
-PUBLIC_FIELDS = {("LogPosition", "token"), ("MonitorLine", "token_file"), ("CatalogCopy", "tokens")}
-"""A position in a log; the name of a file; tokens without their HMACs."""
+PUBLIC_FIELDS = {
+    ("LogPosition", "token"),
+    ("MonitorLine", "token_file"),
+    ("TopLine", "token_file"),
+    ("CatalogCopy", "tokens"),
+}
+"""A position in a log; names of files; tokens without their HMACs."""
 
 
 def generated_reprs() -> Iterator[tuple[str, str, str]]:
