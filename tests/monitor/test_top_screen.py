@@ -218,6 +218,7 @@ def test_a_refresh_paints_only_lines_that_changed_and_the_cursor_stays() -> None
     play(source, steps)
 
 
+@pytest.mark.slow
 def test_ten_thousand_groups_are_asked_for_in_small_parts() -> None:
     source = ViewSource(more=10_000)
 
