@@ -157,7 +157,7 @@ def test_an_output_goes_through_fifos_devices_and_symlinks(
         (["t", "--topic", "u"], "topic t and --topic u: give one topic"),
         ([], "missing argument 'TOPIC[:0,1]'"),
         (["t", "--group", ""], "--group: a group's name cannot be empty"),
-        (["t", "--from", "-9223372036854775808"], "an offset is below 2**63"),
+        (["t", "--from", "-9223372036854775808"], "a number of records is below 2**63"),
     ],
     ids=str,
 )

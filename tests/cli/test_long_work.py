@@ -168,7 +168,7 @@ def test_interrupted_produce_says_what_has_no_acknowledgement(
 ) -> None:
     (tmp_path / "lines").write_text("a\nb\n")
 
-    def interrupted(self: Producer, name: str, rows: object) -> int:
+    def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
     def frozen(self: Producer, timeout: float | None = None) -> None:

@@ -186,12 +186,12 @@ def test_adoption_notes_a_topic_that_is_deleted(two: TwoTopics) -> None:
 def earlier_version(two: TwoTopics) -> Iterator[None]:
     """Writes the table, and at the end the checkpoint, as an earlier version: without partitions that are not read."""
 
-    def numbers_of(change: TableChange, *, is_whole: bool) -> Mapping[str, int]:
+    def numbers_of(change: TableChange, base: TableState, *, is_whole: bool) -> Mapping[str, int]:
         plan = change.plan
         assert plan is not None
         found = {
             name: number
-            for name, number in real(change, is_whole=is_whole).items()
+            for name, number in real(change, base, is_whole=is_whole).items()
             if not name.startswith("odradek-at")
         }
         return found | {f"{plan.query}/at/{tp.topic}/{tp.partition}": at for tp, at in plan.offsets.items()}

@@ -114,8 +114,8 @@ def test_a_variable_without_a_source_is_an_error(text: str) -> None:
         start_texts([], {"delegation.token.secret.key": text})
 
 
-def test_a_part_of_a_rule_is_no_variable() -> None:
-    rules = {"ssl.principal.mapping.rules": r"RULE:^CN=(.*?)${2}.*$/$1/L,DEFAULT"}
+def test_a_part_of_a_rule_and_a_variable_of_another_program_stay() -> None:
+    rules = {"ssl.principal.mapping.rules": r"RULE:^CN=(.*?)${2}.*$/$1/L,DEFAULT", "broker.rack": "${spring.name}"}
     assert start_texts([], rules) == rules
 
 

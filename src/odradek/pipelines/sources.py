@@ -18,7 +18,6 @@ from odradek.spark.commit_refusal import missing_right
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
 from odradek.spark.patterns import java_pattern
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,6 +154,8 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
             admin.describe_topics(
                 [name], missing_ok=True
             )  # a list hides a topic that the user may not see; this names the right
+            from odradek.text.similar_names import nearest  # only for this error
+
             raise UnknownTopic(f"unknown topic {name}{nearest(name, known) or _some(known)}")
     return list(topics)
 

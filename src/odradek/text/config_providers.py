@@ -23,7 +23,9 @@ _CLASSES = {"FileConfigProvider": "file", "EnvVarConfigProvider": "env", "Direct
 _CLASS_OF = {kind: _PACKAGE + name for name, kind in _CLASSES.items()}
 _PARAMETERS = {"file": "allowed.paths", "directory": "allowed.paths", "env": "allowlist.pattern"}
 _UNKNOWN = re.compile(r"""(?:^|(?<=["'=\s]))\$\{([^{}]*)\}(?=$|["';\s])""")
-"""A variable that stands alone, or as an option's value in sasl.jaas.config. Mapping rules have no such part."""
+"""A variable that stands alone, or as an option's value in sasl.jaas.config."""
+_SECRET = re.compile(r"password|secret|jaas\.config|keystore\.key|ssl\.key\.pem|user\.info")
+"""Names of settings with secrets. Other settings may have variables of other programs, such as those of Spring."""
 _VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
 
 
@@ -65,6 +67,8 @@ def with_values(
         if name.startswith(_PREFIX):
             continue
         try:
+            if "${" in value and _SECRET.search(name):
+                sources.check_names(value)
             found[name] = sources.replaced(value)
         except ConfigError as error:
             raise ConfigError(f"{where(name)}{name}: {error}") from error.__cause__
@@ -113,17 +117,20 @@ class _Sources:
         self._environment = environment
         self._files: dict[str, dict[str, str]] = {}
 
-    def replaced(self, value: str) -> str:
-        """Returns a value with its variables replaced. Raises ConfigError."""
-        if "${" not in value:
-            return value
+    def check_names(self, value: str) -> None:
+        """Raises ConfigError for a variable of no source in a secret: its text would be the secret."""
         for match in _UNKNOWN.finditer(value):
             if (name := match[1].partition(":")[0]) not in {*self._providers, *_CLASS_OF}:
                 shown = f"${{{name}:…}}" if ":" in match[1] else f"${{{name}}}"
                 raise ConfigError(
-                    f"the variable {shown} names no source of {PROVIDERS}: write it as "
-                    "${file:PATH:KEY}, ${env:NAME} or ${directory:PATH:FILE}"
+                    f"the variable {shown} names no source of {PROVIDERS}: write it as ${{file:PATH:KEY}}, "
+                    "${env:NAME} or ${directory:PATH:FILE}"
                 )
+
+    def replaced(self, value: str) -> str:
+        """Returns a value with its variables replaced. Raises ConfigError."""
+        if "${" not in value:
+            return value
         found = _VARIABLE.sub(lambda match: self._look_up(match[0], match[1], match[2] or "", match[3]), value)
         return found if found == value else found.strip()
 
