@@ -376,7 +376,8 @@ class TableScenario:
         if driver.epoch is not None and driver.epoch != self.group.epoch:
             driver.epoch = None
             return False
-        held = [one for one in self.store.ever if one.batch == batch.batch and batch.ends in (None, one.ends)]
+        own = [one for one in self.store.ever if one.query != REPLAY]
+        held = [one for one in own if one.batch == batch.batch and batch.ends in (None, one.ends)]
         (offset,) = {one.read[TP] for one in held}
         before = self.group.offset
         self.group.commit(held[-1].read)

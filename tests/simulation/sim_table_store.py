@@ -352,7 +352,7 @@ class SimVersions(SimStore):
         to = max(0, last - random.choice([1, 1, 2, 2, 3, 4, 6, 10, last]))
         held, commit = self.versions[to], VersionCommit(is_entry=False, restored=to)
         self.versions.append(Version(self.versions[-1].state, (), held.content, held.batches, commit))
-        self.restores += len(held.batches) != len(self.batches)
+        self.restores += held.batches != tuple(self.batches)
         self.batches = list(held.batches)
         self.is_changed = True
 
