@@ -590,8 +590,15 @@ def test_a_restore_to_a_version_before_the_first_entry_leaves_an_empty_table(tmp
     with pytest.raises(TableRefused, match=r"a RESTORE of version 0.*has no note of an earlier one"):
         table.add(Rows(10), plan(3))
     assert not table.has_batches()
+    again = dataclasses.replace(replayed(0, 10), first={})
+    for first in (again, plan(0, "new"), dataclasses.replace(plan(0, "new", end=40), first={TP: 30})):
+        with pytest.raises(TableRefused, match=r"no micro-batch of a query is left.*pipeline adopt"):
+            table.add(Rows(10), first)
+    assert table.state(BatchPlan("", 0, "", "", offsets={TP: 0})).lost == {TP: 30}
+    table.adopt(adoption(0))
     table.add(Rows(10), plan(0, "new"))
-    assert rows_of(tmp_path) == 10
+    table.add(Rows(10), again)
+    assert rows_of(tmp_path) == 20
 
 
 def test_a_restore_by_time_is_followed(tmp_path: Path) -> None:

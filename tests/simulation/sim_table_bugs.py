@@ -217,6 +217,7 @@ BUGS: dict[str, Bug] = {
     "a RESTORE is not seen": _replacing(sim_table_store, "held_version", _without_restores),
     "only the newest RESTORE is seen": _replacing(sim_table_store, "held_version", _of_the_newest_restore),
     "the entry of a run hides a RESTORE": _replacing(SimVersions, "commit", _state_of_all_actions),
+    "a new query starts anywhere after a RESTORE": _replacing(state, "check_lost", lambda found, plan: None),
     "file names have no run": _replacing(RunTag, "text", property(lambda self: "000001.00000001")),
     "a move removes its target": _replacing(SimFiles, "_finish", _removed_targets(SimFiles._finish)),
     "leftovers are removed without an entry": _replacing(TableRun, "begin", _removal_without_an_entry),

@@ -322,7 +322,10 @@ class SimVersions(SimStore):
         assert held.at is not None
         found = self.versions[held.at]
         state = found.state if found.commit.is_entry else TableState(is_whole=True)
-        return replace(state, run=newest.run, restored=f"version {held.by[0]} restored version {held.by[1]}")
+        before = newest.newest_query
+        lost = None if before is None or state.newest_query is not None else before.offsets
+        restored = f"version {held.by[0]} restored version {held.by[1]}"
+        return replace(state, run=newest.run, restored=restored, lost=lost)
 
     def _commit(self, base: op.LogPosition, change: op.TableChange) -> bool:
         if len(self.versions) != base.number + 1:
@@ -335,7 +338,7 @@ class SimVersions(SimStore):
         state = self.state() if is_entry or not self.versions else self.versions[-1].state
         files = () if change.files is None else tuple(change.files.content[0])
         content = self.versions[-1].content if self.versions else ()
-        after = replace(change.state_after(state), restored="")
+        after = replace(change.state_after(state), restored="", lost=None)
         self.publish(change)
         self.versions.append(Version(after, files, content + files, tuple(self.batches), VersionCommit(is_entry)))
 

@@ -127,6 +127,7 @@ class TableState:
     queries: Mapping[str, QueryState] = field(default_factory=dict)
     is_whole: bool = False
     restored: str = field(default="", compare=False)
+    lost: Mapping[TopicPartition, int] | None = field(default=None, compare=False)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     def of(self, query: str) -> QueryState | None:
@@ -294,6 +295,7 @@ def held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | N
 def _held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | None:
     known = state.of(plan.query)
     if plan.is_replay:
+        check_lost(state, plan)
         return _held_replay(known, plan, table)
     if known is None:
         _check_first(state, plan, table)
@@ -410,6 +412,7 @@ def _check_first(state: TableState, plan: BatchPlan, table: str) -> None:
         )
     other = state.newest_query
     if other is None:
+        check_lost(state, plan)
         return
     if other.offsets is None:
         raise TableRefused(
@@ -431,6 +434,16 @@ def _check_first(state: TableState, plan: BatchPlan, table: str) -> None:
             f"{table} has micro-batches of another query, up to offset {offset} of {tp}, and the new checkpoint starts "
             f"at {'no offset' if at is None else at} there. {REMEDY}"
         )
+
+
+def check_lost(state: TableState, plan: BatchPlan) -> None:
+    """Checks that a RESTORE has not taken back all micro-batches of the query. Raises TableRefused.
+
+    It is not known where the table began: the group stands at the rows that are gone, or at an older commit. The entry
+    of a replay would hide the RESTORE.
+    """
+    if state.lost is not None and (plan.ranges or not plan.is_replay):
+        raise TableRefused(f"no micro-batch of a query is left. {REMEDY}")
 
 
 def _check_equal(known: QueryState, plan: BatchPlan, table: str) -> None:

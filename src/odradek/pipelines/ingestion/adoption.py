@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _MOST_FENCES = 5
 NOTES, ROWS = "the notes of the table", "the rows of the table"
+START = "a RESTORE of the Delta log, which took back all micro-batches: the table begins at the start of the topics"
 
 
 @dataclass(frozen=True)
@@ -157,6 +158,8 @@ def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicParti
         newest = table.newest_query({*rows, *_partitions(admin, names)})
         if newest is not None and newest.offsets:
             break
+    if newest is None and (lost := table.lost_partitions(_partitions(admin, None))):
+        return dict.fromkeys(lost, 0), START, {}
     if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
         return dict(newest.offsets), NOTES, newest.topics
     return rows, ROWS, {}

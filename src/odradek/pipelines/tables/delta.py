@@ -266,7 +266,8 @@ class DeltaTable(CommitDriver):
         if found.log is None:
             return LogPosition(log.version(), delta_state.read_unknown(log, plan, found.reason), content=log)
         state = delta_state.read(found.log, plan)
-        state = replace(state, run=delta_state.run_of(log), restored=found.reason)
+        lost = delta_state.lost_offsets(log, found.log, plan) if found.reason else None
+        state = replace(state, run=delta_state.run_of(log), restored=found.reason, lost=lost)
         return LogPosition(log.version(), state, content=log)
 
     def _state_log(self) -> Log | None:

@@ -135,6 +135,15 @@ def read_unknown(log: Log, plan: BatchPlan, reason: str) -> TableState:
     return replace(state, queries=queries, is_whole=False, restored=reason)
 
 
+def lost_offsets(log: Log, held: Log, plan: BatchPlan) -> dict[TopicPartition, int] | None:
+    """Returns the offsets of the newest query, in the partitions of ``plan``, if a RESTORE has taken back all of its
+    micro-batches; None if a query is left, or if there was none. ``held``: the version of the log with the state."""
+    if _number(log, QUERY) is None or has_query(held, is_begun=False):
+        return None
+    name = newest_query(log)
+    return {} if name is None else offsets_in(log, name, plan)
+
+
 def _number(log: Log, name: str) -> int | None:
     """Returns the number of an action; None if there is none, or if a RESTORE took it back."""
     found = log.transaction_version(name)

@@ -316,6 +316,11 @@ class Table:
         offsets = dict.fromkeys(partitions, 0)
         return self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
 
+    def lost_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Returns those of these partitions that the table's query has read, if a RESTORE took back all of its rows."""
+        offsets = dict.fromkeys(partitions, 0)
+        return sorted(self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).lost or ())
+
     def planned_offsets(self) -> Mapping[TopicPartition, int]:
         """Returns the offsets after the newest micro-batch that the checkpoint plans; empty if it cannot be read."""
         with contextlib.suppress(StorageError):
