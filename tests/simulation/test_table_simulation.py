@@ -16,7 +16,8 @@ from simulation.sim_table_bugs import BUGS
 from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
-    "a replay adds what another run has added": 101,
+    "a replay adds what another run has added": 796,
+    "a new query starts anywhere after a RESTORE": 271,
     "a missing digest is agreement": 2,
     "an old micro-batch counts as held": 38,
     "an entry replaces another": 8,
