@@ -87,10 +87,13 @@ def known_versions(api_key: int) -> tuple[int, int]:
     return min(versions), max(versions)
 
 
-@cache
 def api_name(api_key: int) -> str:
-    """Returns the name of an API: ``offset_commit`` for 8, ``api_<n>`` for an unknown key."""
-    return str(api_key_map.get(api_key, f"api_{api_key}"))
+    """Returns the name of an API: ``offset_commit`` for 8, ``api_<n>`` for an unknown key.
+
+    Nothing is kept for a key: clients that have not logged in choose it.
+    """
+    name = api_key_map.get(api_key)
+    return f"api_{api_key}" if name is None else str(name)
 
 
 _ReadMessage = Callable[[Data, int, list[int]], tuple[object, int]]
