@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_origin, get_type_hints
@@ -115,8 +115,8 @@ class PipelineOptions:
         str, Option("The writer of the files: Spark's Python workers (no rows in Java), or Spark.", choices=WRITERS)
     ] = "workers"
     task_size: Annotated[str, Option("The most data, as stored in the topics, that one task reads.", "SIZE")] = "256m"
-    options: SourceOptions = None
-    storage_options: StorageOptions = None
+    options: SourceOptions = field(default=None, repr=False)
+    storage_options: StorageOptions = field(default=None, repr=False)
     master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None
@@ -242,7 +242,7 @@ class TransformOptions:
             "A producer setting, such as compression.type=zstd. Repeatable.", "NAME=VALUE", name="--producer-option"
         ),
     ] = None
-    options: SourceOptions = None
+    options: SourceOptions = field(default=None, repr=False)
     master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None
@@ -263,8 +263,8 @@ class AdoptOptions:
     ] = None
     fence_commits: FenceCommits = False
     execute: Annotated[bool, Option("Do it. Without this option, the command only shows what it would do.")] = False
-    options: SourceOptions = None
-    storage_options: StorageOptions = None
+    options: SourceOptions = field(default=None, repr=False)
+    storage_options: StorageOptions = field(default=None, repr=False)
     master: Master = "local[*]"
     conf: SparkConf = None
     spark: SparkSession | None = None

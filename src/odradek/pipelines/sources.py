@@ -37,7 +37,7 @@ class Source:
     group: str
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def all_options(self) -> dict[str, str]:
         """Returns the options of the streaming source. Raises ConfigError for options that contradict each other."""

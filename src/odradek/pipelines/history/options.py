@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +26,7 @@ class HistoryOptions:
     since_us: int | None = None
     rules: FindingRules | None = None
     verdict_rules: VerdictRules | None = None
-    options: Mapping[str, str] | None = None
+    options: Mapping[str, str] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

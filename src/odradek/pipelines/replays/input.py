@@ -299,7 +299,7 @@ class Replay:
     bootstrap: str
     found: ReplayRanges
     into: Target | ReplayTopic
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     again: bool = False
     chosen: Selection = field(default_factory=Selection)
 

@@ -43,7 +43,7 @@ class ReplayTopic:
     keep_partitions: bool = False
     keep_timestamps: bool = False
     mark: bool = True
-    producer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict, repr=False)
     exactly_once: bool = False
     batch_bytes: int = 256 << 20
 

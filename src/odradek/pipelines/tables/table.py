@@ -93,7 +93,7 @@ class Target:
     checkpoint: str | None = None
     on_bad: str = "keep"
     files_per_batch: int | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict)
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     writer: str = PipelineOptions.writer
     task_bytes: int = 256 << 20
     single_driver: bool = False
