@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -533,3 +534,14 @@ def test_a_client_first_message_of_the_server_side() -> None:
     assert client == ClientFirst("al,ice", "abc", True, "n=al=2Cice,r=abc,tokenauth=true", "n,a=al=2Cice,", "al,ice")
     with pytest.raises(ScramError):
         scram.read_client_first(b"n,a=x=Z,n=a,r=b")
+
+
+def test_a_request_before_the_login_loads_no_class_of_its_own() -> None:
+    """A client that has not logged in can name each of 90 APIs in each version."""
+    before = set(sys.modules)
+    for api_key in range(100):
+        if api_key not in (17, 18, 36):
+            for version in range(3):
+                frame = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(8)
+                assert states().receive(frame).failure.startswith("unexpected request before the login: ")
+    assert {name for name in set(sys.modules) - before if name.startswith("kio.schema")} == set()

@@ -6,6 +6,7 @@ SaslAuthenticate requests after SaslHandshake 1, as bare frames after SaslHandsh
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
@@ -45,6 +46,8 @@ NEXT: dict[LoginState, frozenset[LoginState]] = {
     _STATE.FAILED: frozenset({_STATE.FAILED}),
 }
 """The valid next states of each state. Every frame after the end of a login is refused."""
+_API = struct.Struct(">hh")
+"""Key and version, with which each request begins."""
 EXPECTED: dict[LoginState, frozenset[int]] = {
     _STATE.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
     _STATE.HANDSHAKE_REQUEST: frozenset({SASL_HANDSHAKE}),
@@ -114,6 +117,10 @@ class SaslStates:
         """Takes a frame without its length."""
         if self.state is LoginState.AUTHENTICATE:
             return self._authenticate(frame) if self._has_headers else self._authenticate_bare(frame)
+        if len(frame) >= _API.size:
+            api_key, version = _API.unpack_from(frame)
+            if api_key not in EXPECTED[self.state]:  # its head is not read: that would load the schema of any request
+                return self._failed(f"unexpected request before the login: {schemas.api_name(api_key)} v{version}")
         try:
             head = read_request_head(frame)
             if head.api_key in EXPECTED[self.state]:
