@@ -11,6 +11,14 @@ import typer
 from odradek.cli.options import TIMEOUT_MS, Bootstrap, CommandConfig, Timeout
 from odradek.cli.pipeline_options import AllowedLag, Intervals, MinDistance, MinimumComplete
 
+Source = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|topic|fetch",
+        help="Read __consumer_offsets, or look up offsets; auto: look them up where the topic may not be read.",
+    ),
+]
+
 
 @dataclass(frozen=True)
 class MonitorLine:
@@ -19,13 +27,7 @@ class MonitorLine:
     bootstrap_servers: Bootstrap
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve HTTP here; port 0: any.")] = "127.0.0.1:8000"
     interval: Annotated[str, typer.Option(metavar="SPAN", help="Poll logs and groups this often.")] = "10s"
-    source: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|topic|fetch",
-            help="Read __consumer_offsets, or look up offsets; auto: look them up where the topic may not be read.",
-        ),
-    ] = "auto"
+    source: Source = "auto"
     cluster_name: Annotated[
         str, typer.Option(metavar="NAME", help="The cluster's name in metrics and in Burrow's API.")
     ] = "kafka"

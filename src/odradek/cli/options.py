@@ -25,16 +25,19 @@ TIMEOUT_MS = 5_000
 LAST_INT16, LAST_INT32, LAST_INT64 = ((1 << bits) - 1 for bits in (15, 31, 63))
 CONTEXT: dict[object, object] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
-Bootstrap = Annotated[
-    str,
-    typer.Option(
+
+def brokers_option(text: str) -> object:
+    """Returns the option for addresses of brokers. ``text``: its help."""
+    return typer.Option(
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,HOST:PORT]",
         envvar=environment.BOOTSTRAP_SERVERS,
-        help="Addresses of brokers; at least one of them must answer.",
-    ),
-]
+        help=text,
+    )
+
+
+Bootstrap = Annotated[str, brokers_option("Addresses of brokers; at least one of them must answer.")]
 Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="Timeout for requests, in milliseconds.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CommandConfig = Annotated[

@@ -10,9 +10,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli import environment
 from odradek.cli.command_config import client_settings
-from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout
+from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, brokers_option
 from odradek.cli.terminal import CommandError
 from odradek.core.extras import command_of
 from odradek.pipelines.given_options import OF_A_LINE, check_options
@@ -134,16 +133,7 @@ class VerifyLine:
     """The command line of ``verify``."""
 
     table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder of Parquet files, or a Delta table.")]
-    bootstrap_servers: Annotated[
-        str | None,
-        typer.Option(
-            "-b",
-            "--bootstrap-server",
-            metavar="HOST:PORT[,HOST:PORT]",
-            envvar=environment.BOOTSTRAP_SERVERS,
-            help="The cluster whose log explains missing offsets.",
-        ),
-    ] = None
+    bootstrap_servers: Annotated[str | None, brokers_option("The cluster whose log explains missing offsets.")] = None
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="The group that feeds the table: compare its commits.")
     ] = None

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli import environment
-from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout
+from odradek.cli.monitor_options import Source
+from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, brokers_option
 from odradek.cli.pipeline_options import AllowedLag, Intervals, MinDistance, MinimumComplete
 
 _OF_BOTH = ("bootstrap_servers", "url", "token_file", "interval", "sort", "search", "group", "once", "as_json")
@@ -20,14 +20,7 @@ class TopLine:
     """The command line of ``top``."""
 
     bootstrap_servers: Annotated[
-        str | None,
-        typer.Option(
-            "-b",
-            "--bootstrap-server",
-            metavar="HOST:PORT[,HOST:PORT]",
-            envvar=environment.BOOTSTRAP_SERVERS,
-            help="Addresses of brokers: follow this cluster, without a monitor.",
-        ),
+        str | None, brokers_option("Addresses of brokers: follow this cluster, without a monitor.")
     ] = None
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Show what the `odradek monitor` at this address follows.")
@@ -49,13 +42,7 @@ class TopLine:
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Show this group.")] = None
     once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False
     as_json: AsJson = False
-    source: Annotated[
-        str,
-        typer.Option(
-            metavar="auto|topic|fetch",
-            help="Read __consumer_offsets, or look up offsets; auto: look them up where the topic may not be read.",
-        ),
-    ] = "auto"
+    source: Source = "auto"
     intervals: Intervals = 10
     min_distance: MinDistance = "0s"
     minimum_complete: MinimumComplete = 0.0

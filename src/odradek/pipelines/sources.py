@@ -151,9 +151,8 @@ def check_topics(admin: Admin, topics: Sequence[str], pattern: str | None = None
         return [name for name in known if java_pattern(pattern).fullmatch(name)]
     for name in topics:
         if name not in known:
-            admin.describe_topics(
-                [name], missing_ok=True
-            )  # a list hides a topic that the user may not see; this names the right
+            # A list hides a topic that the user may not see. This names the missing right.
+            admin.describe_topics([name], missing_ok=True)
             from odradek.text.similar_names import nearest  # only for this error
 
             raise UnknownTopic(f"unknown topic {name}{nearest(name, known) or _some(known)}")

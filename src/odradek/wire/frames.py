@@ -103,6 +103,16 @@ class RequestHead(NamedTuple):
 
 _LEAST_TOO_LONG = MAX_STRING_BYTES // 3  # an invalid byte becomes a character of three bytes
 _HEAD = struct.Struct(">hhih")
+_API = struct.Struct(">hh")
+
+
+def read_api(frame: bytes) -> tuple[int, int]:
+    """Reads the API key and the version, with which each request begins. Raises FrameError."""
+    try:
+        api_key, version = _API.unpack_from(frame)
+    except struct.error as error:
+        raise FrameError(f"malformed request header: {error}") from error
+    return api_key, version
 
 
 def read_request_head(frame: bytes) -> RequestHead:

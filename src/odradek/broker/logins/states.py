@@ -6,7 +6,6 @@ SaslAuthenticate requests after SaslHandshake 1, as bare frames after SaslHandsh
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from odradek.core.transitions import checked
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
 from odradek.wire import schemas
 from odradek.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from odradek.wire.frames import RequestHead, read_request_head, reply_head
+from odradek.wire.frames import RequestHead, read_api, read_request_head, reply_head
 from odradek.wire.schemas import Kind
 
 _HANDSHAKE_VERSIONS = range(2)
@@ -46,8 +45,6 @@ NEXT: dict[LoginState, frozenset[LoginState]] = {
     _STATE.FAILED: frozenset({_STATE.FAILED}),
 }
 """The valid next states of each state. Every frame after the end of a login is refused."""
-_API = struct.Struct(">hh")
-"""Key and version, with which each request begins."""
 EXPECTED: dict[LoginState, frozenset[int]] = {
     _STATE.HANDSHAKE_OR_VERSIONS_REQUEST: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
     _STATE.HANDSHAKE_REQUEST: frozenset({SASL_HANDSHAKE}),
@@ -117,21 +114,17 @@ class SaslStates:
         """Takes a frame without its length."""
         if self.state is LoginState.AUTHENTICATE:
             return self._authenticate(frame) if self._has_headers else self._authenticate_bare(frame)
-        if len(frame) >= _API.size:
-            api_key, version = _API.unpack_from(frame)
-            if api_key not in EXPECTED[self.state]:  # its head is not read: that would load the schema of any request
-                return self._failed(f"unexpected request before the login: {schemas.api_name(api_key)} v{version}")
         try:
-            head = read_request_head(frame)
-            if head.api_key in EXPECTED[self.state]:
-                if head.api_key == API_VERSIONS:
+            api_key, version = read_api(frame)
+            if api_key in EXPECTED[self.state]:  # the head of another request is not read: it would load its schema
+                head = read_request_head(frame)
+                if api_key == API_VERSIONS:
                     return self._api_versions(head, frame)
-                if head.version in _HANDSHAKE_VERSIONS:
+                if version in _HANDSHAKE_VERSIONS:
                     return self._handshake(head, frame)
         except ValueError as error:  # FrameError is one
             return self._failed(f"the request before the login cannot be read: {error}")
-        name = schemas.api_name(head.api_key)
-        return self._failed(f"unexpected request before the login: {name} v{head.version}")
+        return self._failed(f"unexpected request before the login: {schemas.api_name(api_key)} v{version}")
 
     def _enter(self, state: LoginState) -> None:
         self.state = checked(NEXT, "login", self.state, state)

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli import environment
 from odradek.cli.command_config import read_properties
-from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, client_config, connect, given_names
+from odradek.cli.options import (
+    TIMEOUT_MS,
+    AsJson,
+    CommandConfig,
+    Timeout,
+    brokers_option,
+    client_config,
+    connect,
+    given_names,
+)
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.cli.undo_file import check_undo_file, pasted
 
@@ -27,16 +35,7 @@ AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Repeatable.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, the command only shows the offsets.")]
 UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "-b",
-        "--bootstrap-server",
-        metavar="HOST:PORT[,HOST:PORT]",
-        envvar=environment.BOOTSTRAP_SERVERS,
-        help="Addresses of Kafka's brokers.",
-    ),
-]
+Bootstrap = Annotated[str | None, brokers_option("Addresses of Kafka's brokers.")]
 
 
 @dataclass(frozen=True, kw_only=True)
