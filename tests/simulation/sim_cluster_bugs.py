@@ -14,7 +14,7 @@ from odradek.broker.metadata.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.delta import Delta
-from odradek.cluster import follower
+from odradek.cluster import follower, lifecycle
 from odradek.cluster.control import ClusterControl
 from odradek.cluster.follower import LogFollower
 from odradek.cluster.lifecycle import BrokerLifecycle
@@ -201,7 +201,7 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "two tasks apply the log": _replacing(ClusterMembership, "_apply", _applies_at_once(ClusterMembership._apply)),
     "a stale epoch is tried again": _replacing(BrokerLifecycle, "on_failed", _fails_with(BrokerLifecycle.on_failed)),
-    "a lost reply is waited for": _replacing(BrokerLifecycle, "_timeout_ms", 1 << 40),
+    "a lost reply is waited for": _replacing(lifecycle, "reply_timeout_ms", lambda times: 1 << 40),
     "a lost fetch is waited for": _replacing(follower, "TIMEOUT_MS", 1 << 40),
     "a heartbeat is not heard": _replacing(ClusterControl, "hear", lambda self, broker, epoch, now: None),
 }

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from odradek.cluster.observers import LogPlace
+from odradek.cluster.request_in_flight import RequestInFlight
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, NO_OFFSET
 
@@ -109,35 +110,28 @@ class LogFollower:
         self._log = log
         self._download: LogPlace | None = None
         self._position = 0
-        self._due_ms = now_ms
-        self._sent_ms: int | None = None
-        self._number = 0
-        self._failures = 0
+        self._request = RequestInFlight(now_ms, TIMEOUT_MS, FIRST_RETRY_MS, LAST_RETRY_MS)
 
     # --- requests -----------------------------------------------------------------------------------------------
 
     @property
     def number(self) -> int:
         """The number of the request in flight: a reply belongs to a request only if it names this number."""
-        return self._number
+        return self._request.number
 
     @property
     def next_ms(self) -> int:
         """When ``next_request`` has to be called again, unless a reply comes before."""
-        return self._due_ms if self._sent_ms is None else self._sent_ms + TIMEOUT_MS
+        return self._request.next_ms
 
     def next_request(self, now_ms: int) -> RecordsRequest | PartRequest | None:
         """Returns the request that is to be sent now."""
         if self.failure:
             return None
-        if self._sent_ms is not None:
-            if now_ms < self._sent_ms + TIMEOUT_MS:
-                return None
+        if self._request.is_over(now_ms):
             self._fail(now_ms)
-        if now_ms < self._due_ms:
+        if not self._request.begin(now_ms):
             return None
-        self._sent_ms = now_ms
-        self._number += 1
         if self._download is not None:
             return PartRequest(self.epoch, self._download, self._position)
         end = self._log.end
@@ -152,7 +146,7 @@ class LogFollower:
 
     def on_records(self, number: int, reply: RecordsReply, now_ms: int) -> None:
         """Takes the reply to a fetch."""
-        sent_ms = self._sent_ms or 0
+        sent_ms = self._request.sent_ms or 0
         if not self._take(number) or not self._follow(reply, now_ms):
             return
         try:
@@ -160,8 +154,8 @@ class LogFollower:
         except (KafkaError, ValueError):
             self._fail(now_ms)
             return
-        self._failures = 0
-        self._due_ms = now_ms if is_news or now_ms - sent_ms >= MAX_WAIT_MS // 2 else now_ms + IDLE_MS
+        self._request.failures = 0
+        self._request.due_ms = now_ms if is_news or now_ms - sent_ms >= MAX_WAIT_MS // 2 else now_ms + IDLE_MS
 
     def _take_records(self, reply: RecordsReply) -> bool:
         """Returns whether the reply has changed anything."""
@@ -213,8 +207,8 @@ class LogFollower:
         except (KafkaError, ValueError):
             self._restart_download(now_ms)
             return
-        self._failures = 0
-        self._due_ms = now_ms
+        self._request.failures = 0
+        self._request.due_ms = now_ms
 
     def _restart_download(self, now_ms: int) -> None:
         """Gives a snapshot up: the next fetch learns which one is present."""
@@ -225,7 +219,7 @@ class LogFollower:
         """Learns the epoch of the leader. Returns whether the content of the reply counts."""
         if reply.leader_epoch > self.epoch:
             self.epoch, self.leader = reply.leader_epoch, reply.leader
-            self._due_ms = now_ms  # ask again, in this epoch
+            self._request.due_ms = now_ms  # ask again, in this epoch
             return False
         if reply.error in _LOST_SNAPSHOT:
             self._restart_download(now_ms)
@@ -238,12 +232,7 @@ class LogFollower:
 
     def _take(self, number: int) -> bool:
         """Ends the request in flight if the reply belongs to it."""
-        if number != self._number or self._sent_ms is None or self.failure:
-            return False
-        self._sent_ms = None
-        return True
+        return not self.failure and self._request.take(number)
 
     def _fail(self, now_ms: int) -> None:
-        self._sent_ms = None
-        self._due_ms = now_ms + min(FIRST_RETRY_MS << min(self._failures, 10), LAST_RETRY_MS)
-        self._failures += 1
+        self._request.due_ms = now_ms + self._request.fail()

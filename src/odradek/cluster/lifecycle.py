@@ -12,10 +12,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from odradek.cluster.registrations import NewBroker
+from odradek.cluster.request_in_flight import RequestInFlight
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 
-FIRST_RETRY_MS, RETRY_FACTOR = 100, 2
+FIRST_RETRY_MS = 100
 CATCH_UP_MS, SHUTDOWN_MS = 10, 50
 """Heartbeats follow one another more quickly while the broker starts, and once in a controlled shutdown."""
 
@@ -49,6 +50,11 @@ class HeartbeatAnswer(NamedTuple):
 Request = NewBroker | BrokerHeartbeat
 
 
+def reply_timeout_ms(times: LifecycleTimes) -> int:
+    """Returns the time after which a request without a reply is given up: half of a session."""
+    return times.session_ms // 2
+
+
 class BrokerLifecycle:
     """One incarnation of a broker. ``registration``: the request, with the epoch of the last clean stop.
 
@@ -63,10 +69,7 @@ class BrokerLifecycle:
         self._registration = registration
         self._times = times
         self._registered_by_ms = now_ms + times.registration_ms
-        self._due_ms = now_ms
-        self._sent_ms: int | None = None
-        self._number = 0
-        self._failures = 0
+        self._request = RequestInFlight(now_ms, reply_timeout_ms(times), FIRST_RETRY_MS, times.session_ms)
         self._is_registered = self._is_ready = self._hurries = False
         self._has_shutdown_answer = False
         self._refusal = ErrorCode.none
@@ -77,20 +80,15 @@ class BrokerLifecycle:
     @property
     def number(self) -> int:
         """The number of the request in flight: a reply belongs to a request only if it names this number."""
-        return self._number
+        return self._request.number
 
     @property
     def next_ms(self) -> int:
         """When ``next_request`` has to be called again, unless a reply comes before."""
         if self.state is LifecycleState.ENDED:
             return NEVER
-        due_ms = self._due_ms if self._sent_ms is None else self._sent_ms + self._timeout_ms
+        due_ms = self._request.next_ms
         return due_ms if self._is_registered or self.epoch >= 0 else min(due_ms, self._registered_by_ms)
-
-    @property
-    def _timeout_ms(self) -> int:
-        """A request without a reply is given up after half of a session."""
-        return self._times.session_ms // 2
 
     def next_request(self, metadata_offset: int, now_ms: int) -> Request | None:
         """Returns the request that is to be sent now. ``metadata_offset``: the newest record that is applied."""
@@ -102,14 +100,10 @@ class BrokerLifecycle:
             )
         if self.state is LifecycleState.ENDED:
             return None
-        if self._sent_ms is not None:
-            if now_ms < self._sent_ms + self._timeout_ms:
-                return None
+        if self._request.is_over(now_ms):
             self._fail(now_ms)
-        if now_ms < self._due_ms:
+        if not self._request.begin(now_ms):
             return None
-        self._sent_ms = now_ms
-        self._number += 1
         if not self._is_registered:
             return self._registration
         wants_stop = self.state is LifecycleState.PENDING_SHUTDOWN
@@ -122,7 +116,7 @@ class BrokerLifecycle:
     def on_registered(self, number: int, epoch: int, now_ms: int) -> None:
         """Notes the reply to a registration. The first heartbeat follows at once."""
         if self._take(number):
-            self._failures = 0
+            self._request.failures = 0
             self.epoch, self._is_registered = epoch, True
             self._wait(0, now_ms)
 
@@ -146,7 +140,7 @@ class BrokerLifecycle:
         """Notes the reply to a heartbeat."""
         if not self._take(number):
             return
-        self._failures = 0
+        self._request.failures = 0
         self.is_fenced = answer.is_fenced
         pause_ms = self._times.heartbeat_ms
         if self.state is LifecycleState.STARTING:
@@ -168,25 +162,20 @@ class BrokerLifecycle:
 
     def _take(self, number: int) -> bool:
         """Ends the request in flight if the reply belongs to it."""
-        if number != self._number or self._sent_ms is None or self.state is LifecycleState.ENDED:
-            return False
-        self._sent_ms = None
-        return True
+        return self.state is not LifecycleState.ENDED and self._request.take(number)
 
     def _fail(self, now_ms: int) -> None:
-        self._sent_ms, self._hurries = None, False
-        pause_ms = min(FIRST_RETRY_MS * RETRY_FACTOR ** min(self._failures, 20), self._times.session_ms)
-        self._failures += 1
-        self._wait(pause_ms, now_ms)
+        self._hurries = False
+        self._wait(self._request.fail(), now_ms)
 
     def _wait(self, pause_ms: int, now_ms: int) -> None:
-        self._due_ms = now_ms + (0 if self._hurries else pause_ms)
+        self._request.due_ms = now_ms + (0 if self._hurries else pause_ms)
         self._hurries = False
 
     def _hurry(self, now_ms: int) -> None:
         """Sends the next heartbeat at once, or right after the request in flight."""
-        if self._sent_ms is None:
-            self._due_ms = min(self._due_ms, now_ms)
+        if self._request.sent_ms is None:
+            self._request.due_ms = min(self._request.due_ms, now_ms)
         else:
             self._hurries = True
 
