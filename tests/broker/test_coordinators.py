@@ -14,7 +14,7 @@ from support.brokers import delete_topic
 from support.ledger import WAIT_MS, Await, Closed, Deposit, Ledger
 from support.peers import Peer, until
 
-from odradek.broker.metadata.controller import TopicSpec
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.delta import Delta

@@ -14,8 +14,8 @@ import uvloop
 from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
 from odradek.broker import node
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.metadata.image import CatalogImage, Publisher
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig

@@ -13,7 +13,7 @@ from test_controller_node import register
 from test_observer_reads import QUIET, fetch
 
 from odradek.broker.loop.scheduler import finish
-from odradek.broker.metadata.observer_log import ObserverLog
+from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
 from odradek.broker.metadata_log.quorum_state import QuorumState

@@ -11,7 +11,7 @@ from support.simulated_controller import CONTROLLER, BlockingWire, SimulatedCont
 from test_controller_node import beat, register
 
 from odradek.batches.rows import iter_records
-from odradek.broker.metadata.observer_reads import MOST_READ_BYTES
+from odradek.broker.controller.observer_reads import MOST_READ_BYTES
 from odradek.catalog.records import MetadataRecord, TopicRecord
 from odradek.cluster.observers import OBSERVER_SESSION_MS
 from odradek.cluster.records import NoOpRecord, decode

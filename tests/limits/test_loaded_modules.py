@@ -66,10 +66,10 @@ OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
 OF_A_CLUSTER = (
-    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.metadata.registered_brokers",
-    "odradek.broker.metadata.observer_reads", "odradek.broker.metadata.idle_records",
-    "odradek.broker.metadata.observer_log", "odradek.broker.metadata.controller_messages",
-    "odradek.broker.metadata.membership",
+    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.controller.registered_brokers",
+    "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
+    "odradek.broker.membership.observer_log", "odradek.broker.membership.controller_messages",
+    "odradek.broker.membership.incarnation",
     "odradek.broker.handlers.observer_fetches",
 )  # fmt: skip
 

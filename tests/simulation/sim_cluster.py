@@ -35,9 +35,9 @@ from support.world import SimulationFailure, World
 
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
+from odradek.broker.controller.observer_reads import ObserverFetch, ObserverReads, ObserverReply
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.metadata.change import Change
-from odradek.broker.metadata.observer_reads import ObserverFetch, ObserverReads, ObserverReply
 from odradek.broker.metadata.quorum import OneVoterQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog

@@ -15,8 +15,8 @@ from support.controlled_cluster import CLUSTER, FEATURES, new_catalog
 from support.world import Alarm, World
 
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata.membership import ClusterMembership, ControllerLink
-from odradek.broker.metadata.observer_log import ObserverLog
+from odradek.broker.membership.incarnation import ClusterMembership, ControllerLink
+from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.catalog.records import MetadataRecord
 from odradek.cluster.catalog import ClusterCatalog

@@ -8,9 +8,9 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
-from odradek.broker.metadata import observer_log
-from odradek.broker.metadata.membership import ClusterMembership
-from odradek.broker.metadata.observer_log import ObserverLog
+from odradek.broker.membership import observer_log
+from odradek.broker.membership.incarnation import ClusterMembership
+from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.delta import Delta

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata import controller_messages as messages
-from odradek.broker.metadata.controller_messages import ControllerMessage
-from odradek.broker.metadata.membership import ClusterMembership
-from odradek.broker.metadata.observer_log import CommittedBatch, ObserverLog
+from odradek.broker.membership import controller_messages as messages
+from odradek.broker.membership.controller_messages import ControllerMessage
+from odradek.broker.membership.incarnation import ClusterMembership
+from odradek.broker.membership.observer_log import CommittedBatch, ObserverLog
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.follower import LogFollower, PartRequest, RecordsRequest

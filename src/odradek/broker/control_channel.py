@@ -27,8 +27,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.loop.heap import bytes_in_use
-from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.settings.keys import UnknownConfig
 from odradek.core.errors import OdradekError
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
+from odradek.broker.controller.idle_records import IdleRecords
+from odradek.broker.controller.observer_reads import ObserverReads
+from odradek.broker.controller.registered_brokers import RegisteredBrokers
 from odradek.broker.front_end.router import Api, served_apis
-from odradek.broker.metadata.idle_records import IdleRecords
 from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.observer_reads import ObserverReads
-from odradek.broker.metadata.registered_brokers import RegisteredBrokers
 from odradek.broker.node import BrokerNode
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers import BrokerSettings

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 from uuid import UUID
 
+from odradek.broker.controller.write_events import Controller, TopicSpec
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.disk_work import DiskWork
@@ -30,7 +31,6 @@ from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.catalog import Catalog
-from odradek.broker.metadata.controller import Controller, TopicSpec
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata.quorum import LoneQuorum, Quorums
@@ -52,6 +52,7 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
+    from odradek.broker.controller.registered_brokers import RegisteredBrokers
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
-    from odradek.broker.metadata.registered_brokers import RegisteredBrokers
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener

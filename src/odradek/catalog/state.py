@@ -1,7 +1,7 @@
 """The state machine of the metadata log: topics, settings, quotas, users, tokens, ACLs, features, producer ids.
 
-It is no tenant of ``coordinator/``: ``broker/metadata_log/log`` appends its records, and ``broker/metadata/controller``
-runs one request after another.
+It is no tenant of ``coordinator/``: ``broker/metadata_log/log`` appends its records, and
+``broker/controller/write_events`` runs one request after another.
 
 Rules
 -----

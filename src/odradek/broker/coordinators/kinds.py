@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from odradek.broker.controller.write_events import TopicSpec
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.loop.clock import Clock
-    from odradek.broker.metadata.controller import TopicSpec
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.partitions.partition import Partition

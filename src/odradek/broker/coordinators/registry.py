@@ -16,9 +16,9 @@ from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.partitions.partition import PartitionRole
 
 if TYPE_CHECKING:
+    from odradek.broker.controller.write_events import TopicSpec
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.coordinators.kinds import CoordinatorBroker, CoordinatorType
-    from odradek.broker.metadata.controller import TopicSpec
     from odradek.broker.partitions.partition import Partition
     from odradek.catalog.delta import Delta
     from odradek.coordinator.runtime import Runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.controller import TopicSpec
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.core.ids import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:

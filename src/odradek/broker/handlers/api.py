@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from typing import Protocol
     from uuid import UUID
 
+    from odradek.broker.controller.registered_brokers import RegisteredBrokers
+    from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.coordinators.registry import Coordinators
     from odradek.broker.limits.quotas import Quotas
@@ -22,12 +24,10 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler, Steps
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.authorizer import Authorizer
-    from odradek.broker.metadata.controller import Controller
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
-    from odradek.broker.metadata.registered_brokers import RegisteredBrokers
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply, rows_of_topics, shared_elements
 from odradek.broker.handlers.missing_logs import missing_log
@@ -20,7 +21,6 @@ from odradek.broker.limits.quotas import Permits
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
-from odradek.broker.metadata.controller import TopicSpec
 from odradek.broker.settings.description import describe_topic
 from odradek.catalog.state import CreateTopic, check_partition_count
 from odradek.core.acl import Operation, Resource

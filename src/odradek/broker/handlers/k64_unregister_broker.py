@@ -12,9 +12,9 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
+    from odradek.broker.controller.registered_brokers import RegisteredBrokers
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.registered_brokers import RegisteredBrokers
 
 VERSIONS = (0, 0)
 LISTENERS = ("client", "controller")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.controller.observer_reads import ObserverFetch, ObserverReply
 from odradek.broker.handlers.authorization import check_cluster
-from odradek.broker.metadata.observer_reads import ObserverFetch, ObserverReply
 from odradek.cluster.observers import LogPlace, ObserverKey
 from odradek.core.acl import Operation
 from odradek.core.deferred import Deferred
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v18.request import FetchPartition, FetchRequest
     from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest, PartitionSnapshot
 
+    from odradek.broker.controller.observer_reads import ObserverReads
     from odradek.broker.handlers.api import BrokerServices, Context, Reply
-    from odradek.broker.metadata.observer_reads import ObserverReads
 
 METADATA_ID = UUID(int=1)
 """The id of the metadata log's topic."""

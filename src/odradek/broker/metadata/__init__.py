@@ -1,1 +1,1 @@
-"""The catalogue: the controller, the quorum that commits its records, and what requests read."""
+"""The catalogue on every node: the quorum that commits its records, the loader, and what requests read."""

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import hmac
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps, value_of
@@ -25,19 +25,26 @@ if TYPE_CHECKING:
 
     from odradek.broker.loop.scheduler import Scheduler
     from odradek.broker.metadata.change import Change
-    from odradek.broker.metadata.controller import Controller
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
+    from odradek.core.deferred import Deferred
     from odradek.core.delegation_token import DelegationToken
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
+    class TokenController(Protocol):
+        """The controller, which commits the removal of tokens."""
+
+        def write(self, operation: Callable[[Change], Steps[None]]) -> Deferred[None]: ...
+
     class TokenBroker(Protocol):
         """The parts of a broker that the removal of tokens uses."""
 
-        controller: Controller
         scheduler: Scheduler
+
+        @property
+        def controller(self) -> TokenController: ...
 
         def now_ms(self) -> int: ...
 
@@ -110,7 +117,7 @@ class DelegationTokens:
         """Removes tokens that have ended, as many as one change of the catalogue may have."""
         broker.scheduler.start(self._remove(broker.controller, broker.now_ms()))
 
-    def _remove(self, controller: Controller, now_ms: int) -> Steps[None]:
+    def _remove(self, controller: TokenController, now_ms: int) -> Steps[None]:
         def remove(change: Change) -> Steps[None]:
             pace = Pace()
             for token in tuple(self._tokens.values()):

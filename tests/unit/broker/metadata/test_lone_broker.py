@@ -18,5 +18,5 @@ def test_only_functions_import_the_rules_of_a_lone_broker() -> None:
         at_head = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom) and node.module == MODULE]
         users[path.relative_to(SOURCE).as_posix()] = len(at_head)
     assert users == dict.fromkeys(
-        ["broker/coordinators/transaction_coordinator.py", "broker/metadata/controller.py", "broker/node.py"], 0
+        ["broker/coordinators/transaction_coordinator.py", "broker/controller/write_events.py", "broker/node.py"], 0
     )

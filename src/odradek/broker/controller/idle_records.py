@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Protocol
 
+    from odradek.broker.controller.write_events import Controller
     from odradek.broker.metadata.change import Change
-    from odradek.broker.metadata.controller import Controller
     from odradek.broker.metadata_log.log import MetadataLog
 
     class IdleNode(Protocol):

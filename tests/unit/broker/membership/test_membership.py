@@ -12,8 +12,8 @@ from support.controlled_cluster import new_catalog
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.metadata.membership import ClusterMembership
-from odradek.broker.metadata.observer_log import ObserverLog
+from odradek.broker.membership.incarnation import ClusterMembership
+from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog.records import MetadataRecord, encode
 from odradek.cluster.follower import LogFollower, RecordsReply

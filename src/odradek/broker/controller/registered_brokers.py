@@ -1,7 +1,7 @@
 """The registered brokers at the active controller: requests of brokers as write events, and the end of sessions.
 
 ``cluster/control`` decides. This module gives it the time, and its records to the controller's queue
-(``broker/metadata/controller``). The time is that of the event loop, which no test moves and which never jumps.
+(``broker/controller/write_events``). The time is that of the event loop, which no test moves and which never jumps.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import asyncio
     from typing import Protocol
 
+    from odradek.broker.controller.observer_reads import ObserverReads
+    from odradek.broker.controller.write_events import Controller, ControllerRequestContext
     from odradek.broker.metadata.change import Change
-    from odradek.broker.metadata.controller import Controller, ControllerRequestContext
     from odradek.broker.metadata.image import CatalogImage
-    from odradek.broker.metadata.observer_reads import ObserverReads
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
     from odradek.catalog.records import MetadataRecord

@@ -22,7 +22,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, OdradekError
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.observer_log import ObserverLog
+    from odradek.broker.membership.observer_log import ObserverLog
     from odradek.catalog.records import MetadataRecord
 
 log = logging.getLogger("odradek.broker")
