@@ -20,7 +20,9 @@ import traceback
 from typing import Any
 
 from odradek.cli import main as program
-from odradek.pipelines.tables import delta, lake, runs
+from odradek.pipelines.delta import table as delta
+from odradek.pipelines.parquet import table as lake
+from odradek.pipelines.tables import runs
 from odradek.pipelines.tables import table as tables
 from odradek.spark.session import session
 

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.ingestion import job as ingestion
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.replays import job as replays
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables import table as tables
-from odradek.pipelines.values.decoders import decoder_for
 from odradek.spark.options import parse_options
 from odradek.spark.source import OdradekStreamReader
 

@@ -131,4 +131,4 @@ def test_every_module_with_kernels_is_compiled_before_the_tests() -> None:
         if "@kernel(" in path.read_text()
     }
     used = {"odradek.batches.decode", "odradek.batches.varint_kernels"}
-    assert found == {*KERNELS, *used, "odradek.pipelines.values.json_scan"}
+    assert found == {*KERNELS, *used, "odradek.pipelines.decoders.json_scan"}

@@ -22,7 +22,7 @@ from support.processes import kill_tree
 from odradek.cli import main
 from odradek.demo import publisher, single_reset
 from odradek.demo.flights import Event, Flights
-from odradek.pipelines.tables import lake
+from odradek.pipelines.parquet import table as lake
 
 
 def die() -> None:

@@ -140,7 +140,7 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 def read_query_id(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.tables.lake import query_id
+    from odradek.pipelines.parquet.table import query_id
 
     (place / "metadata").write_text(text)
     return query_id(LocalLocation(place))
@@ -154,7 +154,7 @@ def read_entry(place: Path, text: str) -> object:
 
 def read_manifest(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.tables.manifests import Manifests
+    from odradek.pipelines.parquet.manifests import Manifests
 
     (place / "0.json").write_text(text)
     return Manifests(LocalLocation(place))._read("0.json")
@@ -162,7 +162,7 @@ def read_manifest(place: Path, text: str) -> object:
 
 def read_table_state(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.tables.table_state import _parse
+    from odradek.pipelines.table_state import _parse
 
     return _parse(LocalLocation(place), text)
 

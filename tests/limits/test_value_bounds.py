@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from odradek.pipelines.values.avro_values import AvroReader
-from odradek.pipelines.values.json_values import JsonReader
-from odradek.pipelines.values.value_columns import Texts
+from odradek.pipelines.decoders.avro_values import AvroReader
+from odradek.pipelines.decoders.json_values import JsonReader
+from odradek.pipelines.decoders.value_columns import Texts
 
 KIND = pa.struct([pa.field("a", pa.int64()), pa.field("l", pa.list_(pa.int64()))])
 

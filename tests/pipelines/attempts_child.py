@@ -12,10 +12,10 @@ from pathlib import Path
 
 from pyspark import TaskContext
 
+from odradek.pipelines.files import batch_rows
+from odradek.pipelines.files.table_writer import TableWriter
+from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.ingestion import job as ingest_job
-from odradek.pipelines.tables import batch_rows
-from odradek.pipelines.tables.table_writer import TableWriter
-from odradek.pipelines.tables.task_reports import TaskReport
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.session import session
 

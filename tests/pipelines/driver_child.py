@@ -23,7 +23,9 @@ from typing import Any
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines import Replayed, adopt, ingest, replay, transform
-from odradek.pipelines.tables import delta, lake, runs
+from odradek.pipelines.delta import table as delta
+from odradek.pipelines.parquet import table as lake
+from odradek.pipelines.tables import runs
 from odradek.pipelines.tables import table as tables
 
 ORIGIN = "concat(topic, '-', partition, '@', offset) AS value"

@@ -16,10 +16,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.delta.table import DeltaTable
+from odradek.pipelines.files.staging import StagedFile, staged_file
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.tables.delta import DeltaTable
-from odradek.pipelines.tables.lake import ParquetTable
-from odradek.pipelines.tables.staging import StagedFile, staged_file
+from odradek.pipelines.parquet.table import ParquetTable
 
 QUERY = "0123456789abcdef"
 COLUMNS = StructType([StructField("n", LongType())])

@@ -22,12 +22,12 @@ from table_rows import KINDS, QUERY, Rows, begun_table, delta_table, files, log_
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import Added, RunFenced, TableRefused, covers_of
+from odradek.pipelines.delta.table import DeltaTable
+from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
-from odradek.pipelines.tables.delta import DeltaTable
-from odradek.pipelines.tables.lake import ParquetTable
 from odradek.pipelines.tables.runs import Run
-from odradek.pipelines.tables.staging import StagedFile
 from odradek.spark.offset_ranges import Range
 
 

@@ -22,7 +22,7 @@ from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.options import IngestOptions
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.fenced_commits import FencedCommits
-from odradek.pipelines.tables.table_group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.spark.options import parse_options
 from odradek.spark.source_offset import SourceOffset
 

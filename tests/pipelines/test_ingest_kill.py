@@ -176,7 +176,7 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
 
 BEGUN = """
 import os, signal, sys
-from odradek.pipelines.tables.table_state import begin_table
+from odradek.pipelines.table_state import begin_table
 from odradek.pipelines.tables.table import Table, Target, Values
 from odradek.pipelines.values.record_values import ValueFormat
 target = Target(sys.argv[1], values=Values(ValueFormat.JSON, "idd bigint"))

@@ -13,9 +13,9 @@ from table_rows import Rows, plan
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.operations import FinishEntry
 from odradek.pipelines.filesystems import LocalLocation, location_of
+from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables import table as tables
-from odradek.pipelines.tables.lake import ParquetTable
 from odradek.pipelines.tables.table import Table, Target
 
 

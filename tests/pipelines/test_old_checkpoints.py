@@ -24,7 +24,7 @@ from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.tables.table_state import bind, check_checkpoint
+from odradek.pipelines.table_state import bind, check_checkpoint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}

@@ -17,7 +17,7 @@ from odradek.client.admin import Admin
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.sources import Source
-from odradek.pipelines.tables.table_group import TableGroup
+from odradek.pipelines.tables.group import TableGroup
 from odradek.spark import group_look
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions, parse_options

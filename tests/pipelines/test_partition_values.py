@@ -18,9 +18,9 @@ from support.publish import create_topic, publish
 
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest
+from odradek.pipelines.files.partition_folders import by_folder
+from odradek.pipelines.files.partition_values import usable_rows
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.tables.partition_folders import by_folder
-from odradek.pipelines.tables.partition_values import usable_rows
 from odradek.pipelines.values.record_values import BadRecords
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

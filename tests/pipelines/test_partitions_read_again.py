@@ -26,8 +26,8 @@ from odradek.pipelines import adopt, ingest
 from odradek.pipelines.commit import logs, state
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import TableState
+from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.tables import delta_state
 from odradek.spark.source_offset import SourceOffset
 
 READ = {"parquet": parquet, "delta": delta}

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.table_state import begin_table
 from odradek.pipelines.tables.table import Target, open_table
-from odradek.pipelines.tables.table_state import begin_table
 
 
 def everything(place: Path) -> list[str]:

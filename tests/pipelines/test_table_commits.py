@@ -45,9 +45,9 @@ from odradek.pipelines.commit.state import (
     covers_of,
     ends_of,
 )
+from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.tables.delta import DeltaTable
-from odradek.pipelines.tables.lake import ParquetTable
+from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables.runs import Run
 
 

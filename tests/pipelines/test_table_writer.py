@@ -19,17 +19,17 @@ from odradek.client.errors import LogTruncated, OffsetOutOfRange, TopicRecreated
 from odradek.client.reader import PartitionReader
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.decoders.decoder import decoder_for
+from odradek.pipelines.files import table_writer
+from odradek.pipelines.files.batch_rows import found_files
+from odradek.pipelines.files.partition_folders import by_folder
+from odradek.pipelines.files.settings import different_values
+from odradek.pipelines.files.staging import FilesNotSeen
+from odradek.pipelines.files.statistics import file_statistics
+from odradek.pipelines.files.table_folders import TableFolder, folder_of
+from odradek.pipelines.files.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
+from odradek.pipelines.files.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.tables import table_writer
-from odradek.pipelines.tables.batch_rows import found_files
-from odradek.pipelines.tables.file_settings import different_values
-from odradek.pipelines.tables.file_statistics import file_statistics
-from odradek.pipelines.tables.partition_folders import by_folder
-from odradek.pipelines.tables.staging import FilesNotSeen
-from odradek.pipelines.tables.table_folders import TableFolder, folder_of
-from odradek.pipelines.tables.table_writer import OPEN_FILES, ROW_GROUP_BYTES, ROW_GROUP_ROWS, TableWriter
-from odradek.pipelines.tables.task_reports import FileReport, RangesNotRead, TaskReport, check_ranges
-from odradek.pipelines.values.decoders import decoder_for
 from odradek.pipelines.values.record_values import Values
 from odradek.spark import piece_reader
 from odradek.spark.offset_ranges import Piece, Range

@@ -19,8 +19,8 @@ from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
 from odradek.history.decode import decode_batch
 from odradek.pipelines import ingest, replay
+from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.values.decoders import decoder_for
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 

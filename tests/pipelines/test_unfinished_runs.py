@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odradek.pipelines.tables.staging import has_other_attempts, tagged_jobs
+from odradek.pipelines.files.staging import has_other_attempts, tagged_jobs
 from odradek.pipelines.tables.table import Target, open_table
 
 

@@ -22,11 +22,11 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.commit.state import TableRefused, covers_of
+from odradek.pipelines.delta import state as delta_state
+from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation
-from odradek.pipelines.tables import delta_state
-from odradek.pipelines.tables.row_ends import parquet_row_ends
+from odradek.pipelines.table_state import check_table
 from odradek.pipelines.tables.table import Target
-from odradek.pipelines.tables.table_state import check_table
 from odradek.spark.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from json_examples import SCHEMAS, records, values
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.values.decoders import HEADERS_TYPE, Decoder, decoder_for
+from odradek.pipelines.decoders.decoder import HEADERS_TYPE, Decoder, decoder_for
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 
@@ -238,8 +238,8 @@ def test_a_driver_loads_no_kernels() -> None:
     """Numba and the kernels take a second to load, and only workers read values."""
     code = (
         "import pickle, sys, pyarrow as pa\n"
-        "from odradek.pipelines.values.avro_values import AvroReader\n"
-        "from odradek.pipelines.values.json_values import JsonReader\n"
+        "from odradek.pipelines.decoders.avro_values import AvroReader\n"
+        "from odradek.pipelines.decoders.json_values import JsonReader\n"
         "made = [JsonReader(pa.struct([('id', pa.int64())]), 'UTC'), AvroReader('\"long\"')]\n"
         "print(len(pickle.dumps(made)) > 0, 'numba' in sys.modules)\n"
         "made[0].read(pa.array([b'{}'], pa.binary()))\n"

@@ -22,10 +22,10 @@ _TASK = """
 import json, pickle, sys
 from pathlib import Path
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.values.decoders import decoder_for
+from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.tables.table_folders import folder_of
-from odradek.pipelines.tables.table_writer import TableWriter
+from odradek.pipelines.files.table_folders import folder_of
+from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options
 from odradek.spark.offset_ranges import Piece

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
 
-from odradek.pipelines.values.avro_values import AvroReader
+from odradek.pipelines.decoders.avro_values import AvroReader
 
 INNER = {"type": "record", "name": "In", "fields": [{"name": "z", "type": ["string", "null"]}]}
 SCHEMAS: list[Any] = [

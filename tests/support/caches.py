@@ -24,7 +24,7 @@ _RECORDS = 100
 _SPACE_GIB = 1  # all tests use up to 0.4 GiB at a time
 # Two processes compile the kernels. Each half takes the same time.
 _HALVES = (
-    ("odradek.pipelines.values.json_columns", "odradek.pipelines.values.avro_columns"),
+    ("odradek.pipelines.decoders.json_columns", "odradek.pipelines.decoders.avro_columns"),
     (
         "odradek.batches.record_columns",
         "odradek.client.producer.columns",

@@ -33,8 +33,8 @@ LARGE = {
     "history/decode_kernel.py": (KERNEL, "_value", "_row", "_parse", "_find_not_ascii"),
     "history/window_kernels.py": (KERNEL, "_make_room", "store", "gather"),
     "monitor/move_kernels.py": (KERNEL, "choose"),
-    "pipelines/values/avro_columns.py": (KERNEL, "_read_one", "read_columns"),
-    "pipelines/values/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
+    "pipelines/decoders/avro_columns.py": (KERNEL, "_read_one", "read_columns"),
+    "pipelines/decoders/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
     "cli/topics.py": (COMMAND, "create"),
@@ -86,8 +86,8 @@ NAMED_TUPLE = {"_replace", "_asdict", "_make", "_fields"}
 PRIVATE_ELSEWHERE = {"_jvm"}
 """Private names of Spark's objects that a class of this project has, too."""
 SHARE_PRIVATE_NAMES = {
-    "src/odradek/pipelines/values/avro_columns.py": "its kernels are in several files",
-    "src/odradek/pipelines/values/json_columns.py": "the same reason as for avro_columns",
+    "src/odradek/pipelines/decoders/avro_columns.py": "its kernels are in several files",
+    "src/odradek/pipelines/decoders/json_columns.py": "the same reason as for avro_columns",
 }
 """Modules that import private names of modules in their own package, each with the reason."""
 LOCKS = {"client/consumer/subscription.py": {"threading.Lock", "os.register_at_fork"}}

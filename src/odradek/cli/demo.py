@@ -126,7 +126,7 @@ class _DemoJob:
     """The steps of one run. Its broker has the data directory for itself."""
 
     def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:
-        from odradek.pipelines.tables.lake import Lake
+        from odradek.pipelines.parquet.table import Lake
 
         self._options = options
         self._data_dir = data_dir
@@ -167,7 +167,7 @@ class _DemoJob:
         return self._conclude(report, processed, lag)
 
     def _start_spark(self) -> SparkSession:
-        from odradek.pipelines.tables.lake import check_spark_sees
+        from odradek.pipelines.parquet.table import check_spark_sees
         from odradek.spark.session import LOG_FILE, session
 
         try:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from odradek.demo.flights import EVENT_SCHEMA
 from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.parquet.table import Lake
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source
-from odradek.pipelines.tables.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -26,9 +26,9 @@ from odradek.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_
 from odradek.demo.single_reset import Query, Reset, reset_once
 from odradek.demo.state import DemoState, PendingRewind
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.files.staging import StagedFile, staged_files
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.tables.lake import Lake
-from odradek.pipelines.tables.staging import StagedFile, staged_files
+from odradek.pipelines.parquet.table import Lake
 
 TARGET = 600
 

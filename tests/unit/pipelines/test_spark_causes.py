@@ -51,7 +51,7 @@ An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectA
 \tat org.apache.spark.scheduler.DAGScheduler.failJobAndIndependentStages(DAGScheduler.scala:2898)
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/x/jobs.py", line 3, in odd
-odradek.pipelines.tables.staging.FilesNotSeen: t/part-0.parquet: the worker on h wrote 5 rows
+odradek.pipelines.files.staging.FilesNotSeen: t/part-0.parquet: the worker on h wrote 5 rows
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:572)
 """

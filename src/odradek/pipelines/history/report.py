@@ -14,16 +14,16 @@ from odradek.history.analysis import RESULTS, Analysis
 from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
+from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import PipelineOptions
+from odradek.pipelines.parquet.table import check_spark_sees
 from odradek.pipelines.queries import plain_timestamps, spark_failures
-from odradek.pipelines.tables.lake import check_spark_sees
+from odradek.pipelines.table_state import STATE
 from odradek.pipelines.tables.runs import RUNS, Run
-from odradek.pipelines.tables.staging import DAY_S, StagedFile, write_counted
-from odradek.pipelines.tables.table_state import STATE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,9 +23,9 @@ from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.sources import with_short_timeouts
+from odradek.pipelines.table_state import stored_layout
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
-from odradek.pipelines.tables.table_state import stored_layout
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options

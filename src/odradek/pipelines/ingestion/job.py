@@ -1,9 +1,10 @@
 """Ingest reads topics into a lake table as a consumer group. The table gets each record once, even after a kill.
 
-Spark's checkpoint says which offsets belong to which micro-batch. The table accepts each micro-batch once (``lake``,
-``delta``). The group's offsets are committed after the micro-batch is in the table, so group tools show the progress of
-the table. If ``odradek groups reset --mark`` rewinds the group, the query follows: it reads the records from the new
-offsets on again and adds them to the table again. With ``onGroupReset=follow`` it follows a rewind by any tool.
+Spark's checkpoint says which offsets belong to which micro-batch. The table accepts each micro-batch once
+(``parquet/table``, ``delta/table``). The group's offsets are committed after the micro-batch is in the table, so group
+tools show the progress of the table. If ``odradek groups reset --mark`` rewinds the group, the query follows: it reads
+the records from the new offsets on again and adds them to the table again. With ``onGroupReset=follow`` it follows a
+rewind by any tool.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from odradek.pipelines.checkpoint import (
     planned_batch,
 )
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.given_options import OF_A_QUERY, check_options, columns
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
@@ -36,7 +38,6 @@ from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.tables.table import Table, Target, open_table
-from odradek.pipelines.tables.task_reports import TaskReport
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size

@@ -12,7 +12,7 @@ from typing import Protocol
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.tables.task_reports import TaskReport
+from odradek.pipelines.files.task_reports import TaskReport
 
 # The rate covers this many of the last seconds.
 WINDOW_S = 10.0

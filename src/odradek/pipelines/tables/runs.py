@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
+from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.tables.staging import DAY_S
 from odradek.text.json_depth import parse_json
 
 RUNS = "runs"

@@ -34,21 +34,20 @@ from odradek.pipelines.commit.state import (
     held_batch,
     unfinished,
 )
+from odradek.pipelines.decoders.decoder import Decoder, decoder_for
+from odradek.pipelines.delta.table import DeltaTable, check_installed
+from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.files.partition_folders import check_partition_columns
+from odradek.pipelines.files.partition_values import usable_frame
+from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
+from odradek.pipelines.files.table_folders import folder_of, log_options
+from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
+from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.sources import Source
-from odradek.pipelines.tables.batch_rows import RangeRows, SparkRows, check_decoder
-from odradek.pipelines.tables.delta import DeltaTable, check_installed
-from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
-from odradek.pipelines.tables.lake import ParquetTable, check_spark_sees, query_id
-from odradek.pipelines.tables.partition_folders import check_partition_columns
-from odradek.pipelines.tables.partition_values import usable_frame
-from odradek.pipelines.tables.runs import RUNS, Run
-from odradek.pipelines.tables.staging import DAY_S, has_other_attempts, tagged_jobs
-from odradek.pipelines.tables.table_folders import folder_of, log_options
-from odradek.pipelines.tables.table_group import OVERTAKEN, TableGroup
-from odradek.pipelines.tables.table_state import (
+from odradek.pipelines.table_state import (
     BATCHES,
     STATE,
     TableLayout,
@@ -59,8 +58,9 @@ from odradek.pipelines.tables.table_state import (
     check_table,
     mark,
 )
-from odradek.pipelines.tables.task_reports import TaskReport
-from odradek.pipelines.values.decoders import Decoder, decoder_for
+from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
+from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
@@ -141,7 +141,7 @@ class Target:
 class Table:
     """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
 
-    ``begin`` writes the table's own description (``table_state``), unless the table already has one.
+    ``begin`` writes the table's own description (``pipelines/table_state``), unless the table already has one.
     """
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import Added
+from odradek.pipelines.files.task_reports import PieceReport, TaskReport
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, RunProgress, sum_of
-from odradek.pipelines.tables.task_reports import PieceReport, TaskReport
 from odradek.spark.offset_ranges import Range
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

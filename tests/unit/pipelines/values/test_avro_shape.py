@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.decoders.avro_schema import kernel_schema
 from odradek.pipelines.values.avro import AvroDecoder
-from odradek.pipelines.values.avro_schema import kernel_schema
 from odradek.pipelines.values.foreign_schemas import check_kind
 
 

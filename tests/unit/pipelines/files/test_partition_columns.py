@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.tables.partition_folders import check_partition_columns
+from odradek.pipelines.files.partition_folders import check_partition_columns
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.pipelines.values import java_times
+from odradek.pipelines.decoders import java_times
 
 MAX_DEPTH = 999
 MAX_NAME = 50_000

@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
 from odradek.batches.kernel_cache import kernel
-from odradek.pipelines.values.json_scan import (
+from odradek.pipelines.decoders.json_scan import (
     _BACKSLASH,
     _BYTES,
     _CLOSE,

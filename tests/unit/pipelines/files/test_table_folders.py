@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.files import s3_regions
+from odradek.pipelines.files.table_folders import TableFolder, folder_of, log_options
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, location_of
-from odradek.pipelines.tables import s3_regions
-from odradek.pipelines.tables.table_folders import TableFolder, folder_of, log_options
 from odradek.text.table_paths import is_uri
 
 

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
+from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
-from odradek.pipelines.tables.file_statistics import file_statistics
 from odradek.pipelines.values.reader import ERROR
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.filesystems import HadoopLocation
-from odradek.pipelines.tables.table_folders import folder_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from odradek.pipelines.values import json_columns
+from odradek.pipelines.decoders import json_columns
 
 PASSED_OVER, REFUSED = 1, 2
 """Marks of values. PASSED_OVER: the value is null. REFUSED: the kernel has refused the value, and Python reads it."""

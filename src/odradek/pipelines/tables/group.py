@@ -23,8 +23,8 @@ from odradek.spark.options import ReadOptions
 
 if TYPE_CHECKING:
     from odradek.pipelines.commit.state import BatchPlan, QueryState
-    from odradek.pipelines.tables.delta import DeltaTable
-    from odradek.pipelines.tables.lake import ParquetTable
+    from odradek.pipelines.delta.table import DeltaTable
+    from odradek.pipelines.parquet.table import ParquetTable
 
 NOT_COMMITTED = CommitState(False, "commitOffsets is false")
 OVERTAKEN = CommitState(

@@ -50,11 +50,11 @@ def decoder_for(values: Values, time_zone: str = "UTC") -> Decoder:
         case ValueFormat.RAW:
             return RawDecoder(names)
         case ValueFormat.JSON:
-            from odradek.pipelines.values.json_values import JsonReader
+            from odradek.pipelines.decoders.json_values import JsonReader
 
             return ValueDecoder(names, JsonReader.of(values.schema, time_zone), values)
         case ValueFormat.AVRO:
-            from odradek.pipelines.values.avro_values import AvroReader
+            from odradek.pipelines.decoders.avro_values import AvroReader
 
             assert values.schema is not None
             return ValueDecoder(names, AvroReader(values.schema, values.framing, values.writer_schemas), values)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.pipelines.values import java_times, json_rows, json_scan
-from odradek.pipelines.values.json_values import JsonReader
+from odradek.pipelines.decoders import java_times, json_rows, json_scan
+from odradek.pipelines.decoders.json_values import JsonReader
 
 KIND = pa.struct(
     [

@@ -17,10 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.pipelines.commit.state import RunTag
+from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems import FileStatus, Location
-from odradek.pipelines.tables.lake import prefix_of
-from odradek.pipelines.tables.staging import DAY_S
-from odradek.pipelines.tables.table_state import STATE
+from odradek.pipelines.parquet.table import prefix_of
+from odradek.pipelines.table_state import STATE
 from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:

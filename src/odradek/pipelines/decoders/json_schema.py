@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from odradek.pipelines.values import java_times, json_columns
-from odradek.pipelines.values.value_columns import KernelSchema
+from odradek.pipelines.decoders import java_times, json_columns
+from odradek.pipelines.decoders.value_columns import KernelSchema
 
 
 def kernel_schema(kind: pa.DataType, time_zone: str) -> KernelSchema:

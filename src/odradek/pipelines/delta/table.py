@@ -1,9 +1,9 @@
 """A Delta table that gets each micro-batch exactly once, without a jar.
 
 If the workers write a micro-batch (``RangeRows``), they write its Parquet files directly into the table's folder. If
-Spark writes it (``SparkRows``), the files are first written beside the table, as for ``lake``, and then moved into the
-table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together with the
-table's state as ``txn`` actions (``delta_state``). ``commit/machine`` has the order and the rules. The files of a
+Spark writes it (``SparkRows``), the files are first written beside the table, as for ``parquet/table``, and then moved
+into the table's folder. One table commit by the ``deltalake`` package adds the files to the table's log, together with
+the table's state as ``txn`` actions (``delta/state``). ``commit/machine`` has the order and the rules. The files of a
 micro-batch that was killed before its table commit belong to no version of the table. The names of these files have the
 number and the id of the run, and a later run removes the files.
 
@@ -27,6 +27,7 @@ from urllib.parse import unquote
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.extras import command_of
 from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
@@ -43,15 +44,14 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
+from odradek.pipelines.delta import state as delta_state
+from odradek.pipelines.delta.leftovers import DeltaLeftovers
+from odradek.pipelines.delta.restores import DeltaRestores, StateLog
+from odradek.pipelines.files.partition_folders import NULL
+from odradek.pipelines.files.row_ends import row_ends
+from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.filesystems import FileStatus, Location
-from odradek.pipelines.tables import delta_state
-from odradek.pipelines.tables.commit_driver import CommitDriver
-from odradek.pipelines.tables.delta_leftovers import DeltaLeftovers
-from odradek.pipelines.tables.delta_restores import DeltaRestores, StateLog
-from odradek.pipelines.tables.lake import prefix_of, table_file_name
-from odradek.pipelines.tables.partition_folders import NULL
-from odradek.pipelines.tables.row_ends import row_ends
-from odradek.pipelines.tables.staging import StagedFile, Staging
+from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.text.table_paths import delta_uri
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from odradek.pipelines.tables.batch_rows import BatchRows
+    from odradek.pipelines.files.batch_rows import BatchRows
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))

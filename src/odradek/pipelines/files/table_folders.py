@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.pipelines.files.s3_regions import is_central, region_of
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, Location, sync_directory
-from odradek.pipelines.tables.s3_regions import is_central, region_of
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

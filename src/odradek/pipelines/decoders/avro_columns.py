@@ -11,7 +11,7 @@ from numba import types
 
 from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long
 from odradek.batches.kernel_cache import kernel
-from odradek.pipelines.values.json_columns import (
+from odradek.pipelines.decoders.json_columns import (
     _I64S,
     _OFFSETS,
     _RO,
@@ -33,7 +33,7 @@ from odradek.pipelines.values.json_columns import (
     _pointer,
     _refuse,
 )
-from odradek.pipelines.values.json_scan import _BYTES, _I64, _INTS, _PAIR, _TENS, _past_character
+from odradek.pipelines.decoders.json_scan import _BYTES, _I64, _INTS, _PAIR, _TENS, _past_character
 
 # Kinds of leaves. INT: a number between LOW and HIGH. LONG: a number that is multiplied by HIGH. FIXED: HIGH bytes.
 # DECIMAL: at most LOW digits, in HIGH bytes (-1: a length is before the bytes). ENUM: a number from LOW to HIGH.

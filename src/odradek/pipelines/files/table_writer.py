@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.tables.file_settings import settings_for
-from odradek.pipelines.tables.partition_folders import by_folder, check_partition_columns
-from odradek.pipelines.tables.partition_values import usable_rows
-from odradek.pipelines.tables.table_folders import TableFolder
-from odradek.pipelines.tables.task_reports import BadValue, FileReport, PieceReport, TaskReport
-from odradek.pipelines.values.decoders import Decoder
+from odradek.pipelines.decoders.decoder import Decoder
+from odradek.pipelines.files.partition_folders import by_folder, check_partition_columns
+from odradek.pipelines.files.partition_values import usable_rows
+from odradek.pipelines.files.settings import settings_for
+from odradek.pipelines.files.table_folders import TableFolder
+from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.offset_ranges import Piece
 from odradek.spark.options import ReadOptions

@@ -20,7 +20,7 @@ Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and th
 The action ``odradek-at`` says whether they have written since. Delta's log gives an action only by its name.
 
 A RESTORE does not take back actions. The next entry has the numbers that they had in the restored version, and -1 for
-those that did not exist there (``delta_restores``).
+those that did not exist there (``delta/restores``).
 
 The text ``odradek.batch`` in each commit has the micro-batch, too, for people and for tables of earlier versions.
 """
@@ -50,7 +50,7 @@ from odradek.pipelines.commit.state import (
     of_number,
     of_text,
 )
-from odradek.pipelines.tables.lake import prefix_of
+from odradek.pipelines.parquet.table import prefix_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.values import json_rows
+from odradek.pipelines.decoders import json_rows
 from odradek.pipelines.values.reader import ValueReader
 from odradek.pipelines.values.record_values import json_fields, not_json_reason
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from odradek.pipelines.values.value_columns import KernelSchema, Texts
+    from odradek.pipelines.decoders.value_columns import KernelSchema, Texts
 
 
 class JsonReader(ValueReader):
@@ -49,12 +49,12 @@ class JsonReader(ValueReader):
     @functools.cached_property
     def plan(self) -> KernelSchema | None:
         """The kernel's plan; None if there is no schema."""
-        from odradek.pipelines.values.json_schema import kernel_schema
+        from odradek.pipelines.decoders.json_schema import kernel_schema
 
         return None if self._kind is None else kernel_schema(self._kind, self._time_zone)
 
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        from odradek.pipelines.values.value_columns import REFUSED, Texts, put
+        from odradek.pipelines.decoders.value_columns import REFUSED, Texts, put
 
         texts = Texts.of(values)
         if self.plan is None:
@@ -71,8 +71,8 @@ class JsonReader(ValueReader):
         return read, _errors(len(values), refused, errors)
 
     def _read_texts(self, values: pa.Array, texts: Texts) -> tuple[pa.Array, pa.Array | None]:
-        from odradek.pipelines.values import json_columns
-        from odradek.pipelines.values.value_columns import REFUSED
+        from odradek.pipelines.decoders import json_columns
+        from odradek.pipelines.decoders.value_columns import REFUSED
 
         json_columns.check_texts(texts.data, texts.offsets, texts.marks, np.empty(json_columns.SKIPPED, np.uint8))
         refused = np.flatnonzero(texts.marks == REFUSED)

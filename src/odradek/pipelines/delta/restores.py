@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit, held_version
+from odradek.pipelines.delta.state import RUN, TEXT
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.tables.delta_state import RUN, TEXT
 from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:

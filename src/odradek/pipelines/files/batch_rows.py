@@ -11,12 +11,12 @@ from uuid import UUID
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.pipelines.decoders.decoder import Decoder
+from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
+from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folder_of
+from odradek.pipelines.files.table_writer import TableWriter
+from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.tables.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
-from odradek.pipelines.tables.table_folders import UNREADABLE, TableFolder, folder_of
-from odradek.pipelines.tables.table_writer import TableWriter
-from odradek.pipelines.tables.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
-from odradek.pipelines.values.decoders import Decoder
 from odradek.pipelines.values.record_values import BadRecords
 from odradek.spark.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.pipelines.tables.partition_folders import NULL, escaped
+from odradek.pipelines.files.partition_folders import NULL, escaped
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import RAW, RECORD_COLUMNS, BadRecords
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from odradek.pipelines.values import avro_columns, json_columns
+from odradek.pipelines.decoders import avro_columns, json_columns
+from odradek.pipelines.decoders.value_columns import KernelSchema
 from odradek.pipelines.values.avro_shape import logical_type
-from odradek.pipelines.values.value_columns import KernelSchema
 
 _PRIMITIVES = {
     "int": (avro_columns.INT, -(1 << 31), (1 << 31) - 1),

@@ -18,7 +18,7 @@ from odradek.pipelines.values.avro import HEADER, AvroDecoder, in_micros
 from odradek.pipelines.values.reader import ValueReader
 
 if TYPE_CHECKING:
-    from odradek.pipelines.values.value_columns import KernelSchema, Texts
+    from odradek.pipelines.decoders.value_columns import KernelSchema, Texts
 
 
 class AvroReader(ValueReader):
@@ -38,12 +38,12 @@ class AvroReader(ValueReader):
 
     @functools.cached_property
     def _schema(self) -> KernelSchema | None:
-        from odradek.pipelines.values.avro_schema import kernel_schema
+        from odradek.pipelines.decoders.avro_schema import kernel_schema
 
         return kernel_schema(self.decoder.timed, self.type, self._header)
 
     def read(self, values: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        from odradek.pipelines.values.value_columns import REFUSED, Texts, put
+        from odradek.pipelines.decoders.value_columns import REFUSED, Texts, put
 
         if self._schema is None:
             self.slowly += len(values) - values.null_count
@@ -66,7 +66,7 @@ class AvroReader(ValueReader):
 
     def _leave_others(self, data: Texts, same: list[int]) -> None:
         """Marks values with another writer schema as refused, because the kernel cannot read them."""
-        from odradek.pipelines.values.value_columns import REFUSED
+        from odradek.pipelines.decoders.value_columns import REFUSED
 
         starts = data.offsets[:-1].astype(np.int64)
         rows = np.flatnonzero((np.diff(data.offsets) >= self._header) & (data.marks == 0))

@@ -2,7 +2,7 @@
 
 How a micro-batch is added (``commit/machine`` has the order and the rules):
 
-1. The micro-batch is written beside the table (``staging``), and its files are synced.
+1. The micro-batch is written beside the table (``files/staging``), and its files are synced.
 2. An entry of the table's log, ``batches/log-00000000000000000012.json``, lists these files and their names in the
    table, and has the table's state. The entry appears atomically. From then on the micro-batch is in the table, even if
    a process dies.
@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import RESTORE, plan_of, planned_batch
+from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
@@ -51,12 +52,11 @@ from odradek.pipelines.commit.operations import (
     WriteRows,
 )
 from odradek.pipelines.commit.state import REPLAY, Added, BatchPlan, RunTag, TableRefused, TableState, key_of
+from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.files.row_ends import parquet_row_ends
+from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.pipelines.tables.batch_rows import BatchRows, SparkRows
-from odradek.pipelines.tables.commit_driver import CommitDriver
-from odradek.pipelines.tables.manifests import Manifests
-from odradek.pipelines.tables.row_ends import parquet_row_ends
-from odradek.pipelines.tables.staging import Staging
+from odradek.pipelines.parquet.manifests import Manifests
 from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Tables of Parquet files with a log of their own."""
