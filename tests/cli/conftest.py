@@ -10,15 +10,19 @@ from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from support.jvm import KafkaTools
 
 from odradek.cli import progress_lines
+from odradek.cli.progress_lines import Pace
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands in this process say nothing about long work: a busy machine would change their output."""
-    monkeypatch.setattr(progress_lines, "FIRST_S", 600.0)
+def pace_of_lines(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    """Commands in this process say nothing about long work: a busy machine would change their output. A test may change
+    the pace."""
+    pace = Pace(first_s=600.0)
+    monkeypatch.setattr(progress_lines, "PACE", pace)
+    return pace
 
 
 @pytest.fixture

@@ -81,7 +81,6 @@ def test_tables_fit_a_narrow_terminal(
     describe = ["groups", "describe", "--group", group, "-b", bootstrap]
     for width, narrow in ((None, False), (300, False), (80, True), (20, True)):
         monkeypatch.setattr("odradek.cli.options.terminal_columns", lambda width=width: width)
-        monkeypatch.setattr("odradek.cli.groups.lag_output.terminal_columns", lambda width=width: width)
         assert run(describe) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[1].startswith(f"Group {group}" if narrow else "GROUP ")

@@ -20,11 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers import eventually
 from support.forks import odradek_command
+from support.pieces import Pieces
 
 from odradek import Producer
 from odradek.batches.rows import Row
 from odradek.cli import csv_rows, produce
 from odradek.cli.main import run
+from odradek.cli.progress_lines import Pace
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
 
@@ -254,25 +256,26 @@ def test_lines_are_sent_as_they_arrive(bootstrap: str, admin: Admin, topic: str,
 
 
 def test_csv_is_split_only_at_the_ends_of_rows(
-    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    bootstrap: str, admin: Admin, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The input arrives in pieces that end anywhere: within quotes, within the byte order mark, within a letter."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    file = tmp_path / "rows.csv"
-    file.write_bytes(
+
+    def send(data: bytes, most: int) -> int:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Pieces(data, most)))
+        return run(["produce", topic, "--format", "csv", "-b", bootstrap])
+
+    rows = (
         b'\xef\xbb\xbf"key",value,partition\r\n\r\n'
         b'a,"one, ""two""\r\n\nthree",0\r\n5" pipe,x"y,0\n"","\xc3\xa9\n",0\n,last,0'
     )
     expected = [(b"a", b'one, "two"\r\n\nthree'), (b'5" pipe', b'x"y'), (b"", "é\n".encode()), (None, b"last")]
-    line = ["produce", topic, "--file", str(file), "--format", "csv", "-b", bootstrap]
     pieces = (1, 2, 3, 7, 1000)
     for piece in pieces:
-        monkeypatch.setattr("odradek.cli.csv_rows.PIECE_BYTES", piece)
-        assert run(line) == 0
+        assert send(rows, piece) == 0
     assert [(r.key, r.value) for r in records(bootstrap, topic, 20)] == expected * len(pieces)
     assert "4 records sent" in capsys.readouterr().out
-    for rows, message in (
+    for damaged, message in (
         ("value,partition\na,0\nb,x\nc,0\n", "line 3: CSV conversion error to int64: invalid value 'x' (1 earlier "),
         ("value,partition\na,0\nb,0\nc\n", "line 4: Expected 2 columns, got 1: c (2 earlier records were sent)"),
         ('value,partition\r\n"a\r\nb",0\r\n\r\nc\r\n', "line 5: Expected 2 columns, got 1: c (1 earlier record"),
@@ -282,27 +285,19 @@ def test_csv_is_split_only_at_the_ends_of_rows(
         ),
         ("", "no header: expected a line with names of columns among key, value"),
     ):
-        monkeypatch.setattr("odradek.cli.csv_rows.PIECE_BYTES", 1)
-        file.write_text(rows)
-        assert run(line) == 2
+        assert send(damaged.encode(), 1) == 2
         assert message in capsys.readouterr().err
-    monkeypatch.setattr("odradek.cli.csv_rows.LONGEST_ROW", 1 << 20)
-    monkeypatch.setattr("odradek.cli.csv_rows.PIECE_BYTES", 1 << 18)
-    file.write_text('value\na\n"b' + "\nc" * (1 << 20))
-    assert run(line) == 2
-    assert "line 3: a row is longer than 1 MiB: is there an unclosed quote? (1 earlier record was sent)" in (
-        capsys.readouterr().err
-    )
 
 
-class Pieces(io.BytesIO):
-    """A pipe that returns at most 16 bytes per read."""
+def test_a_row_of_csv_has_a_limit() -> None:
+    data = b'value\na\n"b' + b"\nc" * (1 << 20)
+    parts = csv_rows.whole_rows(Pieces(data, 1 << 18), longest_row=1 << 20)
+    assert next(parts)[1:] == (1, b"value\na\n")
+    with pytest.raises(ValueError, match=r"^line 3: a row is longer than 1 MiB: is there an unclosed quote\?$"):
+        next(parts)
 
-    def read1(self, size: int | None = -1) -> bytes:
-        return super().read1(min(size or 0, 16))
 
-
-def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_csv_row_is_not_scanned_again_for_each_piece() -> None:
     scanned = 0
 
     class Counted:
@@ -317,15 +312,19 @@ def test_a_csv_row_is_not_scanned_again_for_each_piece(monkeypatch: pytest.Monke
     plain = csv_rows.dialect(",")
     names = ("rows", "cells", "in_text", "in_quotes")
     counted = plain._replace(**{name: Counted(getattr(plain, name)) for name in names})
-    monkeypatch.setattr(csv_rows, "dialect", lambda _: counted)
     for row in (
         b'"' + b"a\n" * 20_000 + b'"\n',
         b"a" * 40_000 + b"\n",
         b'a,"b"' * 8_000 + b"\n",
         b"," * 40_000 + b"\n",
     ):
-        scanned = 0
-        assert b"".join(rows for _, _, rows in csv_rows.whole_rows(Pieces(row), ",")) == row
+        scanned = cut = 0
+        scanner, data = csv_rows.RowScanner(counted), bytearray()
+        for at in range(0, len(row), 16):
+            assert not cut, "the row has ended"
+            data += row[at : at + 16]
+            cut = scanner.move(data)
+        assert cut == len(row)
         assert scanned < 10 * len(row)
 
 
@@ -471,8 +470,9 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_input_that_has_ended_is_not_waited_for(
-    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    pace_of_lines: Pace,
+) -> None:  # fmt: skip
     """Before the mend, a slow start and an input without a record brought the line about the wait."""
     admin.create_topics([NewTopic(topic, 1, 1)])
     look_up = produce._look_up
@@ -482,8 +482,7 @@ def test_input_that_has_ended_is_not_waited_for(
         look_up(*given)
 
     monkeypatch.setattr(produce, "_look_up", slow)
-    monkeypatch.setattr("odradek.cli.progress_lines.FIRST_S", 0.02)
-    monkeypatch.setattr("odradek.cli.progress_lines.GROWTH", 2)
+    pace_of_lines.first_s, pace_of_lines.growth = 0.02, 2
     end = piped(monkeypatch)
     os.write(end, b"value,key\n1,2,3\n")
     os.close(end)
@@ -495,14 +494,20 @@ def test_input_that_has_ended_is_not_waited_for(
 
 
 def test_a_wait_for_standard_input_is_said_once(
-    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    pace_of_lines: Pace,
+) -> None:  # fmt: skip
     admin.create_topics([NewTopic(topic, 1, 1)])
     said = threading.Event()
 
-    def shown(text: str) -> str:
-        said.set()
-        return text
+    class Said(io.StringIO):
+        def write(self, text: str, /) -> int:
+            if text.startswith("Waiting"):
+                said.set()
+            return super().write(text)
+
+    shown = Said()
+    monkeypatch.setattr("sys.stderr", shown)
 
     def typed() -> None:
         assert said.wait(60)
@@ -512,15 +517,13 @@ def test_a_wait_for_standard_input_is_said_once(
         os.write(end, b"one\n")
         os.close(end)
 
-    monkeypatch.setattr("odradek.cli.progress_lines.printable", shown)
-    monkeypatch.setattr("odradek.cli.progress_lines.FIRST_S", 0.02)
-    monkeypatch.setattr("odradek.cli.progress_lines.GROWTH", 2)
+    pace_of_lines.first_s, pace_of_lines.growth = 0.02, 2
     end = piped(monkeypatch)
     thread = threading.Thread(target=typed)
     thread.start()
     assert run(["produce", topic, "--format", "csv", "-b", bootstrap]) == 0
     thread.join()
-    lines = capsys.readouterr().err.splitlines()
+    lines = shown.getvalue().splitlines()
     assert lines[0] == (
         f"Waiting for standard input: each row below the header is a record of {topic}; its end (Ctrl-D) ends the "
         "command."

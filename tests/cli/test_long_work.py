@@ -6,6 +6,7 @@ import inspect
 import logging
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ from support.brokers import eventually, unique
 from support.forks import odradek_command
 from support.scripted import Reply, ScriptedCluster, fetch_reply, scripted
 
-from odradek.cli import produce, progress_lines
+from odradek.cli import produce
 from odradek.cli.main import run
+from odradek.cli.progress_lines import Pace, progress_lines
 from odradek.client import Admin, NewTopic, loop
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
@@ -34,9 +36,9 @@ CONTROLS = b"a\x1b[31mred\x07"
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(pace_of_lines: Pace) -> None:
     """The first line comes without a second of silence."""
-    monkeypatch.setattr(progress_lines, "FIRST_S", 0.0)
+    pace_of_lines.first_s = 0.0
 
 
 @pytest.fixture
@@ -51,12 +53,8 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PartitionReader, "read_batches", late)
 
 
-def test_the_lines_come_after_growing_times_and_end_with_the_block(
-    monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    assert (progress_lines.FIRST_S, progress_lines.GROWTH) == (600.0, 10), "the first is that of tests/cli/conftest.py"
-    monkeypatch.setattr(progress_lines, "FIRST_S", 0.02)
-    monkeypatch.setattr(progress_lines, "GROWTH", 5)
+def test_the_lines_come_after_growing_times_and_end_with_the_block(capsys: Capture) -> None:
+    assert Pace() == Pace(first_s=1.0, growth=10)
     numbers = iter(range(100))
     third = threading.Event()
 
@@ -66,7 +64,7 @@ def test_the_lines_come_after_growing_times_and_end_with_the_block(
             third.set()
         return None if number == 1 else f"line {number}\x07"
 
-    with progress_lines.progress_lines(text):
+    with progress_lines(text, Pace(first_s=0.02, growth=5)):
         assert third.wait(20)
     said = capsys.readouterr().err
     assert said == "line 0\\x07\nline 2\\x07\n"
@@ -92,10 +90,8 @@ def test_consume_says_what_it_reads(
     assert capsys.readouterr().err.startswith(says.format(topic=filled))
 
 
-def test_a_member_says_that_it_has_no_partition(
-    bootstrap: str, filled: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    monkeypatch.setattr(progress_lines, "FIRST_S", 0.0)
+@pytest.mark.usefixtures("at_once")
+def test_a_member_says_that_it_has_no_partition(bootstrap: str, filled: str, capsys: Capture) -> None:
     group = unique("cli")
     assert run(["consume", filled, "--group", group, "-b", bootstrap]) == 0
     first = capsys.readouterr().err.splitlines()[0]
@@ -163,32 +159,8 @@ def test_an_interrupted_file_is_said_to_be_missing(
     assert output.read_text() == "before"
 
 
-def test_interrupted_produce_says_what_has_no_acknowledgement(
-    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
-    (tmp_path / "lines").write_text("a\nb\n")
-
-    def interrupted(*_: object) -> int:
-        raise KeyboardInterrupt
-
-    def frozen(self: Producer, timeout: float | None = None) -> None:
-        assert timeout == produce.LAST_S
-        raise RequestTimedOut("flush: 7 bytes were not delivered within 2.5 s")
-
-    monkeypatch.setattr(produce, "_send", interrupted)
-    monkeypatch.setattr(Producer, "close", frozen)
-    monkeypatch.setattr(Producer, "__exit__", lambda *_: None)
-    assert run(["produce", topic, "--file", str(tmp_path / "lines"), "-b", bootstrap]) == 130
-    said = capsys.readouterr().err.splitlines()
-    assert said[0].startswith("Interrupted: waiting for the acknowledgements")
-    assert said[1] == (
-        f"odradek: interrupted: 0 records were sent to {topic}, and not all acknowledged: flush: 7 bytes were not "
-        "delivered within 2.5 s; the last of them may be missing"
-    )
-    assert produce.SEND_S + produce.LAST_S <= 4, "a second is left of five"
-
-
 def test_produce_ends_soon_after_ctrl_c_if_the_broker_is_frozen(own_broker: object, tmp_path: Path) -> None:
+    assert produce.SEND_S + produce.LAST_S <= 4, "a second is left of five"
     broker = own_broker()  # type: ignore[operator]
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic("t", 1, 1)])
@@ -210,7 +182,14 @@ def test_produce_ends_soon_after_ctrl_c_if_the_broker_is_frozen(own_broker: obje
         finally:
             os.kill(broker.pid, signal.SIGCONT)
     assert process.returncode == 130
-    assert b"may be missing" in said
+    lines = [line for line in said.decode().splitlines() if not line.startswith("Sending to t: ")]
+    assert len(lines) == 2, lines
+    assert lines[0].startswith("Interrupted: waiting for the acknowledgements")
+    assert re.fullmatch(
+        r"odradek: interrupted: 2 records were sent to t, and not all acknowledged: .* within 2\.5 s; the last of them "
+        r"may be missing",
+        lines[1],
+    )
 
 
 # --- terminals --------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from support.pieces import Pieces
 
 from odradek.cli import produce
 from odradek.cli.csv_rows import delimiter_of, given_delimiter
@@ -21,9 +22,9 @@ from odradek.cli.topic_partitions import TopicPartitions
 PLAIN = produce.TableForm()
 
 
-def sent(data: bytes, form: str, how: produce.TableForm = PLAIN) -> list[dict[str, Any]]:
+def sent(data: bytes, form: str, how: produce.TableForm = PLAIN, piece: int = 1 << 20) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for rows, _ in produce.read_stream(io.BytesIO(data), Format(form, False), how):
+    for rows, _ in produce.read_stream(Pieces(data, piece), Format(form, False), how):
         found += rows if isinstance(rows, list) else rows.to_pylist()
     return found
 
@@ -45,12 +46,9 @@ def sent(data: bytes, form: str, how: produce.TableForm = PLAIN) -> list[dict[st
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("piece", [1, 1000])
-def test_the_header_shows_the_delimiter(
-    text: str, wanted: list[bytes], piece: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_header_shows_the_delimiter(text: str, wanted: list[bytes], piece: int) -> None:
     """Once, ``id;x`` was one column."""
-    monkeypatch.setattr("odradek.cli.csv_rows.PIECE_BYTES", piece)
-    assert [row["value"] for row in sent(text.encode(), "csv")] == wanted
+    assert [row["value"] for row in sent(text.encode(), "csv", piece=piece)] == wanted
 
 
 def test_columns_of_records_have_any_delimiter() -> None:

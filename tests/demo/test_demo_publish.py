@@ -13,9 +13,8 @@ import pytest
 from odradek.client.config import ClientConfig
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import TopicPartition
-from odradek.demo import publisher
 from odradek.demo.flights import Feed, Flights
-from odradek.demo.publisher import PublishError, event_number, find_published, prepare_topic, publish
+from odradek.demo.publisher import PublishError, event_number, find_published, prepare_topic, producer_config, publish
 
 EVENTS = 30_000
 
@@ -50,15 +49,13 @@ def _assert_whole(bootstrap: str, feed: Feed) -> None:
 
 
 def test_the_next_run_publishes_the_missing_events_after_a_broker_stopped_answering(
-    own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    own_broker: Any, feed: Feed
 ) -> None:
     broker = own_broker()
-    monkeypatch.setattr(publisher, "_STALLED_S", 2.0)
     found = prepare_topic(broker.bootstrap, feed)
     assert found == [0] * 6
     with pytest.raises(PublishError, match=r"no reply from a broker for 2 s; run the same command again"):
-        publish(broker.bootstrap, feed, found, _stopper(broker.pid, None))
-    monkeypatch.undo()
+        publish(broker.bootstrap, feed, found, _stopper(broker.pid, None), stalled_s=2.0)
     broker.kill()  # like the end of the demo
     broker.start()
     found = find_published(broker.bootstrap, feed)
@@ -68,21 +65,18 @@ def test_the_next_run_publishes_the_missing_events_after_a_broker_stopped_answer
     _assert_whole(broker.bootstrap, feed)
 
 
-def test_a_broker_that_is_slower_than_the_request_timeout_gets_each_event_once(
-    own_broker: Any, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_is_slower_than_the_request_timeout_gets_each_event_once(own_broker: Any, feed: Feed) -> None:
     """Requests time out and are repeated; no event is dropped, duplicated or omitted."""
     broker = own_broker()
-    settings = dict(publisher._producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
-    monkeypatch.setattr(publisher, "_producer_config", lambda bootstrap: settings)
+    config = dict(producer_config(broker.bootstrap)) | {"socket.timeout.ms": 1000}
     found = prepare_topic(broker.bootstrap, feed)
-    assert publish(broker.bootstrap, feed, found, _stopper(broker.pid, 2.5)).sent == EVENTS
+    assert publish(broker.bootstrap, feed, found, _stopper(broker.pid, 2.5), config=config).sent == EVENTS
     _assert_whole(broker.bootstrap, feed)
 
 
 def test_an_event_never_expires_in_the_queue() -> None:
     """librdkafka does not prevent gaps for messages that expire, so they must not expire."""
-    settings = publisher._producer_config("127.0.0.1:1")
+    settings = producer_config("127.0.0.1:1")
     assert settings["message.timeout.ms"] == 0
     assert settings["enable.idempotence"] is True
     assert settings["enable.gapless.guarantee"] is True

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import pytest
 from support.brokers import eventually
 
 from odradek.cli import demo_broker
-from odradek.cli.demo_broker import DemoBroker
+from odradek.cli.demo_broker import DemoBroker, Waits
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError
@@ -32,8 +31,6 @@ pytestmark = pytest.mark.usefixtures("forked_commands")
 
 PYTHON = sys.executable
 Captured = pytest.CaptureFixture[str]
-AsBroker = Callable[[str], list[subprocess.Popen[bytes]]]
-"""Runs a shell script in place of a broker. Returns the list of the processes."""
 
 
 def _assert_one_line(captured: Captured, *says: str) -> None:
@@ -126,35 +123,28 @@ def test_the_demo_waits_for_a_stopping_broker_and_keeps_its_log(tmp_path: Path) 
     assert len(heard) >= 2
     assert "is held by another broker (process " in heard[0]
     assert (tmp_path / "log").read_bytes().startswith(b"what the first one said\n")
-    assert demo_broker.PREDECESSOR_S == 30
+    assert Waits().predecessor_s == 30
     eventually(lambda: not stopping[0].is_alive(), what="the end of the first broker")
 
 
 @pytest.fixture
-def as_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[AsBroker]:
-    """Runs a shell script in place of a broker. Returns the list of the processes; the test's end kills them."""
-    started: list[subprocess.Popen[bytes]] = []
+def as_broker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Path]:
+    """Runs a shell script in place of a broker. Returns the file to which the script writes the id of its process."""
+    noted = tmp_path / "pid"
 
-    class Noted(subprocess.Popen[bytes]):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            super().__init__(*args, **options)
-            started.append(self)
-
-    def script(text: str) -> list[subprocess.Popen[bytes]]:
+    def script(text: str) -> Path:
         program = tmp_path / "python"
-        program.write_text(f"#!/bin/sh\n{text}\n")
+        program.write_text(f"#!/bin/sh\necho $$ > {noted}\n{text}\n")
         program.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(program))
-        monkeypatch.setattr(demo_broker.subprocess, "Popen", Noted)
-        return started
+        return noted
 
-    yield script
-    for process in started:
-        process.kill()
-        process.wait()
+    return script
 
 
-def test_a_broker_that_ends_long_after_its_output_has_its_own_error(tmp_path: Path, as_broker: AsBroker) -> None:
+def test_a_broker_that_ends_long_after_its_output_has_its_own_error(
+    tmp_path: Path, as_broker: Callable[[str], Path]
+) -> None:
     as_broker("echo 'odradek: no space left' >&2; exec >&- 2>&-; sleep 1; exit 1")
     with pytest.raises(CommandError, match=r"did not start: no space left \(see ") as raised:
         DemoBroker(tmp_path / "broker", tmp_path / "log").start()
@@ -162,29 +152,24 @@ def test_a_broker_that_ends_long_after_its_output_has_its_own_error(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("script", "setting", "error"),
+    ("script", "waits", "error"),
     [
-        ("exec sleep 1000", "_READY_S", r"did not start: not ready after 0 s \(see "),
+        ("exec sleep 1000", Waits(ready_s=0.2), r"did not start: not ready after 0 s \(see "),
         (
             "exec >&- 2>&-; exec sleep 1000",
-            "_STOP_S",
+            Waits(stop_s=0.2),
             r"did not start: it closed its output and did not end within 0 s \(",
         ),
     ],
 )
 def test_a_broker_that_neither_gets_ready_nor_ends_is_stopped(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    as_broker: AsBroker,
-    script: str,
-    setting: str,
-    error: str,
+    tmp_path: Path, as_broker: Callable[[str], Path], script: str, waits: Waits, error: str
 ) -> None:
-    monkeypatch.setattr(demo_broker, setting, 0.2)
-    started = as_broker(script)
+    noted = as_broker(script)
     with pytest.raises(CommandError, match=error):
-        DemoBroker(tmp_path / "broker", tmp_path / "log").start()
-    assert [process.poll() is not None for process in started] == [True]
+        DemoBroker(tmp_path / "broker", tmp_path / "log", waits).start()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(noted.read_text()), 0)
 
 
 def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
@@ -196,41 +181,27 @@ def test_a_long_broker_log_is_replaced(tmp_path: Path) -> None:
     assert log.stat().st_size < 1_000
 
 
-def test_a_directory_that_another_broker_keeps_locked_is_refused(
-    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo_broker, "PREDECESSOR_S", 0.5)
-    holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
-    holder.start()
-    try:
-        assert run(["demo", "--data-dir", str(tmp_path)]) == 2
-    finally:
-        holder.stop()
-    _assert_one_line(capsys, "is held by another broker")
-
-
-def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_broker, "PREDECESSOR_S", 1e9)
+def test_a_directory_of_a_running_broker_is_refused_soon(tmp_path: Path) -> None:
     holder = DemoBroker(tmp_path / "broker", tmp_path / "other.log")
     address = holder.start()
     heard: list[str] = []
     try:
-        with pytest.raises(CommandError, match=rf"is held by another broker \(process \d+ at {address}\)"):
-            DemoBroker(tmp_path / "broker", tmp_path / "log").start(heard.append)
+        with pytest.raises(CommandError, match=rf"is held by another broker \(process \d+ at {address}\)") as raised:
+            DemoBroker(tmp_path / "broker", tmp_path / "log", Waits(predecessor_s=1e9)).start(heard.append)
     finally:
         holder.stop()
+    assert raised.value.exit_code == 2
+    assert "\n" not in str(raised.value)
     assert len(heard) >= demo_broker.ALIVE_TRIES - 1, "a broker that is about to stop gets time to stop"
 
 
-def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demo_broker, "_ANSWER_S", 0.01)
-    monkeypatch.setattr(demo_broker, "_ALIVE_S", 0.0)
+def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path) -> None:
     forks, sys.executable = sys.executable, PYTHON  # the signal is not for the caller of a fork
     first = DemoBroker(tmp_path / "broker", tmp_path / "log")
     first.start()
     sys.executable = forks
-    assert first._process is not None
-    frozen = first._process.pid
+    frozen = first.pid
+    assert frozen is not None
     os.kill(frozen, signal.SIGSTOP)  # the broker keeps its directory and port, and cannot reply
     heard: list[str] = []
 
@@ -239,11 +210,12 @@ def test_the_demo_waits_for_a_broker_that_does_not_answer(tmp_path: Path, monkey
         if len(heard) == demo_broker.ALIVE_TRIES + 1:
             os.kill(frozen, signal.SIGKILL)
 
-    second = DemoBroker(tmp_path / "broker", tmp_path / "log")
+    second = DemoBroker(tmp_path / "broker", tmp_path / "log", Waits(answer_s=0.01, alive_s=0.0))
     try:
         assert second.start(say).startswith("127.0.0.1:")
     finally:
-        first._process.kill()
+        if len(heard) <= demo_broker.ALIVE_TRIES:
+            os.kill(frozen, signal.SIGKILL)
         first.stop()
         second.stop()
     assert len(heard) > demo_broker.ALIVE_TRIES

@@ -84,7 +84,7 @@ class Steps:
         return True
 
     def names(self) -> list[str]:
-        return sorted(self.harness.catalog._topics)
+        return sorted(self.harness.catalog.topics)
 
     @property
     def group(self) -> ConsumerGroup:
@@ -186,7 +186,7 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
     names = steps.names()
     pending = _between_steps(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": names})
     harness.catalog.remove(names[0])
-    harness.catalog._topics[names[1]].partition_count = 4
+    harness.catalog.topics[names[1]].partition_count = 4
     harness.runtime.on_topics_changed([names[0], names[1]])
     while steps._tick():
         pass
@@ -258,7 +258,7 @@ def test_records_made_in_steps_equal_those_made_at_once(
 def test_long_replies_are_encoded_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def replies() -> list[Any]:
         steps = Steps(7, 3)
-        steps.harness._uuids = iter(range(1, 1000))  # type: ignore[assignment]
+        steps.harness.uuids = iter(range(1, 1000))  # type: ignore[assignment]
         joined = steps.beat("m", 0, subscribed_topic_names=steps.names())
         return [joined, steps.beat("m", joined.member_epoch)]
 

@@ -86,11 +86,13 @@ class Server:
         return self.router.dispatch(frame, connection)
 
 
-def connect(loop: asyncio.AbstractEventLoop, server: Server) -> tuple[Connection, FakeTransport]:
+def connect(
+    loop: asyncio.AbstractEventLoop, server: Server, kind: type[Connection] = Connection
+) -> tuple[Connection, FakeTransport]:
     server.use(loop)
 
     async def build() -> tuple[Connection, FakeTransport]:
-        connection, transport = Connection(server), FakeTransport()  # type: ignore[arg-type]
+        connection, transport = kind(server), FakeTransport()  # type: ignore[arg-type]
         connection.connection_made(transport)  # type: ignore[arg-type]
         return connection, transport
 

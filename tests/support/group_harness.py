@@ -24,6 +24,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
 from odradek.groups.metadata_hash import TopicFacts
+from odradek.groups.shard import GroupShard
 from odradek.wire import schemas
 from odradek.wire.chunks import joined
 from odradek.wire.schemas import Kind
@@ -53,24 +54,24 @@ class FakeTopic:
 
 class FakeCatalog:
     def __init__(self) -> None:
-        self._topics: dict[str, FakeTopic] = {}
+        self.topics: dict[str, FakeTopic] = {}
 
     def add(self, name: str, partition_count: int = 4) -> FakeTopic:
-        number = len(self._topics) + 1
-        self._topics[name] = FakeTopic(name, UUID(int=number << 64 | number), partition_count)
-        return self._topics[name]
+        number = len(self.topics) + 1
+        self.topics[name] = FakeTopic(name, UUID(int=number << 64 | number), partition_count)
+        return self.topics[name]
 
     def remove(self, name: str) -> None:
-        del self._topics[name]
+        del self.topics[name]
 
     def topic(self, name: str) -> FakeTopic | None:
-        return self._topics.get(name)
+        return self.topics.get(name)
 
     def features(self) -> dict[str, int]:
         return {"group.version": 1}
 
     def topic_by_id(self, topic_id: UUID | None) -> FakeTopic | None:
-        return next((topic for topic in self._topics.values() if topic.id == topic_id), None)
+        return next((topic for topic in self.topics.values() if topic.id == topic_id), None)
 
 
 class HarnessGroupCatalog:
@@ -88,7 +89,7 @@ class HarnessGroupCatalog:
         return self._facts(self._catalog.topic_by_id(UUID(bytes=topic_id)))
 
     def topic_names(self) -> list[str]:
-        return list(self._catalog._topics)
+        return list(self._catalog.topics)
 
     def group_setting(self, group_id: str, name: str) -> str | None:
         return self.settings.get((group_id, name))
@@ -139,18 +140,26 @@ class HarnessGroups(Coordinator[GroupRuntime]):
 
 
 class GroupHarness:
-    """The part of a broker that the group handlers use."""
+    """The part of a broker that the group handlers use. A test may pass its own kind of shard and of log."""
 
     node_id = 1
     authorizer = None
 
-    def __init__(self, config: GroupConfig | None = None, partition_count: int = 2) -> None:
+    def __init__(
+        self,
+        config: GroupConfig | None = None,
+        partition_count: int = 2,
+        *,
+        shard_type: type[GroupShard] = GroupShard,
+        log_type: type[WorldLog] = WorldLog,
+    ) -> None:
         self.config = config or GroupConfig()
+        self._shard_type = shard_type
         self.world = World()
         self.process = Process(self.world)
         self.catalog = FakeCatalog()
-        self.partitions = [WorldLog(self.world, index) for index in range(partition_count)]
-        self._uuids = itertools.count(1)
+        self.partitions = [log_type(self.world, index) for index in range(partition_count)]
+        self.uuids = itertools.count(1)
         self.reply_bytes: list[int] = []
         """The bytes that handlers have counted for long replies."""
         self.group_catalog = HarnessGroupCatalog(self.catalog)
@@ -170,8 +179,9 @@ class GroupHarness:
         self.runtime = GroupRuntime(
             self.config,
             self.process.environment(),
-            topic_id=self._topic_id,
+            topic_id=self.topic_id,
             catalog=self.group_catalog,
+            shard_type=self._shard_type,
         )
         groups = HarnessGroups(GROUPS, self)  # type: ignore[arg-type]  # a harness has fewer parts than a broker
         groups.made_runtime = self.runtime
@@ -181,7 +191,7 @@ class GroupHarness:
             self.runtime.load(index, partition, 0)
         self.world.settle()
 
-    def _topic_id(self, name: str) -> bytes | None:
+    def topic_id(self, name: str) -> bytes | None:
         topic = self.catalog.topic(name)
         return None if topic is None else topic.id.bytes
 
@@ -195,7 +205,7 @@ class GroupHarness:
         return "localhost", 9092
 
     def new_uuid(self) -> UUID:
-        return UUID(int=next(self._uuids))
+        return UUID(int=next(self.uuids))
 
     def now_ms(self) -> int:
         return self.world.now_ms

@@ -112,31 +112,31 @@ def line_ends(text: bytes | bytearray) -> int:
 
 
 def whole_rows(
-    source: BinaryIO | io.BufferedIOBase, delimiter: str | None = None
+    source: BinaryIO | io.BufferedIOBase, delimiter: str | None = None, longest_row: int = LONGEST_ROW
 ) -> Iterator[tuple[Dialect, int, bytes]]:
     """Yields the input in parts of whole rows, each with the number of its first line.
 
     A line feed in quotes does not end a row. ``delimiter`` None: that of the header. Raises ValueError.
     """
     line, rest = 1, bytearray()
-    scanner = _RowScanner(dialect(delimiter)) if delimiter else None
+    scanner = RowScanner(dialect(delimiter)) if delimiter else None
     while piece := source.read1(PIECE_BYTES):  # type: ignore[union-attr]  # files of bytes have it
         rest += piece
         if scanner is None:
-            if (first := _first_line(rest)) is None and len(rest) <= LONGEST_ROW:
+            if (first := _first_line(rest)) is None and len(rest) <= longest_row:
                 continue
-            scanner = _RowScanner(dialect("," if first is None else delimiter_of(first)))
+            scanner = RowScanner(dialect("," if first is None else delimiter_of(first)))
         if cut := scanner.move(rest):
             rows = bytes(rest[:cut])
             del rest[:cut]
             yield scanner.dialect, line, rows
             line += line_ends(rows)
-        if len(rest) > LONGEST_ROW:
-            message = f"a row is longer than {LONGEST_ROW >> 20} MiB"
+        if len(rest) > longest_row:
+            message = f"a row is longer than {longest_row >> 20} MiB"
             raise ValueError(f"line {line}: {message}: is there an unclosed quote?")
     if scanner is None:
         first = _first_line(rest + b"\n")
-        scanner = _RowScanner(dialect("," if first is None else delimiter_of(first)))
+        scanner = RowScanner(dialect("," if first is None else delimiter_of(first)))
         if cut := scanner.move(rest):
             yield scanner.dialect, line, bytes(rest[:cut])
             line += line_ends(rest[:cut])
@@ -154,7 +154,7 @@ def _first_line(data: bytearray) -> bytes | None:
     return bytes(found[1]) if found is not None else None
 
 
-class _RowScanner:
+class RowScanner:
     """The position up to which rows are scanned. A row in many parts is scanned only once."""
 
     def __init__(self, dialect: Dialect) -> None:

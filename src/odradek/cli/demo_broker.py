@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,19 +19,25 @@ from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, CommandError
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS
 
-_READY_S = 60.0
-_STOP_S = 15.0
-# A broker whose run was killed has given up the directory after this many seconds, even on a busy machine.
-PREDECESSOR_S = 30.0
-# A broker that still responds after this number of tries and these seconds is not about to stop.
+# A broker that still responds after this number of tries and ``Waits.alive_s`` is not about to stop.
 ALIVE_TRIES = 4
-_ALIVE_S = 2.0
-_ANSWER_S = 1.0
 _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
 LOG_KEPT_BYTES = 1 << 20
 _HELD = "is held by another broker"
 _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The longest waits for a broker, in seconds."""
+
+    ready_s: float = 60.0
+    stop_s: float = 15.0
+    predecessor_s: float = 30.0
+    """A broker whose run was killed has given up the directory after this time, even on a busy machine."""
+    alive_s: float = 2.0
+    answer_s: float = 1.0
 
 
 class DemoBroker:
@@ -39,11 +46,17 @@ class DemoBroker:
     It ends when ``stop`` is called, or when this process ends, even by a kill.
     """
 
-    def __init__(self, data_dir: Path, log: Path) -> None:
+    def __init__(self, data_dir: Path, log: Path, waits: Waits = Waits()) -> None:
         self._data_dir = data_dir
         self._log = log
+        self._waits = waits
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the broker's process; None before the start and after the stop."""
+        return None if self._process is None else self._process.pid
 
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
         """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called before each wait.
@@ -52,7 +65,7 @@ class DemoBroker:
         responds to requests, waits only a few seconds. Raises CommandError with the broker's own line; exit code 2 if
         the directory is in use or unusable.
         """
-        give_up = time.monotonic() + PREDECESSOR_S
+        give_up = time.monotonic() + self._waits.predecessor_s
         pause_s = _RETRY_S
         alive_since, alive_tries = 0.0, 0
         while True:
@@ -65,10 +78,10 @@ class DemoBroker:
                 raise CommandError(f"the broker did not start: {line} (see {self._log})", EXIT_FAILED)
             if _HELD not in line or time.monotonic() > give_up:
                 raise CommandError(line)
-            if _owner_answers(line):
+            if _owner_answers(line, self._waits.answer_s):
                 alive_since = alive_since if alive_tries else time.monotonic()
                 alive_tries += 1
-                if alive_tries >= ALIVE_TRIES and time.monotonic() - alive_since >= _ALIVE_S:
+                if alive_tries >= ALIVE_TRIES and time.monotonic() - alive_since >= self._waits.alive_s:
                     raise CommandError(line)
             else:
                 alive_tries = 0
@@ -83,7 +96,7 @@ class DemoBroker:
             return
         process.terminate()
         try:
-            process.wait(_STOP_S)
+            process.wait(self._waits.stop_s)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -101,7 +114,7 @@ class DemoBroker:
                 start_new_session=True,  # Ctrl-C is only for this process, which stops the broker at the end
             )
         try:
-            return _ready_address(self._process)
+            return _ready_address(self._process, self._waits.ready_s)
         except TimeoutError as error:
             self.stop()
             raise CommandError(f"the broker did not start: {error} (see {self._log})", EXIT_FAILED) from error
@@ -122,36 +135,38 @@ class DemoBroker:
         """Returns the exit code and the last line of a broker that has closed its output without getting ready."""
         assert self._process is not None
         try:
-            code = self._process.wait(_STOP_S)  # on a busy machine the process ends some time after its output
+            code = self._process.wait(
+                self._waits.stop_s
+            )  # on a busy machine the process ends some time after its output
         except subprocess.TimeoutExpired:
             self.stop()
-            return EXIT_FAILED, f"it closed its output and did not end within {_STOP_S:.0f} s"
+            return EXIT_FAILED, f"it closed its output and did not end within {self._waits.stop_s:.0f} s"
         output = self._log.read_bytes()[self._log_start :].decode(errors="replace").strip().splitlines()
         # Another broker may have written lines to the same log.
         lines = [line for line in output if line.startswith("odradek")] or output or [f"it ended with code {code}"]
         return code, lines[-1].removeprefix("odradek: ")
 
 
-def _owner_answers(refusal: str) -> bool:
+def _owner_answers(refusal: str, answer_s: float) -> bool:
     """Returns whether the broker that a refusal names responds to requests. A stopping or killed broker does not."""
     named = _HOLDER.search(refusal)
     if named is None:
         return False
     question = {"client_software_name": "odradek", "client_software_version": "demo"}
     try:
-        with socket.create_connection((named[1].strip("[]"), int(named[2])), timeout=_ANSWER_S) as asked:
+        with socket.create_connection((named[1].strip("[]"), int(named[2])), timeout=answer_s) as asked:
             asked.sendall(frames.encode_request(API_VERSIONS, 3, 1, "odradek demo", question))
             return len(asked.recv(4)) == 4
     except (OSError, OverflowError):
         return False
 
 
-def _ready_address(process: subprocess.Popen[bytes]) -> str | None:
+def _ready_address(process: subprocess.Popen[bytes], ready_s: float) -> str | None:
     """Waits for ``ready HOST:PORT``; returns None if the output ends before that. Raises TimeoutError after
-    ``_READY_S`` seconds."""
+    ``ready_s`` seconds."""
     assert process.stdout is not None
     handle = process.stdout.fileno()
-    give_up = time.monotonic() + _READY_S
+    give_up = time.monotonic() + ready_s
     text = b""
     with selectors.DefaultSelector() as selector:
         selector.register(handle, selectors.EVENT_READ)
@@ -163,4 +178,4 @@ def _ready_address(process: subprocess.Popen[bytes]) -> str | None:
             for line in text.decode(errors="replace").splitlines(keepends=True):
                 if line.startswith("ready ") and line.endswith("\n"):
                     return line.split()[1]
-    raise TimeoutError(f"not ready after {_READY_S:.0f} s")
+    raise TimeoutError(f"not ready after {ready_s:.0f} s")

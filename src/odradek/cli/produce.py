@@ -86,6 +86,7 @@ def run_produce(line: ProduceLine) -> int:
     from odradek.client.producer import Producer
 
     topic, file = line.topic, _given_file(line.file)
+    is_typed = file is None and sys.stdin.isatty()  # read now: a Ctrl-C closes standard input before the last line
     form = _form(line, file)
     partitions = TopicPartitions(topic, lambda: len(made.partitions_for(topic)))
     table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter), partitions)
@@ -98,7 +99,7 @@ def run_produce(line: ProduceLine) -> int:
             made = Producer(client_config(line.bootstrap, 5_000, line.command_config), **_settings(line), **refused)
         with (
             made as producer,
-            progress("Sending", total, unit, lambda: _line(topic, file, count)) as advance,
+            progress("Sending", total, unit, lambda: _line(topic, file, count, is_typed)) as advance,
         ):
             _look_up(producer, line)
             has_begun = True
@@ -139,9 +140,9 @@ def _form(line: ProduceLine, file: Path | None) -> Format:
     return form
 
 
-def _line(topic: str, file: Path | None, count: int) -> str | None:
+def _line(topic: str, file: Path | None, count: int, is_typed: bool) -> str | None:
     """Returns the line about a long run; None if records are typed, which shows by itself that the command works."""
-    is_silent = file is None and (not count or sys.stdin.isatty())  # without a record, the wait for one has its line
+    is_silent = is_typed or (file is None and not count)  # without a record, the wait for one has its line
     return None if is_silent else f"Sending to {topic}: {counted(count, 'record')} so far"
 
 

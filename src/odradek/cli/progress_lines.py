@@ -6,31 +6,41 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from odradek.text.printable import printable
 
-FIRST_S = 1.0
-"""The silence before the first line, in seconds."""
-GROWTH = 10
-"""Each later line comes after ten times the seconds of the line before: a run of days has few of them."""
+
+@dataclass
+class Pace:
+    """When lines come."""
+
+    first_s: float = 1.0
+    """The silence before the first line, in seconds."""
+    growth: int = 10
+    """Each later line comes after ten times the seconds of the line before: a run of days has few of them."""
+
+
+PACE = Pace()
 
 
 @contextmanager
-def progress_lines(text: Callable[[], str | None]) -> Iterator[None]:
+def progress_lines(text: Callable[[], str | None], pace: Pace | None = None) -> Iterator[None]:
     """Prints ``text()`` to stderr after 1, 10, 100, … seconds of the block. None: no line at that moment.
 
-    ``text`` is called in another thread. No line comes after the block.
+    ``text`` is called in another thread. No line comes after the block. ``pace``: that of all commands by default.
     """
+    pace = pace or PACE
     ended = threading.Event()
     lock = threading.Lock()
 
     def tell() -> None:
-        passed_s, due_s = 0.0, FIRST_S
+        passed_s, due_s = 0.0, pace.first_s
         while not ended.wait(due_s - passed_s):
             with lock:
                 if not ended.is_set() and (line := text()) is not None:
                     print(printable(line), file=sys.stderr, flush=True)
-            passed_s, due_s = due_s, due_s * GROWTH
+            passed_s, due_s = due_s, due_s * pace.growth
 
     threading.Thread(target=tell, name="odradek-progress-lines", daemon=True).start()
     try:

@@ -112,7 +112,7 @@ class Runtime(Generic[S]):
         self.new_shard = new_shard
         self.new_runs = new_runs
         self.long_work = environment.long_work
-        self._share_clock = environment.share_clock
+        self.share_clock = environment.share_clock
         self.load_steps = environment.load_steps
         self.partition_count: int | None = None
         self.skipped_records = 0
@@ -266,9 +266,9 @@ class Runtime(Generic[S]):
     def drive(self, driver: Loadable) -> None:
         """Starts the load of a shard: a small log at once, other logs one after the other in steps."""
         if not self._to_load or driver.has_little_to_load:
-            until = self._share_clock() + self.load_steps.seconds
+            until = self.share_clock() + self.load_steps.seconds
             while driver.load_step():
-                if driver.awaited is not None or self._share_clock() >= until:
+                if driver.awaited is not None or self.share_clock() >= until:
                     break
             else:
                 self._note_load_ends()
@@ -278,7 +278,7 @@ class Runtime(Generic[S]):
             self.call_soon(self._continue_loading)
 
     def _continue_loading(self) -> None:
-        until = self._share_clock() + self.load_steps.seconds
+        until = self.share_clock() + self.load_steps.seconds
         while self._to_load:
             awaited = self._to_load[0].awaited
             if awaited is not None and not awaited.resolved:
@@ -287,7 +287,7 @@ class Runtime(Generic[S]):
             if not self._to_load[0].load_step():
                 self._to_load.popleft()
                 self._note_load_ends()
-            if self._share_clock() >= until:
+            if self.share_clock() >= until:
                 break
         if self._to_load:
             self.call_soon(self._continue_loading)

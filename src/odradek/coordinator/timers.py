@@ -47,6 +47,10 @@ class Timers:
         self._armed_at_ms = 0
         self._is_firing = False  # while this is True, no alarm is set; the end of the firing sets one
 
+    def __len__(self) -> int:
+        """Returns the number of entries, with those of timers that were cancelled or set again."""
+        return len(self._heap)
+
     def set(self, owner: Owner, key: Hashable, at_ms: int) -> None:
         self._sequence += 1
         owner.timers[key] = self._sequence

@@ -55,12 +55,12 @@ class Event(NamedTuple):
     value: bytes
 
 
-def data_file() -> Path:
-    """Returns the path of the package's data file. Does not import the package, which needs ``pkg_resources``.
+def data_file(package: str = PACKAGE) -> Path:
+    """Returns the path of a package's data file. Does not import the package, which needs ``pkg_resources``.
 
     Raises InputMissing.
     """
-    spec = importlib.util.find_spec(PACKAGE)  # for a top-level package, this runs no code
+    spec = importlib.util.find_spec(package)  # for a top-level package, this runs no code
     folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
     for folder in folders:
         if (folder / _FILE).is_file():

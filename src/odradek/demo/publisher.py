@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
 _TIMEOUT_S = 30.0
-# If no event is acknowledged for this long, the run fails. The limit is long because slow machines need more time.
-_STALLED_S = 300.0
+STALLED_S = 300.0
+"""If no event is acknowledged for this long, the run fails. The limit is long because slow machines need more time."""
 _POLL_S = 0.2
 _REMEDY = "use another --data-dir"
 
@@ -62,19 +62,29 @@ def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
     return find_published(bootstrap, feed)
 
 
-def publish(bootstrap: str, feed: Feed, found: Sequence[int], advance: Callable[[int], None]) -> PublishResult:
+def publish(
+    bootstrap: str,
+    feed: Feed,
+    found: Sequence[int],
+    advance: Callable[[int], None],
+    *,
+    stalled_s: float = STALLED_S,
+    config: Mapping[str, object] | None = None,
+) -> PublishResult:
     """Adds the missing events of the feed to the topic. ``advance`` is first called with the number of events that the
-    topic already has, then with the number of events acknowledged since its last call.
+    topic already has, then with the number of events acknowledged since its last call. ``config`` is that of the
+    producer, ``producer_config`` by default.
 
     Raises PublishError. Even then, each partition has a prefix of its sequence.
     """
     try:
         advance(sum(found))
         started = time.monotonic()
-        sent = _send(bootstrap, feed, missing_events(feed.sequences, found), advance)
+        deliveries = _Deliveries(advance, stalled_s)
+        _send(config or producer_config(bootstrap), feed, missing_events(feed.sequences, found), deliveries)
     except KafkaException as error:
         raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
-    return PublishResult(found=sum(found), sent=sent, seconds=time.monotonic() - started)
+    return PublishResult(found=sum(found), sent=deliveries.count, seconds=time.monotonic() - started)
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
@@ -142,12 +152,11 @@ def event_number(value: bytes | None) -> int | None:
     return number if isinstance(number, int) else None
 
 
-def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int], None]) -> int:
-    """Sends the wanted events and waits until each is acknowledged; returns their number."""
+def _send(config: Mapping[str, object], feed: Feed, wanted: Integers, deliveries: _Deliveries) -> None:
+    """Sends the wanted events and waits until each is acknowledged."""
     if not len(wanted):
-        return 0
-    deliveries = _Deliveries(advance)
-    producer = Producer(_producer_config(bootstrap), logger=_log)
+        return
+    producer = Producer(config, logger=_log)
     first, stop = int(wanted[0]), int(wanted[-1]) + 1
     is_wanted = np.zeros(stop - first, dtype=bool)
     is_wanted[wanted - first] = True
@@ -174,10 +183,10 @@ def _send(bootstrap: str, feed: Feed, wanted: Integers, advance: Callable[[int],
             f" {deliveries.failure}; run the same command again to complete them"
         )
     deliveries.report()
-    return deliveries.count
 
 
-def _producer_config(bootstrap: str) -> Mapping[str, object]:
+def producer_config(bootstrap: str) -> Mapping[str, object]:
+    """Returns librdkafka's settings for a producer that leaves no gap in a partition."""
     return {
         "bootstrap.servers": bootstrap,
         "client.id": "odradek-demo",
@@ -196,19 +205,20 @@ def _producer_config(bootstrap: str) -> Mapping[str, object]:
 class _Deliveries:
     """Counts acknowledged events and keeps the first failure. A long time without acknowledgement is a failure, too."""
 
-    __slots__ = ("_advance", "_last", "_reported", "count", "failure")
+    __slots__ = ("_advance", "_last", "_reported", "_stalled_s", "count", "failure")
 
-    def __init__(self, advance: Callable[[int], None]) -> None:
+    def __init__(self, advance: Callable[[int], None], stalled_s: float) -> None:
         self.count = 0
         self.failure: str | None = None
         self._advance = advance
+        self._stalled_s = stalled_s
         self._reported = 0
         self._last = time.monotonic()
 
     def can_wait(self) -> bool:
         """Returns whether to wait further for acknowledgements."""
-        if self.failure is None and time.monotonic() - self._last > _STALLED_S:
-            self.failure = f"no reply from a broker for {_STALLED_S:.0f} s"
+        if self.failure is None and time.monotonic() - self._last > self._stalled_s:
+            self.failure = f"no reply from a broker for {self._stalled_s:.0f} s"
         return self.failure is None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:

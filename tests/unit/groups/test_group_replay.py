@@ -373,7 +373,7 @@ def durable(shard: GroupShard) -> Durable:
 
 def read(harness: ConsumerHarness) -> GroupShard:
     """A shard that has read the log, record by record."""
-    shard = GroupShard(harness.config, harness.group_catalog, harness._topic_id)
+    shard = GroupShard(harness.config, harness.group_catalog, harness.topic_id)
     for offset, (key, value) in enumerate(harness.partitions[0].raw()):
         assert key is not None
         shard.replay(offset, SimpleRecord(key, value))
@@ -460,7 +460,7 @@ def loaded(harness: ConsumerHarness) -> Driver[GroupShard]:
     runtime = GroupRuntime(
         harness.config,
         Process(world).environment(),
-        topic_id=harness._topic_id,
+        topic_id=harness.topic_id,
         catalog=harness.group_catalog,
     )
     reload(runtime, harness.partitions[0])

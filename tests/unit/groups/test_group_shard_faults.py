@@ -10,53 +10,53 @@ from support.group_harness import GroupHarness
 from support.world import START_MS
 from support.world_log import WorldLog, reload
 
-from odradek.core.effects import CancelTimer, Effect, Result, ResultSteps, SetTimer, SimpleRecord
+from odradek.core.effects import CancelTimer, Complete, Effect, Result, ResultSteps, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_protocol import Membership
-from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetFetch, TopicCommit
+from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetFetch, SyncGroup, TopicCommit
 from odradek.groups.shard import GroupShard
 
 OK, NOT_COORDINATOR = ErrorCode.none, ErrorCode.not_coordinator
 
 
-@pytest.fixture
-def harness() -> GroupHarness:
-    made = GroupHarness(partition_count=1)
+def make_harness(**kinds: Any) -> GroupHarness:
+    made = GroupHarness(partition_count=1, **kinds)
     made.catalog.add("t")
     return made
+
+
+@pytest.fixture
+def harness() -> GroupHarness:
+    return make_harness()
 
 
 # --- a rebuilt shard that runs steps ----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records the kind of each call to the shard, or ``open`` while the shard runs steps. A loaded shard begins with
-    steps."""
+def asked() -> tuple[GroupHarness, list[str]]:
+    """A harness, and the kind of each call to its shard, or ``open`` for a call while the shard runs steps. A loaded
+    shard begins with steps."""
     asked: list[str] = []
-    under_way: set[GroupShard] = set()
-    handle, on_loaded = GroupShard.handle, GroupShard.on_loaded
 
-    def loaded(self: GroupShard, now_ms: int) -> ResultSteps:
-        on_loaded(self, now_ms)
-        under_way.add(self)
-        yield None
-        under_way.discard(self)
-        return Result()
+    class SteppingShard(GroupShard):
+        in_steps = False
 
-    def handled(self: GroupShard, now_ms: int, request: Any) -> Any:
-        asked.append("open" if self in under_way else type(request).__name__)
-        return handle(self, now_ms, request)
+        def on_loaded(self, now_ms: int) -> ResultSteps:
+            super().on_loaded(now_ms)
+            self.in_steps = True
+            yield None
+            self.in_steps = False
+            return Result()
 
-    def deleted(self: GroupShard, now_ms: int, event: object) -> Result:
-        asked.append("open" if self in under_way else "topics")
-        return Result()
+        def handle(self, now_ms: int, request: Any) -> Any:
+            asked.append("open" if self.in_steps else type(request).__name__)
+            return super().handle(now_ms, request)
 
-    monkeypatch.setattr(GroupShard, "on_loaded", loaded)
-    monkeypatch.setattr(GroupShard, "handle", handled)
-    monkeypatch.setattr(GroupShard, "on_event", deleted)
-    return asked
+        def on_event(self, now_ms: int, event: object) -> Result:
+            asked.append("open" if self.in_steps else "topics")
+            return Result()
+
+    return make_harness(shard_type=SteppingShard), asked
 
 
 def _commit_that_fails(harness: GroupHarness) -> Any:
@@ -66,24 +66,27 @@ def _commit_that_fails(harness: GroupHarness) -> Any:
 
 
 def test_a_request_after_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
-    harness: GroupHarness, asked: list[str]
+    asked: tuple[GroupHarness, list[str]],
 ) -> None:
+    harness, calls = asked
     commit = _commit_that_fails(harness)
     fetch = harness.submit(9, 5, {"group_id": "g", "topics": None})
     harness.world.settle()
     assert commit.value.error is ErrorCode.not_coordinator
     assert fetch.answered
-    assert "open" not in asked
+    assert calls
+    assert "open" not in calls
 
 
 def test_an_event_after_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard(
-    harness: GroupHarness, asked: list[str]
+    asked: tuple[GroupHarness, list[str]],
 ) -> None:
+    harness, calls = asked
     _commit_that_fails(harness)
     harness.runtime.on_topics_deleted(["u"])
     harness.world.settle()
-    assert asked[-1] == "topics"
-    assert "open" not in asked
+    assert calls[-1] == "topics"
+    assert "open" not in calls
 
 
 # --- timers that are due while the shard runs steps -------------------------------------------------------------
@@ -98,20 +101,22 @@ def test_an_event_after_a_failed_append_waits_for_the_steps_of_the_rebuilt_shard
     ],
 )
 def test_a_timer_that_is_due_during_steps_may_still_be_cancelled_or_set(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, before: Effect | None, rings: list[int]
+    before: Effect | None, rings: list[int]
 ) -> None:
     rang: list[int] = []
 
-    def on_timer(self: GroupShard, now_ms: int, key: Hashable) -> Result:
-        rang.append(now_ms - START_MS)
-        return Result()
+    class RingingShard(GroupShard):
+        def on_timer(self, now_ms: int, key: Hashable) -> Result:
+            rang.append(now_ms - START_MS)
+            return Result()
+
+    harness = make_harness(shard_type=RingingShard)
 
     def in_steps(shard: GroupShard, now_ms: int) -> ResultSteps:
         while harness.world.now_ms < START_MS + 200:
             yield None
         return Result(effects=[] if before is None else [before])
 
-    monkeypatch.setattr(GroupShard, "on_timer", on_timer)
     driver = harness.runtime.drivers[0]
     driver.step(lambda shard, now_ms: Result(effects=[SetTimer("key", START_MS + 100)]))
     driver.step(in_steps)
@@ -136,60 +141,68 @@ def _group_that_waits_for_its_assignment(harness: GroupHarness) -> tuple[str, st
     return first, second, generation, harness.sync("g", second, generation)
 
 
-def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second, generation, waiting = _group_that_waits_for_its_assignment(harness)
-    renew, calls = Membership._renew, 0
+class FailingAssignments(dict[str, bytes]):
+    """Assignments of two members. The shard reads each one for the record, and then each one for the member's reply.
+    The last of these four reads raises."""
 
-    def failing(*args: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:  # one member already has its reply
+    reads = 0
+
+    def get(self, member: str, default: Any = None) -> Any:
+        self.reads += 1
+        if self.reads == 4:  # one member already has its reply
             raise ZeroDivisionError
-        renew(*args)
+        return super().get(member, default)
 
-    monkeypatch.setattr(Membership, "_renew", failing)
-    leader = harness.sync("g", first, generation, {first: b"x", second: b"y"})
-    monkeypatch.undo()
+
+def test_a_failure_within_an_assignment_leaves_no_member_without_an_answer(harness: GroupHarness) -> None:
+    first, second, generation, waiting = _group_that_waits_for_its_assignment(harness)
+    assignments = FailingAssignments({first: b"x", second: b"y"})
+    leader = harness.runtime.submit(0, SyncGroup("g", first, generation, assignments, None, "consumer", "range"))
     harness.world.settle()
-    assert leader.answered
+    assert assignments.reads == 4
+    assert leader.resolved
     assert waiting.answered
-    assert {leader.reply.error_code, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
+    assert {leader.value.error, waiting.reply.error_code} <= {ErrorCode.unknown_server_error, NOT_COORDINATOR}
     assert harness.generation("g") == generation - 1, "an assignment that is not in the log is not valid"
     assert harness.heartbeat("g", second, generation - 1) is OK
 
 
-def test_a_timer_that_raises_leaves_no_member_without_an_answer(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timer_that_raises_leaves_no_member_without_an_answer() -> None:
+    """The timer has answered the waiting member before it raises: the shard has this answer, and the driver not."""
+    is_failing = False
+
+    class FailingShard(GroupShard):
+        def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
+            out = super().on_timer(now_ms, key)
+            if is_failing:
+                assert isinstance(out, Result)
+                assert any(isinstance(effect, Complete) for effect in out.effects)
+                raise ZeroDivisionError
+            return out
+
+    harness = make_harness(shard_type=FailingShard)
     harness.stable("g")
     waiting = harness.join("g", harness.member("g"))
-
-    def failing(*args: Any) -> Any:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(ClassicGroup, "joined_members", failing)
+    is_failing = True
     harness.advance(10_000)  # the member that does not join again is removed
     assert waiting.reply.error_code is NOT_COORDINATOR
-    monkeypatch.undo()
+    is_failing = False
     assert harness.stable("h")
 
 
-def test_a_shard_that_raises_after_its_load_still_serves_requests(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.commit("g", "t", {0: 1})
+def test_a_shard_that_raises_after_its_load_still_serves_requests() -> None:
     loads = 0
 
-    def failing(*args: Any) -> Any:
-        nonlocal loads
-        loads += 1
-        raise ZeroDivisionError
+    class FailingShard(GroupShard):
+        def on_loaded(self, now_ms: int) -> Result | ResultSteps:
+            nonlocal loads
+            loads += 1
+            raise ZeroDivisionError
 
-    monkeypatch.setattr(GroupShard, "on_loaded", failing)
+    harness = make_harness(shard_type=FailingShard)
+    harness.commit("g", "t", {0: 1})
     harness.restart()
-    assert loads == 1
+    assert loads == 2, "the first load is that of the new harness"
     assert harness.offset("g", "t", 0) == 1
 
 
@@ -211,19 +224,38 @@ def _in_steps(request: Any) -> ResultSteps:
         ("high_watermark", KafkaError(ErrorCode.unknown_topic_or_partition)),
     ],
 )
-def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
-) -> None:
+def test_a_failed_append_at_the_end_of_steps_leaves_no_request_waiting(fails: str, error: Exception) -> None:
     """The failed request, the request that waits for its steps, and later requests get replies."""
+    failing = ""
+    runs_steps = True
 
-    def failing(*args: Any) -> Any:
-        raise error
+    class SteppingShard(GroupShard):
+        def handle(self, now_ms: int, request: Any) -> Any:
+            return _in_steps(request) if runs_steps else super().handle(now_ms, request)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(GroupShard, "handle", lambda self, now_ms, request: _in_steps(request))
-        replies = [harness.runtime.submit(0, Heartbeat("g", "m", 1)), harness.runtime.submit(0, OffsetFetch("g"))]
-        patch.setattr(WorldLog, fails, failing if fails == "append" else property(failing))
-        harness.world.settle()
+    class DeletedLog(WorldLog):
+        def append(self, data: bytes) -> Any:
+            if failing == "append":
+                raise error
+            return super().append(data)
+
+        @property
+        def max_message_bytes(self) -> int:
+            if failing == "max_message_bytes":
+                raise error
+            return self.log.config.max_message_bytes
+
+        @property
+        def high_watermark(self) -> int:
+            if failing == "high_watermark":
+                raise error
+            return super().high_watermark
+
+    harness = make_harness(shard_type=SteppingShard, log_type=DeletedLog)
+    replies = [harness.runtime.submit(0, Heartbeat("g", "m", 1)), harness.runtime.submit(0, OffsetFetch("g"))]
+    failing = fails
+    harness.world.settle()
+    failing, runs_steps = "", False
     harness.world.settle()
     assert all(reply.resolved for reply in replies)
     later = harness.runtime.submit(0, OffsetFetch("g"))

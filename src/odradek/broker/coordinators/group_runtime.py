@@ -19,7 +19,10 @@ from odradek.groups.shard import GroupShard
 
 
 class GroupRuntime(Runtime[GroupShard]):
-    """The runtime of groups. ``topic_id`` returns the id of a topic. ``catalog`` has the topics for KIP-848 groups."""
+    """The runtime of groups. ``topic_id`` returns the id of a topic. ``catalog`` has the topics for KIP-848 groups.
+
+    ``shard_type`` makes the shards.
+    """
 
     def __init__(
         self,
@@ -28,14 +31,16 @@ class GroupRuntime(Runtime[GroupShard]):
         *,
         topic_id: TopicIds | None = None,
         catalog: GroupCatalog | None = None,
+        shard_type: Callable[[GroupConfig, GroupCatalog | None, TopicIds | None], GroupShard] = GroupShard,
     ) -> None:
         self.config = config
         self._topic_id = topic_id
         self._catalog = catalog
+        self._shard_type = shard_type
         super().__init__(OFFSETS_TOPIC, self._new_shard, environment, CommitRuns)
 
     def _new_shard(self, batch_bytes: Callable[[], int]) -> GroupShard:
-        shard = GroupShard(self.config, self._catalog, self._topic_id)
+        shard = self._shard_type(self.config, self._catalog, self._topic_id)
         shard.limit_batches(batch_bytes)
         return shard
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 from odradek.broker.front_end.reply_slot import ReplySlot
 from odradek.broker.front_end.transport import REFUSALS, LostTransport, PartSender, can_send, make_sender, takes_spare
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-MAX_IN_FLIGHT = 1000
-MAX_IN_FLIGHT_BYTES = 64 << 20
-MAX_READY_BYTES = 64 << 20
 MAX_PARKED_PARTITIONS = 10_000
 """The limit for partitions in the waiting requests of one connection (broker/partitions/purgatory)."""
 MAX_WAITING_BYTES = 64 << 10
@@ -100,6 +97,9 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """The asyncio protocol of a client. When the connection closes, it abandons the waiting requests in ``parked``."""
 
+    MAX_IN_FLIGHT: ClassVar[int] = 1000
+    MAX_IN_FLIGHT_BYTES: ClassVar[int] = 64 << 20
+    MAX_READY_BYTES: ClassVar[int] = 64 << 20
     # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
         "_closing",
@@ -360,9 +360,9 @@ class Connection(asyncio.Protocol):
         return (
             self._writable
             and (self._files is None or not self._files.busy)
-            and self._in_flight < MAX_IN_FLIGHT
-            and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
-            and self._ready_bytes < MAX_READY_BYTES
+            and self._in_flight < self.MAX_IN_FLIGHT
+            and self._in_flight_bytes < self.MAX_IN_FLIGHT_BYTES
+            and self._ready_bytes < self.MAX_READY_BYTES
             and not self._is_lost
             and self._mute_timer is None
             and self._task is None
@@ -385,7 +385,7 @@ class Connection(asyncio.Protocol):
         Requests for which this share has no time are served together in the next share.
         """
         backlog = self.backlog
-        run = fast_path.take(backlog, MAX_IN_FLIGHT - self._in_flight, until_s, self)
+        run = fast_path.take(backlog, self.MAX_IN_FLIGHT - self._in_flight, until_s, self)
         if run is None:
             return False
         planned, requests = run

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import Protocol
 
 INTERVAL_S = 5.0
 """Seconds between two checks whether a collection is due."""
@@ -19,10 +20,21 @@ PATIENCE = 24
 _NEVER = 1 << 30
 
 
+class GarbageCollector(Protocol):
+    """The functions of ``gc`` that the timer calls."""
+
+    def freeze(self) -> None: ...
+    def enable(self) -> None: ...
+    def get_threshold(self) -> tuple[int, int, int]: ...
+    def set_threshold(self, young: int, middle: int, full: int, /) -> None: ...
+    def get_count(self) -> tuple[int, int, int]: ...
+    def collect(self) -> int: ...
+
+
 class Collector:
     """The timer of full collections. ``call_later`` is the event loop's. ``is_busy``: a long request is in progress.
 
-    ``on_collected`` is called after each full collection.
+    ``on_collected`` is called after each full collection. ``collector`` is Python's own.
     """
 
     def __init__(
@@ -30,26 +42,29 @@ class Collector:
         call_later: Callable[[float, Callable[[], None]], object],
         is_busy: Callable[[], bool],
         on_collected: Callable[[], object] = lambda: None,
+        collector: GarbageCollector = gc,
     ) -> None:
         self._call_later = call_later
         self._is_busy = is_busy
         self._on_collected = on_collected
+        self._collector = collector
         self._waited = 0
 
     def start(self) -> None:
         """Turns the collector on. Collections never visit the present objects, since these stay in use."""
-        gc.freeze()
-        young, middle, _ = gc.get_threshold()
-        gc.set_threshold(young, middle, _NEVER)
-        gc.enable()
+        collector = self._collector
+        collector.freeze()
+        young, middle, _ = collector.get_threshold()
+        collector.set_threshold(young, middle, _NEVER)
+        collector.enable()
         self._call_later(INTERVAL_S, self._look)
 
     def _look(self) -> None:
-        if gc.get_count()[2] >= DUE_COLLECTIONS:
+        if self._collector.get_count()[2] >= DUE_COLLECTIONS:
             if self._is_busy() and self._waited < PATIENCE:
                 self._waited += 1
             else:
                 self._waited = 0
-                gc.collect()
+                self._collector.collect()
                 self._on_collected()
         self._call_later(INTERVAL_S, self._look)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.cli.options import table_or_blocks, terminal_columns
+from odradek.cli import options
+from odradek.cli.options import table_or_blocks
 from odradek.cli.terminal import NO_NAME, note, note_table, warning_lines
 from odradek.core.counts import counted
 from odradek.text.printable import printable
@@ -112,7 +113,7 @@ def _table(one: GroupWithTimes, sort: str) -> str:
     from odradek import lag
     from odradek.lag.time_lag import shown_time
 
-    rows, width = one.rows(sort), terminal_columns()
+    rows, width = one.rows(sort), options.terminal_columns()
     timed = one.times is not None
     if timed:
         head = ("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "TIME-LAG", "CONSUMER-ID",

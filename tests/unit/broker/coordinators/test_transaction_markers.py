@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -37,8 +38,10 @@ A, B, GROUP = ("a", 0), ("b", 0), (OFFSETS_TOPIC, 3)
 class Broker:
     """The parts of a broker that get markers, and a runtime with one partition of ``__transaction_state``."""
 
-    def __init__(self, *, is_lone: bool = True) -> None:
+    def __init__(self, *, is_lone: bool = True, before_marker: Callable[[tuple[str, int]], None] | None = None) -> None:
+        """``before_marker`` is called with the partition of each marker before it is written."""
         self.is_lone = is_lone
+        self._before_marker = before_marker
         self.world = World()
         self.state_log = WorldLog(self.world, 0, topic=TRANSACTION_TOPIC)
         self.logs = {name: WorldLog(self.world, 0, topic=name) for name in ("a", "b")}
@@ -57,12 +60,23 @@ class Broker:
             self.process.environment(),
             new_producer_id=lambda: next(self._ids),
             version=lambda: 2,
-            markers=MarkerWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load),
+            markers=self._writer(),
             overdue=LocalOverdueMarkers(self.partition) if self.is_lone else None,
         )
         self.runtime.partition_count = 1
         self.runtime.load(0, self.state_log, self.state_log.leader_epoch)
         self.world.settle()
+
+    def _writer(self) -> MarkerWriter:
+        before = self._before_marker
+
+        class NotingWriter(MarkerWriter):
+            def write_marker(self, partition: tuple[str, int], marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+                if before is not None:
+                    before(partition)
+                return super().write_marker(partition, marker)
+
+        return NotingWriter(self.catalog, self.partition, self.write_marker, lambda index: self.group_load)
 
     def restart(self) -> None:
         self.process.kill()
@@ -219,21 +233,16 @@ def test_a_failed_marker_of_groups_is_written_later(error: ErrorCode, *, is_answ
     assert (broker.state, len(broker.group_markers)) == ("CompleteCommit", 1)
 
 
-def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    broker = Broker()
-    producer = broker.begun(A, B)
-    broker.logs["a"].log.disk.offline = broker.logs["b"].log.disk.offline = "is offline"
+def test_the_time_between_two_attempts_doubles_until_an_attempt_writes_a_marker() -> None:
     attempts: list[int] = []
-    write = MarkerWriter.write_marker
 
-    def noting(self: MarkerWriter, partition: Any, marker: Any) -> Any:
+    def note(partition: tuple[str, int]) -> None:
         if partition == B:
             attempts.append(broker.world.now_ms)
-        return write(self, partition, marker)
 
-    monkeypatch.setattr(MarkerWriter, "write_marker", noting)
+    broker = Broker(before_marker=note)
+    producer = broker.begun(A, B)
+    broker.logs["a"].log.disk.offline = broker.logs["b"].log.disk.offline = "is offline"
     broker.end(producer)
     broker.world.advance(60_000)
 
@@ -409,18 +418,17 @@ def test_a_refused_decision_answers_its_request_and_leaves_the_transaction_open(
     assert broker.state == "CompleteCommit"
 
 
-def test_the_markers_of_a_refused_completion_are_reported_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = Broker()
+def test_the_markers_of_a_refused_completion_are_reported_again() -> None:
+    refused: list[tuple[str, int]] = []
+
+    def refuse_afterwards(partition: tuple[str, int]) -> None:
+        if not refused:
+            refused.append(partition)
+            broker.state_log.refuses_with = KafkaError(ErrorCode.not_enough_replicas)
+
+    broker = Broker(before_marker=refuse_afterwards)
     producer = broker.begun(A)
-    write = MarkerWriter.write_marker
-
-    def refused_afterwards(writer: MarkerWriter, *given: Any) -> Deferred[ErrorCode]:
-        broker.state_log.refuses_with = KafkaError(ErrorCode.not_enough_replicas)
-        return write(writer, *given)
-
-    monkeypatch.setattr(MarkerWriter, "write_marker", refused_afterwards)
     ended = broker.end(producer)
-    monkeypatch.undo()
     assert ended.value.error is ErrorCode.coordinator_not_available
     assert broker.state == "PrepareCommit"
     broker.world.advance(AGAIN_MS)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from support.connections import Server, connect, heartbeat, metadata, turn
 
-from odradek.broker.front_end import connection as connection_module
+from odradek.broker.front_end.connection import Connection
 from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.handlers import handler_files
 from odradek.broker.limits.reply_memory import Hangup
@@ -199,15 +199,29 @@ def test_a_hangup_closes_the_connection(loop) -> None:
     assert transport.written == b""
 
 
-def test_reading_stops_while_too_many_requests_are_open(loop, monkeypatch) -> None:
-    monkeypatch.setattr(connection_module, "MAX_IN_FLIGHT", 3)
+class FewRequests(Connection):
+    __slots__ = ()
+    MAX_IN_FLIGHT = 3
+
+
+class FewBytes(Connection):
+    __slots__ = ()
+    MAX_IN_FLIGHT_BYTES = 2 * len(heartbeat(0)) - 8
+
+
+class FewReadyBytes(Connection):
+    __slots__ = ()
+    MAX_READY_BYTES = 40
+
+
+def test_reading_stops_while_too_many_requests_are_open(loop) -> None:
     promises: list[Deferred[Any]] = []
 
     def handle(*_: Any) -> Any:
         promises.append(Deferred())
         return promises[-1]
 
-    connection, transport = connect(loop, Server(k12=handle))
+    connection, transport = connect(loop, Server(k12=handle), FewRequests)
     connection.data_received(b"".join(heartbeat(n) for n in range(10)))
     assert len(promises) == 3
     assert not transport.reading
@@ -219,10 +233,9 @@ def test_reading_stops_while_too_many_requests_are_open(loop, monkeypatch) -> No
     assert transport.reading
 
 
-def test_reading_stops_while_too_many_bytes_are_open(loop, monkeypatch) -> None:
-    monkeypatch.setattr(connection_module, "MAX_IN_FLIGHT_BYTES", 2 * len(heartbeat(0)) - 8)
+def test_reading_stops_while_too_many_bytes_are_open(loop) -> None:
     promise: Deferred[Any] = Deferred()
-    connection, transport = connect(loop, Server(k12=lambda *_: promise))
+    connection, transport = connect(loop, Server(k12=lambda *_: promise), FewBytes)
     connection.data_received(b"".join(heartbeat(n) for n in range(5)))
     assert not transport.reading
     promise.resolve({"error_code": 0})
@@ -231,8 +244,7 @@ def test_reading_stops_while_too_many_bytes_are_open(loop, monkeypatch) -> None:
     assert transport.reading
 
 
-def test_reading_stops_while_too_many_bytes_of_replies_wait_for_an_earlier_one(loop, monkeypatch) -> None:
-    monkeypatch.setattr(connection_module, "MAX_READY_BYTES", 40)
+def test_reading_stops_while_too_many_bytes_of_replies_wait_for_an_earlier_one(loop) -> None:
     first: Deferred[Any] = Deferred()
     served: list[int] = []
 
@@ -240,7 +252,7 @@ def test_reading_stops_while_too_many_bytes_of_replies_wait_for_an_earlier_one(l
         served.append(1)
         return first if len(served) == 1 else {"error_code": 0}
 
-    connection, transport = connect(loop, Server(k12=handle))
+    connection, transport = connect(loop, Server(k12=handle), FewReadyBytes)
     connection.data_received(b"".join(heartbeat(n) for n in range(50)))
     assert 2 < len(served) < 10
     assert not transport.reading

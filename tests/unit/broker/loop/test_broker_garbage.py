@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 from support.loops import Loop
 
-from odradek.broker.loop import garbage
 from odradek.broker.loop.garbage import DUE_COLLECTIONS, INTERVAL_S, PATIENCE, Collector
 
 
@@ -41,11 +40,12 @@ def test_python_starts_no_full_collection() -> None:
     assert len(kept) == 500_000
 
 
-def test_a_due_full_collection_waits_for_an_idle_broker_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_due_full_collection_waits_for_an_idle_broker_up_to_a_limit() -> None:
     loop, state = Loop(), SimpleNamespace(busy=True, count=DUE_COLLECTIONS - 1, collected=0)
 
-    def collect() -> None:
+    def collect() -> int:
         state.collected += 1
+        return 0
 
     fake = SimpleNamespace(
         freeze=lambda: None,
@@ -55,9 +55,8 @@ def test_a_due_full_collection_waits_for_an_idle_broker_up_to_a_limit(monkeypatc
         get_count=lambda: (0, 0, state.count),
         collect=collect,
     )
-    monkeypatch.setattr(garbage, "gc", fake)
     followed: list[int] = []
-    Collector(loop.call_later, lambda: state.busy, lambda: followed.append(state.collected)).start()
+    Collector(loop.call_later, lambda: state.busy, lambda: followed.append(state.collected), fake).start()
     state.busy = False
     loop.run(10 * INTERVAL_S)
     assert state.collected == 0, "too few objects were allocated"
