@@ -10,17 +10,17 @@ from client.conftest import admin, filled, publish  # noqa: F401  fixtures
 from support.jvm import KafkaTools
 
 from odradek.cli import progress_lines
-from odradek.cli.progress_lines import Pace
+from odradek.cli.progress_lines import LinePace
 
 Tool = Callable[..., subprocess.CompletedProcess[str]]
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 @pytest.fixture(autouse=True)
-def pace_of_lines(monkeypatch: pytest.MonkeyPatch) -> Pace:
+def pace_of_lines(monkeypatch: pytest.MonkeyPatch) -> LinePace:
     """Commands in this process say nothing about long work: a busy machine would change their output. A test may change
     the pace."""
-    pace = Pace(first_s=600.0)
+    pace = LinePace(first_s=600.0)
     monkeypatch.setattr(progress_lines, "PACE", pace)
     return pace
 

@@ -26,7 +26,7 @@ from odradek import Producer
 from odradek.batches.rows import Row
 from odradek.cli import csv_rows, produce
 from odradek.cli.main import run
-from odradek.cli.progress_lines import Pace
+from odradek.cli.progress_lines import LinePace
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
 
@@ -471,7 +471,7 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_input_that_has_ended_is_not_waited_for(
     bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    pace_of_lines: Pace,
+    pace_of_lines: LinePace,
 ) -> None:  # fmt: skip
     """Before the mend, a slow start and an input without a record brought the line about the wait."""
     admin.create_topics([NewTopic(topic, 1, 1)])
@@ -495,7 +495,7 @@ def test_input_that_has_ended_is_not_waited_for(
 
 def test_a_wait_for_standard_input_is_said_once(
     bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    pace_of_lines: Pace,
+    pace_of_lines: LinePace,
 ) -> None:  # fmt: skip
     admin.create_topics([NewTopic(topic, 1, 1)])
     said = threading.Event()

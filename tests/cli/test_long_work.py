@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 import os
@@ -22,7 +23,7 @@ from support.scripted import Reply, ScriptedCluster, fetch_reply, scripted
 
 from odradek.cli import produce
 from odradek.cli.main import run
-from odradek.cli.progress_lines import Pace, progress_lines
+from odradek.cli.progress_lines import LinePace, progress_lines
 from odradek.client import Admin, NewTopic, loop
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
@@ -36,7 +37,7 @@ CONTROLS = b"a\x1b[31mred\x07"
 
 
 @pytest.fixture
-def at_once(pace_of_lines: Pace) -> None:
+def at_once(pace_of_lines: LinePace) -> None:
     """The first line comes without a second of silence."""
     pace_of_lines.first_s = 0.0
 
@@ -54,7 +55,7 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_lines_come_after_growing_times_and_end_with_the_block(capsys: Capture) -> None:
-    assert Pace() == Pace(first_s=1.0, growth=10)
+    assert LinePace() == LinePace(first_s=1.0, growth=10)
     numbers = iter(range(100))
     third = threading.Event()
 
@@ -64,7 +65,7 @@ def test_the_lines_come_after_growing_times_and_end_with_the_block(capsys: Captu
             third.set()
         return None if number == 1 else f"line {number}\x07"
 
-    with progress_lines(text, Pace(first_s=0.02, growth=5)):
+    with progress_lines(text, LinePace(first_s=0.02, growth=5)):
         assert third.wait(20)
     said = capsys.readouterr().err
     assert said == "line 0\\x07\nline 2\\x07\n"
@@ -251,15 +252,14 @@ def test_an_interrupt_during_the_imports_gets_a_line(command: str, module: str, 
     assert ended.stderr == says
 
 
-def test_an_interrupt_while_the_loop_starts_leaves_no_work_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted() -> None:
+def test_an_interrupt_while_the_loop_starts_leaves_no_work_behind() -> None:
+    def interrupted() -> asyncio.AbstractEventLoop:
         raise KeyboardInterrupt
 
     async def nothing() -> None:
         pass
 
-    monkeypatch.setattr(loop, "client_loop", interrupted)
     work = nothing()
     with pytest.raises(KeyboardInterrupt):
-        loop.start(work)
+        loop.start(work, interrupted)
     assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED

@@ -14,19 +14,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.killed_programs import KilledProgram, commits_of, kill_at_8_seconds
 from support.publish import publish
 
 import odradek
 from odradek import Consumer, TopicPartition
-from odradek.client.consumer import engine
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.group import coordination
 
 # The program's arguments: the settings; ``thread``, ``slowly`` or the number of records after which it commits; the
 # offset at which it stops and waits (-1: none).
@@ -115,15 +113,13 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.claim(21)
-def test_the_default_commits_every_five_seconds(servers: str, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_commits_every_five_seconds(servers: str, group: str) -> None:
     """The defaults are Kafka's. The test moves the consumer's clock second by second."""
     unset = ConsumerConfig(servers)
     assert (unset.enable_auto_commit, unset.auto_commit_interval_ms) == (True, 5_000)
     stopped_s: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: stopped_s[-1] if stopped_s else time.monotonic())
-    monkeypatch.setattr(engine, "time", clock)
-    monkeypatch.setattr(coordination, "time", clock)
     with Consumer(servers, group_id=group, auto_offset_reset="earliest", max_poll_records=10) as one:
+        engine_of(one).group.auto.clock = lambda: stopped_s[-1] if stopped_s else time.monotonic()
         one.assign([TP])
         eventually(lambda: one.poll(0.5), within_s=30)
         counts = [len(commits_of(servers, group))]

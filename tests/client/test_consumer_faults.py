@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.brokers import eventually
+from support.insides import engine_of
 from support.scripted import (
     FETCH,
     LIST_OFFSETS,
@@ -177,9 +178,7 @@ def test_polls_wait_for_committed_offsets_without_a_limit(cluster: ScriptedClust
 
 
 @pytest.mark.behaviour(52, part=True)
-def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(cluster: ScriptedCluster) -> None:
     """Offset 7 was committed in epoch 1. Broker 1 still acts as the leader of epoch 0. A fetch there would get
     OFFSET_OUT_OF_RANGE and cause a reset, so the consumer must not send it. Broker 2 reports epoch 1 after a while."""
     cluster.committed_epoch = 1
@@ -218,11 +217,12 @@ def test_a_leader_with_an_older_epoch_than_the_commit_is_not_used(
     cluster.brokers[2].answers.clear()
     cluster.leader = 1
     # A recreated topic has its own epochs, so the wait for a newer leader has a limit.
-    monkeypatch.setattr("odradek.client.consumer.position_lookups._FORMER_LEADER_GRACE_S", 0.2)
     cluster.committed_epoch = 5
     with make(cluster, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False) as one:
+        lookups = engine_of(one).fetcher.lookups
+        lookups.former_leader_grace_s = 0.2
         assert read(one, 23) == list(range(7, 30))
-        monkeypatch.setattr("odradek.client.consumer.position_lookups._FORMER_LEADER_GRACE_S", 1e9)
+        lookups.former_leader_grace_s = 1e9
         one.assign([])
         one.assign([T0])  # the consumer has waited once for the newer leader and does not wait again
         assert read(one, 23) == list(range(7, 30))

@@ -238,11 +238,19 @@ def test_a_commit_request_has_the_given_offsets() -> None:
 
 @pytest.mark.claim(21, part=True)
 def test_auto_commit_is_due_an_interval_after_the_start() -> None:
-    clock = AutoCommit(True, 5_000)
-    clock.start(0)
-    clock.start(4_000)
-    assert [clock.take(now) for now in (4_999, 5_000, 5_001, 10_000)] == [False, True, False, True]
-    assert not AutoCommit(False, 5_000).take(1e9)
+    now_s = 0.0
+
+    def at(seconds: float) -> AutoCommit:
+        nonlocal now_s
+        now_s = seconds
+        return auto
+
+    auto = AutoCommit(True, 5_000, lambda: now_s)
+    at(0).start()
+    at(4).start()
+    assert at(4.5).left_ms == 500
+    assert [at(seconds).take() for seconds in (4.75, 5, 5.25, 10)] == [False, True, False, True]
+    assert not AutoCommit(False, 5_000, lambda: 1e9).take()
 
 
 # --- fetching -------------------------------------------------------------------------------------------------------

@@ -24,12 +24,12 @@ from odradek.batches.record_sets import record_set
 
 may_compile, compilers = threading.Event(), []
 
-def compile_later(lock, run=kernel_loader._run_compiler):
+def compile_later(lock, run=kernel_loader.run_compiler):
     may_compile.wait()
     compilers.append(run(lock))
     return compilers[-1]
 
-kernel_loader._run_compiler = compile_later
+kernel_loader.run_compiler = compile_later
 tp = TopicPartition(sys.argv[2], 0)
 
 def read_all(consumer):
@@ -147,11 +147,11 @@ from odradek.batches import kernel_loader
 
 started = []
 
-def counted(lock, run=kernel_loader._run_compiler):
+def counted(lock, run=kernel_loader.run_compiler):
     started.append(run(lock))
     return started[-1]
 
-kernel_loader._run_compiler = counted
+kernel_loader.run_compiler = counted
 assert kernel_loader.wait_for_kernels()
 from odradek.batches import kernel_cache
 print(len(started), len(kernel_cache.compiled))

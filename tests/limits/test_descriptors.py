@@ -22,11 +22,10 @@ from support.logs import batch, find_timestamp, open_log, put, rows_from
 from test_connection_shares import Client, connect, run, serving
 from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata_request, topic
 
-from odradek.broker.front_end import transport
+from odradek.broker.front_end.transport import takes_spare
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage import descriptors
-from odradek.storage.descriptors import Descriptors
+from odradek.storage.descriptors import SHARED, Descriptors
 from odradek.storage.files import OsFiles
 from odradek.wire.api_keys import FETCH, PRODUCE
 
@@ -70,12 +69,12 @@ def test_log_files_that_are_not_used_are_closed(tmp_path: Path) -> None:
                 partition = broker.partition("t", index)
                 assert partition is not None
                 partition.append(batch(1))
-            before = len(descriptors.SHARED)
+            before = len(SHARED)
             assert before >= 30
             for _ in range(2):  # a file used since the previous check stays open until the next check
                 broker.clock.advance(60_000)
                 await broker.run_due_alarms()
-            assert len(descriptors.SHARED) <= before - 30
+            assert len(SHARED) <= before - 30
             partition = broker.partition("t", 7)
             assert partition is not None
             assert partition.append(batch(1)).base_offset == 1
@@ -191,15 +190,20 @@ def test_without_descriptors_a_broker_refuses_connections_with_one_line_and_goes
         assert "no file descriptor is left for connections: 1 refused" in line
 
 
-def test_new_topics_are_refused_when_no_descriptors_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_new_topics_are_refused_when_no_descriptors_are_left(tmp_path: Path) -> None:
+    limit = -1
+    files = OsFiles()
+    files.descriptors = Descriptors(lambda: limit)
+
     async def scenario() -> None:
-        async with serving(tmp_path) as broker:
+        nonlocal limit
+        async with serving(tmp_path, files=files) as broker:
             client = await connect(broker)
             end = broker.catalog.log_end_offset
-            with monkeypatch.context() as patched:
-                # No number is below this limit: a descriptor that another test left behind cannot become a free one.
-                patched.setattr(descriptors, "_limit", lambda: 0)
-                await refused(broker, client, end)
+            # No number is below this limit: a descriptor that another test left behind cannot become a free one.
+            limit = 0
+            await refused(broker, client, end)
+            limit = -1
             made = await client.ask(METADATA, 9, metadata_request("a", "b"))
             assert codes(made.topics) == {"none": 2}
 
@@ -218,17 +222,22 @@ def test_new_topics_are_refused_when_no_descriptors_are_left(tmp_path: Path, mon
 # --- the files of logs -------------------------------------------------------------------------------------------
 
 
-def limited_files(monkeypatch: pytest.MonkeyPatch, most_open: int) -> OsFiles:
+class FewDescriptors(Descriptors):
+    """A limit below the numbers that the test's process has already."""
+
+    def is_spare(self, descriptor: int) -> bool:
+        return False
+
+
+def limited_files(most_open: int) -> OsFiles:
     """Files with a limit of open descriptors."""
-    monkeypatch.setattr(descriptors, "_limit", lambda: 2 * most_open)
-    monkeypatch.setattr(descriptors, "is_spare", lambda _: False)
     files = OsFiles()
-    files.descriptors = Descriptors()
+    files.descriptors = FewDescriptors(lambda: 2 * most_open)
     return files
 
 
-def test_the_least_recently_used_file_is_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = limited_files(monkeypatch, 10)
+def test_the_least_recently_used_file_is_closed_first(tmp_path: Path) -> None:
+    files = limited_files(10)
     many = [files.open(tmp_path / str(number), create=True) for number in range(10)]
     for file in many:
         file.append([b"x"])
@@ -237,7 +246,7 @@ def test_the_least_recently_used_file_is_closed_first(tmp_path: Path, monkeypatc
         file.pread(0, 1)
     later = [files.open(tmp_path / f"later{number}", create=True) for number in range(5)]
     assert len(files.descriptors) == 10
-    assert [file._held is not None for file in many] == [True] * 5 + [False] * 5
+    assert [file.is_open for file in many] == [True] * 5 + [False] * 5
     for file in many:
         file.append([b"y"])
         assert file.pread(0, 9) == b"xy"
@@ -246,8 +255,8 @@ def test_the_least_recently_used_file_is_closed_first(tmp_path: Path, monkeypatc
     assert len(files.descriptors) == 0
 
 
-def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = limited_files(monkeypatch, 3)
+def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path) -> None:
+    files = limited_files(3)
     logs = [open_log(tmp_path / f"t-{n}", files=files, segment_bytes=500, index_interval_bytes=100) for n in range(5)]
     for number in range(40):
         for log in logs:
@@ -265,10 +274,8 @@ def test_logs_work_with_fewer_descriptors_than_segments(tmp_path: Path, monkeypa
         assert again.log_end_offset == 40
 
 
-def test_data_that_is_being_sent_stays_readable_after_its_file_is_closed_or_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = limited_files(monkeypatch, 2)
+def test_data_that_is_being_sent_stays_readable_after_its_file_is_closed_or_removed(tmp_path: Path) -> None:
+    files = limited_files(2)
     log = open_log(tmp_path / "t-0", files=files, segment_bytes=500)
     for number in range(30):
         put(log, batch(1, number))
@@ -321,20 +328,19 @@ def test_a_file_that_cannot_be_opened_makes_no_log_offline(
     assert line.endswith("raise the limit of open files (ulimit -n, fs.file-max)")
 
 
-def test_a_log_file_is_closed_for_a_new_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_file_is_closed_for_a_new_connection(tmp_path: Path) -> None:
     class Transport(asyncio.BaseTransport):
         def get_extra_info(self, name: str, default: Any = None) -> Any:
             return held
 
+    limit = -1
     files = OsFiles()
-    files.descriptors = Descriptors()
-    monkeypatch.setattr(transport, "SHARED", files.descriptors)
-    monkeypatch.setattr(descriptors, "KEPT_FOR_LOGS", 2)
+    files.descriptors = Descriptors(lambda: limit, kept=2)
     many = [files.open(tmp_path / str(number), create=True) for number in range(14)]
     with (tmp_path / "socket").open("w") as held:
-        monkeypatch.setattr(descriptors, "_limit", lambda: held.fileno() + 1)
-        assert not transport.takes_spare(Transport())
-        assert sum(file._held is not None for file in many) < 14
-        while not transport.takes_spare(Transport()):
+        limit = held.fileno() + 1
+        assert not takes_spare(Transport(), files.descriptors)
+        assert sum(file.is_open for file in many) < 14
+        while not takes_spare(Transport(), files.descriptors):
             pass
         assert len(files.descriptors) == 2, "two logs stay open"

@@ -19,7 +19,6 @@ from support.peers import Peer, serving
 from odradek.batches.encode import encode_batch
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
-from odradek.broker.limits import reply_memory
 from odradek.broker.limits.reply_memory import Hangup, ReplyMemory
 from odradek.broker.server import BrokerServer
 from odradek.codecs import offsets_topic as records
@@ -433,25 +432,24 @@ def test_all_groups_are_listed_in_steps(tmp_path: Path) -> None:
 LONG = "n" * 32_000
 
 
-def test_a_reply_that_becomes_too_long_is_abandoned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(reply_memory, "MAX_REPLY_BYTES", 4 * MIB)
-    monkeypatch.setattr("odradek.broker.limits.reply_memory.MAX_REPLY_BYTES", 4 * MIB)
+class WatchedMemory(ReplyMemory):
+    """Notes the most bytes that the replies had together."""
+
     most = 0
-    grow = ReplyMemory.grow
 
-    def watched(self: ReplyMemory, sender: Any, size: int) -> None:
-        nonlocal most
+    def grow(self, sender: Any, size: int) -> None:
         try:
-            grow(self, sender, size)
+            super().grow(sender, size)
         finally:
-            most = max(most, self.used)
+            self.most = max(self.most, self.used)
 
-    monkeypatch.setattr(ReplyMemory, "grow", watched)
+
+def test_a_reply_that_becomes_too_long_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "odradek.broker")
+    memory = WatchedMemory(lambda: 0.0, reply_limit=4 * MIB)
 
     async def scenario(broker: BrokerServer, first: Peer) -> None:
+        broker.reply_memory = memory
         await stable_group(first, b"m" * 100_000)
         await first.ask(OFFSET_COMMIT, 8, commit("h", {0: "m" * 4000, 1: "m" * 4000}))
         every = {"group_id": "h", "topics": None, "member_id": None, "member_epoch": -1}
@@ -477,7 +475,7 @@ def test_a_reply_that_becomes_too_long_is_abandoned(
             (line,) = [text for text in caplog.messages if "longer than 4,194,304 bytes" in text]
             assert line.startswith("closing ")
             assert not broker.reply_memory.used
-        assert most <= 4 * MIB
+        assert 0 < memory.most <= 4 * MIB
         assert (await Peer(broker).ask(DESCRIBE_GROUPS, 5, described("g", 1))).groups[0].group_id == "g"
 
     with_broker(tmp_path, scenario)

@@ -91,9 +91,7 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
     )
     named = [(_key(version >= 13, t), t[2]) for t in topics]
     assert produce_fetch_replies.produce_reply(version, named, throttle_ms) == expected
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(produce_fetch_replies, "_STEP_PARTITIONS", 2)
-        pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named))
+    pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named, 2))
     assert b"".join(with_throttle_time(0, version, pieces, throttle_ms)) == expected
 
 
@@ -137,10 +135,10 @@ def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, sessio
         version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7
     )
     assert b"".join(chunks) == schemas.encode(1, version, Kind.RESPONSE, message)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(produce_fetch_replies, "_STEP_PARTITIONS", 2)
-        named = ((_key(version >= 13, t), t[2]) for t in topics)
-        pieces = finish(produce_fetch_replies.fetch_reply_in_steps(version, len(topics), named, session_id=session))
+    named = ((_key(version >= 13, t), t[2]) for t in topics)
+    pieces = finish(
+        produce_fetch_replies.fetch_reply_in_steps(version, len(topics), named, session_id=session, step_partitions=2)
+    )
     whole = message | {"throttle_time": 0, "error_code": 0}
     assert b"".join(pieces) == schemas.encode(1, version, Kind.RESPONSE, whole)
     assert all(part in chunks for _, _, partitions in topics for p in partitions if p.size for part in p.records)

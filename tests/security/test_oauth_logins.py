@@ -359,7 +359,7 @@ def fetched(server: Provider) -> KeySet:
     return key_fetch.read(KeySetSource(server.url))
 
 
-def test_a_fetch_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_has_limits(tmp_path: Path) -> None:
     issuer = Issuer(tmp_path)
     with provider(issuer) as server:
         assert [one.id for one in fetched(server).keys] == ["k1", "ES256", "ES384", "ES512"]
@@ -372,23 +372,21 @@ def test_a_fetch_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         server.body = b"<html>"
         with pytest.raises(KeySetError, match="not a set of JSON web keys"):
             fetched(server)
-        monkeypatch.setattr(key_fetch, "FETCH_S", 0.3)
         server.body, server.drip_s = b"{" * 1000, 0.02
         begin_s = time.monotonic()
         with pytest.raises(KeySetError):
-            fetched(server)
+            key_fetch.read(KeySetSource(server.url), fetch_s=0.3)
         assert time.monotonic() - begin_s < 3, "each byte is in time, all of them are not"
     with pytest.raises(KeySetError, match="cannot be fetched"):
         fetched(server)
 
 
-def test_a_provider_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_fetch, "CONNECT_S", 0.2)
+def test_a_provider_that_says_nothing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         begin_s = time.monotonic()
         with pytest.raises(KeySetError, match="timed out"):
-            key_fetch.read(KeySetSource(url))
+            key_fetch.read(KeySetSource(url), connect_s=0.2)
         assert time.monotonic() - begin_s < 3
 
 
@@ -548,10 +546,9 @@ def test_keys_that_come_from_another_host_without_tls_have_a_warning(
                            ("http://127.0.0.1:1/token", False)],
 )  # fmt: skip
 def test_a_client_is_warned_once_that_its_secret_goes_out_without_tls(
-    url: str, is_warned: bool, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    url: str, is_warned: bool, issuer: Issuer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(oauth, "_from_provider", lambda source: Secret(issuer.token()))
-    tokens = oauth.Tokens()
+    tokens = oauth.Tokens(ask=lambda source: Secret(issuer.token()))
     for name in ("a", "a", "b"):
         tokens.token(TokenSource(url, name, Secret("hunter2-s3cr3t")))
     lines = [line for line in caplog.messages if "without TLS" in line]
@@ -561,7 +558,7 @@ def test_a_client_is_warned_once_that_its_secret_goes_out_without_tls(
         assert "s3cr3t" not in line
 
 
-def test_a_provider_that_does_not_answer_stops_no_other_source(issuer: Issuer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provider_that_does_not_answer_stops_no_other_source(issuer: Issuer) -> None:
     begun, release = threading.Event(), threading.Event()
     fetched: list[str] = []
 
@@ -572,8 +569,7 @@ def test_a_provider_that_does_not_answer_stops_no_other_source(issuer: Issuer, m
             assert release.wait(10)
         return Secret(issuer.token())
 
-    monkeypatch.setattr(oauth, "_from_provider", fetch)
-    tokens = oauth.Tokens()
+    tokens = oauth.Tokens(ask=fetch)
     slow, fast = (TokenSource("https://idp.example.com/token", name, Secret("s")) for name in ("slow", "fast"))
     waiting = [threading.Thread(target=tokens.token, args=(slow,), daemon=True) for _ in range(2)]
     try:

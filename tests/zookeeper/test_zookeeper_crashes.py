@@ -6,9 +6,9 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,8 +21,6 @@ from support.zookeeper_harness import GroupHarness, OffsetWatcher, expire, read
 import odradek
 from odradek import Consumer
 from odradek.client import OdradekError
-from odradek.client.consumer import engine
-from odradek.client.group import coordination
 
 # Its argument is the settings. It prints each record before the next poll.
 PROGRAM = """
@@ -113,22 +111,17 @@ def test_a_crash_repeats_at_most_one_interval(harness: GroupHarness, start: Star
 
 
 @pytest.mark.parametrize("interval_s", [5, 60])
-def test_automatic_commits_have_their_interval(
-    harness: GroupHarness, monkeypatch: pytest.MonkeyPatch, interval_s: int
-) -> None:
+def test_automatic_commits_have_their_interval(harness: GroupHarness, interval_s: int) -> None:
     """The test moves the consumer's clock second by second."""
     stopped_s: list[float] = []
-    clock = SimpleNamespace(monotonic=lambda: stopped_s[-1] if stopped_s else engine_time.monotonic())
-    engine_time = engine.time
-    monkeypatch.setattr(engine, "time", clock)
-    monkeypatch.setattr(coordination, "time", clock)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": interval_s * 1000, "max_poll_records": 1}
     path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
     with harness.consumer(**settings) as one:
+        engine_of(one).group.auto.clock = lambda: stopped_s[-1] if stopped_s else time.monotonic()
         one.assign([harness.a])
         read(one, 1)
         versions = []
-        stopped_s.append(engine_time.monotonic())
+        stopped_s.append(time.monotonic())
         for _ in range(2 * interval_s + 2):
             stopped_s.append(stopped_s[-1] + 1)
             one.poll(0)

@@ -47,12 +47,15 @@ class RecordSet:
     The constructor reads only the batch headers. ``next_offset`` is the offset after the last batch, ``leader_epoch``
     the epoch of the last batch. Both are -1 if there is no batch. Raises CorruptRecord, and KafkaError
     (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
+
+    ``batch_bytes``: a RecordBatch gets no further batch of records when it has this many bytes.
     """
 
-    __slots__ = ("_array", "_attributes", "_bounds", "_data", "_table", "leader_epoch", "next_offset")
+    __slots__ = ("_array", "_attributes", "_batch_bytes", "_bounds", "_data", "_table", "leader_epoch", "next_offset")
 
-    def __init__(self, data: Buffer) -> None:
+    def __init__(self, data: Buffer, batch_bytes: int = RECORD_BATCH_BYTES) -> None:
         self._data = data
+        self._batch_bytes = batch_bytes
         self._array = kernels.as_bytes(data)
         self._table, in_order, self._attributes = kernels.survey(self._array)
         if not in_order:
@@ -80,7 +83,7 @@ class RecordSet:
 
     def copy(self) -> RecordSet:
         """Returns a copy with its own memory."""
-        return RecordSet(bytes(self._data))
+        return RecordSet(bytes(self._data), self._batch_bytes)
 
     @property
     def batch_count(self) -> int:
@@ -144,7 +147,7 @@ class RecordSet:
 
         The decompressed records stay far below 2 GiB, the limit of an Arrow column.
         """
-        if not self._attributes & kernels.CODEC_BITS and len(self._array) <= RECORD_BATCH_BYTES:
+        if not self._attributes & kernels.CODEC_BITS and len(self._array) <= self._batch_bytes:
             parts = [(self._array, table)]
             at = len(table)
         else:
@@ -165,7 +168,7 @@ class RecordSet:
         The second value is the number of the first unread batch.
         """
         parts: list[tuple[Bytes, Int64s]] = []
-        room = RECORD_BATCH_BYTES
+        room = self._batch_bytes
         kernels.unpacked.begin()
         for first, last, compressed in kernels.runs_by_compression(table[at:]):
             run = table[at + first : at + last].copy()

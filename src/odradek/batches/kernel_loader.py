@@ -29,8 +29,11 @@ _ROUNDS = 3
 _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
 
 
-class _Loader:
-    def __init__(self) -> None:
+class KernelLoader:
+    """The kernels of a process, and the thread that loads them. ``longest_load_s``: the longest wait of a poll."""
+
+    def __init__(self, longest_load_s: float = _LONGEST_LOAD_S) -> None:
+        self._longest_load_s = longest_load_s
         self.kernels: object = None
         """``batches.arrow.RecordSet`` when its kernels are loaded."""
         self.decoded_bytes = 0
@@ -49,6 +52,14 @@ class _Loader:
             if self._thread is None and self.kernels is None:
                 self._thread = threading.Thread(target=self._run, name="odradek-kernels", daemon=True)
                 self._thread.start()
+
+    def note_decoded_bytes(self, count: int) -> None:
+        """Counts bytes that plain Python decodes. Enough of them start the loading, see ``note_decoded_bytes``."""
+        self.decoded_bytes += count + 1024
+        if self.decoded_bytes >= WORTH_LOADING_BYTES:
+            self.begin()
+            if not self.tried.wait(self._longest_load_s):
+                self.tried.set()  # on a busy machine, each later batch would wait as long as this one
 
     def wait(self, timeout_s: float | None) -> bool:
         thread = self._thread
@@ -95,7 +106,7 @@ class _Loader:
         return True
 
 
-_loader = _Loader()
+_loader = KernelLoader()
 
 
 def kernel_record_set() -> Any:
@@ -109,11 +120,7 @@ def note_decoded_bytes(count: int) -> None:
     Then the caller waits for the import of cached kernels, for at most ``_LONGEST_LOAD_S``: beside a thread that
     decodes in plain Python, the import would take several times as long. The caller does not wait for a compilation.
     """
-    _loader.decoded_bytes += count + 1024
-    if _loader.decoded_bytes >= WORTH_LOADING_BYTES:
-        _loader.begin()
-        if not _loader.tried.wait(_LONGEST_LOAD_S):
-            _loader.tried.set()  # on a busy machine, each later batch would wait as long as this one
+    _loader.note_decoded_bytes(count)
 
 
 def has_kernels() -> bool:
@@ -153,17 +160,20 @@ def _compile_elsewhere() -> bool:
         lock.release()
         return True
     try:
-        return _run_compiler(lock)
+        return run_compiler(lock)
     finally:
         lock.release()
 
 
-def _run_compiler(lock: CompileLock) -> bool:
+def run_compiler(lock: CompileLock, executable: str | None = None) -> bool:
     """Starts the process that compiles, and waits for it. Returns whether it has compiled the kernels.
+
+    ``executable``: the interpreter, by default that of this process.
 
     If this process ends earlier, the other one continues, so that a later process finds the kernels.
     """
-    if not _is_python(sys.executable):
+    executable = executable or sys.executable
+    if not _is_python(executable):
         return False
     own: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     if sys.platform == "win32":
@@ -172,7 +182,7 @@ def _run_compiler(lock: CompileLock) -> bool:
         own |= {"start_new_session": True, "pass_fds": () if lock.fd is None else (lock.fd,)}
     program = _COMPILE.format(path=[entry for entry in sys.path if isinstance(entry, str)])
     try:
-        compiler: subprocess.Popen[bytes] = subprocess.Popen([sys.executable, "-c", program], **own)
+        compiler: subprocess.Popen[bytes] = subprocess.Popen([executable, "-c", program], **own)
     except OSError:
         return False
     logger.warning(
@@ -202,7 +212,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """Replaces the loader: its thread exists only in the parent."""
     global _loader
-    before, _loader = _loader, _Loader()
+    before, _loader = _loader, KernelLoader()
     _loader.kernels, _loader.decoded_bytes = before.kernels, before.decoded_bytes
 
 

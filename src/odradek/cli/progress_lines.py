@@ -12,7 +12,7 @@ from odradek.text.printable import printable
 
 
 @dataclass
-class Pace:
+class LinePace:
     """When lines come."""
 
     first_s: float = 1.0
@@ -21,11 +21,11 @@ class Pace:
     """Each later line comes after ten times the seconds of the line before: a run of days has few of them."""
 
 
-PACE = Pace()
+PACE = LinePace()
 
 
 @contextmanager
-def progress_lines(text: Callable[[], str | None], pace: Pace | None = None) -> Iterator[None]:
+def progress_lines(text: Callable[[], str | None], pace: LinePace | None = None) -> Iterator[None]:
     """Prints ``text()`` to stderr after 1, 10, 100, … seconds of the block. None: no line at that moment.
 
     ``text`` is called in another thread. No line comes after the block. ``pace``: that of all commands by default.

@@ -45,7 +45,7 @@ def run_query_in_thread(run: Callable[[StopRequest], T], *, has_end: bool) -> tu
         workers.shutdown(wait=False, cancel_futures=True)
 
 
-def wait_for_end(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[T, int]:
+def wait_for_end(running: Future[T], stop: StopRequest, has_end: bool, last_s: float = LAST_S) -> tuple[T, int]:
     try:
         return running.result(), EXIT_OK
     except (KeyboardInterrupt, Terminated) as received:
@@ -58,7 +58,7 @@ def wait_for_end(running: Future[T], stop: StopRequest, has_end: bool) -> tuple[
         stop.patience_s = INTERACTIVE_S
         error_line(f"the current micro-batch has {INTERACTIVE_S:.0f} s to end; Ctrl-C again stops at once")
         stop.set()
-        return _within(LAST_S, running, signal), ExitAtOnce(EXIT_OK)  # the stop of Java would take seconds
+        return _within(last_s, running, signal), ExitAtOnce(EXIT_OK)  # the stop of Java would take seconds
     stop.set()
     try:
         return running.result(), signal.code

@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -36,10 +36,12 @@ def client_loop() -> asyncio.AbstractEventLoop:
         return _current[1]
 
 
-def start(work: Coroutine[object, object, T]) -> concurrent.futures.Future[T]:
+def start(
+    work: Coroutine[object, object, T], running_loop: Callable[[], asyncio.AbstractEventLoop] = client_loop
+) -> concurrent.futures.Future[T]:
     """Starts ``work`` on the loop and returns at once."""
     try:
-        running = client_loop()
+        running = running_loop()
     except BaseException:  # Ctrl-C while the thread starts: Python would warn of work that nothing awaited
         work.close()
         raise

@@ -41,10 +41,10 @@ class FetchTimes(NamedTuple):
     longest_backoff_ms: int = 10_000
 
 
-def read(source: KeySetSource) -> KeySet:
+def read(source: KeySetSource, *, connect_s: float = CONNECT_S, fetch_s: float = FETCH_S) -> KeySet:
     """Reads the keys. Raises KeySetError, which names the source."""
     try:
-        return read_key_set(_from_file(source) if source.is_file else _from_provider(source))
+        return read_key_set(_from_file(source) if source.is_file else _from_provider(source, connect_s, fetch_s))
     except KeySetError as error:
         raise KeySetError(f"the key set {source.url}: {error}") from None
 
@@ -65,14 +65,14 @@ def _checked(data: bytes) -> bytes:
     return data
 
 
-def _from_provider(source: KeySetSource) -> bytes:
+def _from_provider(source: KeySetSource, connect_s: float, fetch_s: float) -> bytes:
     """Follows no redirect: the keys of another address would be trusted as those of this one."""
     parts = urllib.parse.urlsplit(source.url)
     host, target = parts.hostname or "", urllib.parse.urlunsplit(("", "", parts.path or "/", parts.query, ""))
     connection = http.client.HTTPConnection(host, parts.port or (80 if source.tls is None else 443))
     try:
         context = None if source.tls is None else client_context(source.tls)
-        raw = socket.create_connection((host, connection.port), CONNECT_S)
+        raw = socket.create_connection((host, connection.port), connect_s)
     except ConfigError as error:
         raise KeySetError(str(error)) from None
     except OSError as error:
@@ -80,7 +80,7 @@ def _from_provider(source: KeySetSource) -> bytes:
     # A server that sends a byte now and then would keep each single read within its limit. The copy of the socket
     # ends reads and writes of the other one, whatever TLS and HTTP have made of it.
     with raw.dup() as copy:
-        watchdog = threading.Timer(FETCH_S, _interrupt, [copy])
+        watchdog = threading.Timer(fetch_s, _interrupt, [copy])
         watchdog.daemon = True
         watchdog.start()
         try:

@@ -48,10 +48,16 @@ def token_message(token: Secret, extensions: Iterable[tuple[str, str]] = ()) -> 
 
 
 class Tokens:
-    """The newest token of each source, used until most of its life is over. Safe for threads."""
+    """The newest token of each source, used until most of its life is over. Safe for threads.
 
-    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+    ``ask`` gets a token from an identity provider, as ``from_provider`` does, which is the default.
+    """
+
+    def __init__(
+        self, now_s: Callable[[], float] = time.time, ask: Callable[[TokenSource], Secret] | None = None
+    ) -> None:
         self._now_s = now_s
+        self._ask = ask
         self._lock = threading.Lock()  # of the dicts; it is never held during a fetch
         self._fetches: dict[TokenSource, threading.Lock] = {}
         self._kept: dict[TokenSource, tuple[Secret, float]] = {}
@@ -69,7 +75,7 @@ class Tokens:
                     return kept[0]
                 self._warn(source)
             begin_s = self._now_s()
-            token = _from_file(source) if source.url.startswith("file:") else _from_provider(source)
+            token = _from_file(source) if source.url.startswith("file:") else (self._ask or from_provider)(source)
             used_until_s = begin_s + _USED_SHARE * (end_s(token) - begin_s)
             with self._lock:
                 self._kept[source] = token, used_until_s
@@ -124,7 +130,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _from_provider(source: TokenSource) -> Secret:
+def from_provider(source: TokenSource) -> Secret:
+    """Asks the identity provider of a source for a token. Raises TokenError."""
     user, secret = source.client_id, source.client_secret.reveal()
     if source.encodes_header:
         user, secret = urllib.parse.quote_plus(user), urllib.parse.quote_plus(secret)

@@ -45,17 +45,11 @@ def is_exhausted(error: OSError) -> bool:
     return error.errno in _EXHAUSTED
 
 
-def _limit() -> int:
+def process_limit() -> int:
     """Returns the limit of the process's descriptors; -1 for no limit."""
     if sys.platform == "win32":
         return -1
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def is_spare(descriptor: int) -> bool:
-    """Returns whether a new descriptor is a spare one. The system always assigns the lowest free number."""
-    most = _limit()
-    return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
 
 
 class Descriptor:
@@ -81,14 +75,24 @@ class Reopenable(Protocol):
 
 
 class Descriptors:
-    """The open log files. Thread-safe."""
+    """The open log files. Thread-safe.
 
-    def __init__(self) -> None:
+    ``limit`` returns the limit of descriptors, as ``process_limit`` does. ``kept``: see ``KEPT_FOR_LOGS``.
+    """
+
+    def __init__(self, limit: Callable[[], int] = process_limit, *, kept: int = KEPT_FOR_LOGS) -> None:
+        self._limit = limit
+        self._kept = kept
         self._open: OrderedDict[int, weakref.ref[Reopenable]] = OrderedDict()
         self._lock = RLock()  # the garbage collector may remove an entry during any call
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def is_spare(self, descriptor: int) -> bool:
+        """Returns whether a new descriptor is a spare one. The system always assigns the lowest free number."""
+        most = self._limit()
+        return most >= 0 and descriptor >= most - min(SPARE_DESCRIPTORS, most // 4)
 
     def open(self, user: Reopenable, path: Path, flags: int) -> Descriptor:
         """Opens a file for ``user`` and releases it later if descriptors become scarce. Raises OSError."""
@@ -98,8 +102,8 @@ class Descriptors:
 
     def add(self, user: Reopenable, number: int) -> None:
         """Adds ``user``, which has opened descriptor ``number``."""
-        most = _limit()
-        if is_spare(number):
+        most = self._limit()
+        if self.is_spare(number):
             self.close_oldest(_CLOSED_AT_ONCE)
         elif 0 <= most <= 2 * len(self._open):
             self.close_oldest(1)
@@ -165,8 +169,8 @@ class Descriptors:
 
     def make_room(self) -> bool:
         """Closes a few log files for a connection. Returns whether it closed any."""
-        most = _limit()
-        kept = KEPT_FOR_LOGS if most < 0 else min(KEPT_FOR_LOGS, most // 4)
+        most = self._limit()
+        kept = self._kept if most < 0 else min(self._kept, most // 4)
         return self.close_oldest(_CLOSED_AT_ONCE, least=kept) > 0
 
     def has_room(self) -> bool:
@@ -174,7 +178,7 @@ class Descriptors:
 
         Closes log files if necessary.
         """
-        most = _limit()
+        most = self._limit()
         try:
             number = os.open(os.devnull, os.O_RDONLY | CLOSE_ON_EXEC)
             os.close(number)

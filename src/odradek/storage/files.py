@@ -144,6 +144,11 @@ class OsFile:
         self._descriptors = descriptors
         self._held: Descriptor | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the file has a descriptor now."""
+        return self._held is not None
+
     def open(self) -> Descriptor:
         held = self._held = self._descriptors.open(self, self.path, self._flags)
         self._flags &= ~os.O_CREAT  # a later open must not create the file again

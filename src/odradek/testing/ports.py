@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_LOWEST = 20_000
+LOWEST = 20_000
 _TRIES = 200
 
 
@@ -30,9 +30,9 @@ class PortReservation:
     only free at the moment. ``reserve_ports`` makes reservations.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, among: range | None = None) -> None:
         self._host = host.strip("[]")
-        self._bound = _bound(self._host)
+        self._bound = _bound(self._host, among)
         self.port = int(self._bound.getsockname()[1])
         self._end = weakref.finalize(self, self._bound.close)
 
@@ -60,9 +60,11 @@ class PortReservation:
             self.close()
 
 
-def reserve_ports(count: int, host: str = "127.0.0.1") -> list[PortReservation]:
-    """Returns reservations of different ports. Raises OSError, e.g. if ``host`` is no address of this machine."""
-    made = [PortReservation(host) for _ in range(count)]
+def reserve_ports(count: int, host: str = "127.0.0.1", *, among: range | None = None) -> list[PortReservation]:
+    """Returns reservations of different ports. Raises OSError, e.g. if ``host`` is no address of this machine.
+
+    ``among``: the ports that are tried first, by default all that the system does not choose itself."""
+    made = [PortReservation(host, among) for _ in range(count)]
     for one in made:
         one.let_servers_listen()
     return made
@@ -105,8 +107,8 @@ def held_port(host: str) -> PortReservation | None:
     return made if made.is_held else None
 
 
-def _bound(host: str) -> socket.socket:
-    ports = range(_LOWEST, _first_chosen_by_the_system())
+def _bound(host: str, ports: range | None) -> socket.socket:
+    ports = ports or range(LOWEST, _first_chosen_by_the_system())
     tries = random.Random().sample(ports, min(_TRIES, len(ports)))  # a test's seeded generator stays as it is
     for port in tries:
         try:
@@ -131,4 +133,4 @@ def _first_chosen_by_the_system() -> int:
     try:
         return int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
-        return _LOWEST
+        return LOWEST

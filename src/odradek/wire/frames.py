@@ -5,16 +5,13 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint
 from odradek.wire import schemas
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
-
-LONG_FRAME_BYTES = 1 << 20
-"""A longer frame is collected in a ``BytesIO`` and returned without a copy: a copy of 100 MB takes 60 ms."""
 
 
 class FrameError(ValueError):
@@ -27,6 +24,8 @@ class FrameReader:
     It keeps at most one incomplete frame, of at most ``max_frame_bytes``.
     """
 
+    LONG_FRAME_BYTES: ClassVar[int] = 1 << 20
+    """A longer frame is collected in a ``BytesIO`` and returned without a copy: a copy of 100 MB takes 60 ms."""
     __slots__ = ("_buffer", "_long", "_long_left", "buffered", "most_bytes")
 
     def __init__(self, max_frame_bytes: int = 104_857_600) -> None:
@@ -66,7 +65,7 @@ class FrameReader:
             if size < 0 or size > self.most_bytes:
                 raise FrameError(f"a frame of {size} bytes; the limit is {self.most_bytes} bytes")
             if end - start - 4 < size:
-                if size > LONG_FRAME_BYTES:
+                if size > self.LONG_FRAME_BYTES:
                     self._long, self._long_left = io.BytesIO(), size
                     self._lengthened(buffer[start + 4 :])
                     buffer.clear()

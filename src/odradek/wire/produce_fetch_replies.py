@@ -104,21 +104,23 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
     return b"".join(out)
 
 
-def produce_reply_in_steps(version: int, topics: ProducedTopics) -> Generator[None, None, list[Chunk]]:
+def produce_reply_in_steps(
+    version: int, topics: ProducedTopics, step_partitions: int = _STEP_PARTITIONS
+) -> Generator[None, None, list[Chunk]]:
     """Returns the chunks of the same reply with throttle time 0. Works in steps of some hundred partitions."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
-    left = _STEP_PARTITIONS
+    left = step_partitions
     for topic, partitions in topics:
         packed.append(_produced_topic(version, topic, len(partitions)))
         left -= 1 + len(topic) // _BYTES_LIKE_A_PARTITION
-        for first in range(0, len(partitions), _STEP_PARTITIONS):
-            some = partitions[first : first + _STEP_PARTITIONS]
+        for first in range(0, len(partitions), step_partitions):
+            some = partitions[first : first + step_partitions]
             _pack_all_produced(packed, version, some)
             left -= sum([1 + len(partition.record_errors) for partition in some])
             if left <= 0:
                 pieces.append(b"".join(packed))
-                packed, left = [], _STEP_PARTITIONS
+                packed, left = [], step_partitions
                 yield
         if version >= 9:
             packed.append(b"\0")
@@ -200,7 +202,7 @@ def fetch_reply(
 
 
 def fetch_reply_in_steps(
-    version: int, count: int, topics: FetchedTopics, *, session_id: int = 0
+    version: int, count: int, topics: FetchedTopics, *, session_id: int = 0, step_partitions: int = _STEP_PARTITIONS
 ) -> Generator[None, None, list[Chunk]]:
     """Does the same as ``fetch_reply`` without error and throttle time, in steps of some hundred partitions.
 
@@ -208,17 +210,17 @@ def fetch_reply_in_steps(
     """
     out: list[Chunk] = []
     packed = [_fetch_head(version, count, 0, session_id, 0)]
-    left = _STEP_PARTITIONS
+    left = step_partitions
     for topic, partitions in topics:
         packed.append(_fetched_topic(version, topic, len(partitions)))
         left -= 1 + len(topic) // _BYTES_LIKE_A_PARTITION
-        for first in range(0, len(partitions), _STEP_PARTITIONS):
-            some = partitions[first : first + _STEP_PARTITIONS]
+        for first in range(0, len(partitions), step_partitions):
+            some = partitions[first : first + step_partitions]
             packed = _pack_fetched(version, some, packed, out)
             left -= len(some)
             if left <= 0:
                 out.append(b"".join(packed))
-                packed, left = [], _STEP_PARTITIONS
+                packed, left = [], step_partitions
                 yield
         if version >= 12:
             packed.append(b"\0")

@@ -15,7 +15,7 @@ import pytest
 from crc32c import crc32c
 from support.logs import set_base_offset
 
-from odradek.batches import arrow, compile_lock
+from odradek.batches import compile_lock
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
 from odradek.batches.arrow_rows import PlainRecordSet
@@ -208,12 +208,11 @@ def test_a_batch_of_unknown_codec_is_a_corrupt_record() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_much_data_becomes_several_record_batches(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+def test_much_data_becomes_several_record_batches(codec: str) -> None:
     """An Arrow binary column holds up to 2 GiB: unpacked data is split into several RecordBatches long before that."""
-    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 2_500)
     data = b"".join(batch(b"v" * 1000, base_offset=n, compression=codec) for n in range(10))
     data += batch(b"v", base_offset=10)
-    found = list(RecordSet(data).record_batches("t", 0))
+    found = list(RecordSet(data, batch_bytes=2_500).record_batches("t", 0))
     assert len(found) > 3
     assert [offset for one in found for offset in one.column("offset").to_pylist()] == list(range(11))
     assert max(one.column("value").nbytes for one in found) < 4_000

@@ -24,16 +24,18 @@ class _CountedEvent(threading.Event):
         return found
 
 
-def test_only_one_batch_waits_for_kernels_that_load_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    loader = kernel_loader._Loader()
-    loader.tried = event = _CountedEvent()
+def test_only_one_batch_waits_for_kernels_that_load_slowly() -> None:
     may_end = threading.Event()
-    monkeypatch.setattr(loader, "load", lambda **_: may_end.wait())
-    monkeypatch.setattr(kernel_loader, "_loader", loader)
-    monkeypatch.setattr(kernel_loader, "_LONGEST_LOAD_S", 0.01)
+
+    class SlowLoader(kernel_loader.KernelLoader):
+        def load(self, *, cached_only: bool) -> bool:
+            return may_end.wait()
+
+    loader = SlowLoader(longest_load_s=0.01)
+    loader.tried = event = _CountedEvent()
     try:
         for _ in range(10):
-            kernel_loader.note_decoded_bytes(kernel_loader.WORTH_LOADING_BYTES)
+            loader.note_decoded_bytes(kernel_loader.WORTH_LOADING_BYTES)
     finally:
         may_end.set()
     assert event.expired == 1
@@ -52,9 +54,8 @@ def test_a_compilation_is_announced_before_it_ends(
 ) -> None:
     """Before, seven CPU seconds passed without a word."""
     monkeypatch.setattr(subprocess, "Popen", _Compiler)
-    monkeypatch.setattr(kernel_loader, "_is_python", lambda _: True)
     lock: Any = type("Lock", (), {"fd": None})()
-    assert kernel_loader._run_compiler(lock)
+    assert kernel_loader.run_compiler(lock, "python3")
     (record,) = [record for record in caplog.records if record.name == "odradek.kernels"]
     assert record.levelname == "WARNING"
     assert record.getMessage().startswith("compiling the kernels that decode records: once on this computer")

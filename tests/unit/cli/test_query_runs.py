@@ -37,12 +37,9 @@ def test_a_query_that_ends_in_time_has_its_summary() -> None:
     assert isinstance(code, ExitAtOnce), "after the summary, the end of Java took two seconds more"
 
 
-def test_work_of_spark_that_does_not_end_is_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(query_runs, "LAST_S", 0.01)
+def test_work_of_spark_that_does_not_end_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(KeyboardInterrupt):
-        query_runs.wait_for_end(Running(), StopRequest(), has_end=False)
+        query_runs.wait_for_end(Running(), StopRequest(), has_end=False, last_s=0.01)
     first, second = capsys.readouterr().err.splitlines()
     assert "has 3 s to end" in first
     assert second.startswith("odradek: stopped at once")

@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.batches import arrow
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.batches.arrow import RecordSet
+from odradek.batches.arrow import RECORD_BATCH_BYTES, RecordSet
 from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
@@ -29,6 +28,7 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition
 
+SMALL = 20_000
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
 
@@ -52,10 +52,7 @@ def rows(batches: list[Any]) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("codecs", [("none",), ("lz4",), ("zstd",), ("gzip", "lz4"), NAMES])
-def test_a_thread_continues_where_another_thread_stopped(
-    codecs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)  # the decoder makes several RecordBatches of one part
+def test_a_thread_continues_where_another_thread_stopped(codecs: tuple[str, ...]) -> None:
     switches = 0
     with ThreadPoolExecutor(1) as other:
         for seed in range(40):
@@ -66,8 +63,9 @@ def test_a_thread_continues_where_another_thread_stopped(
                 {"start": chance.randrange(end), "end": chance.randrange(end + 1)},
                 {"aborted": (AbortedTransaction(9, chance.randrange(end)),)},
             ):
-                expected = list(RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]  # of several kinds
-                batches = RecordSet(data).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]  # likewise
+                records = RecordSet(data, SMALL)  # the decoder makes several RecordBatches of one part
+                expected = list(records.record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]  # of several kinds
+                batches = RecordSet(data, SMALL).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]  # likewise
                 found = []
                 while True:
                     ahead = chance.random() < 0.5
@@ -82,8 +80,8 @@ def test_a_thread_continues_where_another_thread_stopped(
     assert switches > 50
 
 
-def completed(tp: TopicPartition, data: bytes, **more: Any) -> CompletedFetch:
-    records = RecordSet(data)
+def completed(tp: TopicPartition, data: bytes, batch_bytes: int = RECORD_BATCH_BYTES, **more: Any) -> CompletedFetch:
+    records = RecordSet(data, batch_bytes)
     return CompletedFetch(tp, 1, 0, records.next_offset, 0, (), records, len(data), **more)
 
 
@@ -111,13 +109,12 @@ def test_a_broken_fetch_is_left_to_the_poll_that_returns_it() -> None:
             one.next()
 
 
-def test_records_before_a_broken_batch_are_returned_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "RECORD_BATCH_BYTES", 20_000)
+def test_records_before_a_broken_batch_are_returned_first() -> None:
     sent = [encode_batch([SimpleRecord(None, b"v" * 300)] * 100, now_ms=1, base_offset=n * 100) for n in range(3)]
     broken = bytearray(b"".join(sent))
     # the first record of the third batch claims a length beyond the batch
     broken[len(sent[0]) + len(sent[1]) + 61] = 0xFF
-    one = completed(T0, bytes(broken))
+    one = completed(T0, bytes(broken), SMALL)
     one.begin(DEFAULT_COLUMNS, check_crcs=False)
     for _ in range(3):
         one.decode_ahead()
@@ -177,16 +174,17 @@ def test_only_fetches_after_the_next_one_are_reserved() -> None:
     assert (buffer.bytes_of(T1), buffer.size) == (0, len(data))
 
 
-@pytest.mark.parametrize("on_loop", [False, True])
-def test_an_error_of_the_decoder_itself_reaches_a_poll(on_loop: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    failures: list[Exception] = []
-
-    def fail(*_: Any, **__: Any) -> None:
+class FailingBuffer(FetchBuffer):
+    def reserve_for_decoding(self, *_: Any, **__: Any) -> Any:
         raise MemoryError("no memory")
 
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_an_error_of_the_decoder_itself_reaches_a_poll(on_loop: bool) -> None:
+    failures: list[Exception] = []
+
     async def decode() -> None:
-        buffer = FetchBuffer(1 << 20)
-        monkeypatch.setattr(buffer, "reserve_for_decoding", fail)
+        buffer = FailingBuffer(1 << 20)
         config = ConsumerConfig(bootstrap_servers="localhost:1")
         decoder = AheadDecoder(config, buffer, SubscriptionState(config), changed=lambda: None, fail=failures.append)
         decoder.on_loop = on_loop

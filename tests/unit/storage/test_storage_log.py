@@ -13,6 +13,7 @@ from pathlib import Path
 
 import crc32c
 import pytest
+from support.counted_files import CountedFiles
 from support.logs import CODECS, T0, batch, code_of, find_timestamp, open_log, put, rows_from, sequenced
 
 from odradek.batches.encode import encode_batch
@@ -22,7 +23,7 @@ from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import OsFile, OsFiles
+from odradek.storage.files import OsFiles
 from odradek.storage.memory_files import MemoryFiles
 
 
@@ -34,24 +35,10 @@ def path(tmp_path: Path) -> Path:
 # reading
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes in bytes of all reads of files."""
-    sizes: list[int] = []
-    pread = OsFile.pread
-
-    def counting_pread(self: OsFile, position: int, size: int) -> bytes:
-        data = pread(self, position, size)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(OsFile, "pread", counting_pread)
-    return sizes
-
-
 @pytest.mark.claim(8, part="a")
-def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path, reads: list[int]) -> None:
-    log = open_log(path)
+def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path) -> None:
+    files = CountedFiles()
+    log = open_log(path, files=files)
     for number in range(3000):
         put(log, batch(1, number))
     assert log.size > 200_000
@@ -62,21 +49,22 @@ def test_claim_8_a_deep_read_scans_no_more_than_the_index_interval(path: Path, r
         assert found is not None
         assert found[1].base_offset == offset
         assert found[0] - position <= 4096 + 100
-        reads.clear()
+        files.reads.clear()
         log.read(offset, 1)
-        assert 0 < sum(reads) <= 3 * 8192
+        assert 0 < files.read_bytes <= 3 * 8192
 
 
 @pytest.mark.claim(8, part="c")
-def test_claim_8_without_index_entries_a_read_scans_the_log_from_its_start(path: Path, reads: list[int]) -> None:
+def test_claim_8_without_index_entries_a_read_scans_the_log_from_its_start(path: Path) -> None:
     scanned = {}
     for name, interval in (("with", 4096), ("without", 1 << 30)):
-        log = open_log(path / name, index_interval_bytes=interval)
+        files = CountedFiles()
+        log = open_log(path / name, files=files, index_interval_bytes=interval)
         for number in range(3000):
             put(log, batch(1, number))
-        reads.clear()
+        files.reads.clear()
         assert log.read(2990, 1).base_offset == 2990
-        scanned[name] = sum(reads)
+        scanned[name] = files.read_bytes
     assert 0 < scanned["with"] <= 3 * 8192
     assert scanned["without"] > 0.9 * log.size
 
@@ -400,15 +388,16 @@ def test_a_truncated_log_ends_at_a_batch_boundary(path: Path) -> None:
     assert again.epoch_end_offset(1) == (1, 35)
 
 
-def test_a_truncation_without_producers_reads_one_index_interval(path: Path, reads: list[int]) -> None:
+def test_a_truncation_without_producers_reads_one_index_interval(path: Path) -> None:
     """Before, it read all batches since the last snapshot of the producers: 0.2 s and more on the loop."""
-    log = open_log(path)
+    files = CountedFiles()
+    log = open_log(path, files=files)
     for number in range(2000):
         put(log, batch(1, at_ms=T0 + number))
-    reads.clear()
+    files.reads.clear()
     log.truncate_to(1990, T0)
     assert log.log_end_offset == 1990
-    assert sum(reads) <= 3 * log.config.index_interval_bytes
+    assert files.read_bytes <= 3 * log.config.index_interval_bytes
     put(log, sequenced(1990))
     put(log, batch(1))
     log.truncate_to(log.log_end_offset - 1, T0)

@@ -12,7 +12,6 @@ from odradek.storage.config import LogConfig
 from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 from odradek.storage.memory_files import Crash, MemoryFiles
-from odradek.storage.segment import Segment
 
 
 @pytest.fixture
@@ -74,22 +73,30 @@ def test_a_damaged_batch_past_the_recovery_point_does_not_end_the_log(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-def test_recovery_begins_at_the_recovery_point(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_begins_at_the_recovery_point(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(60):
         put(log, batch(1, number, size=50))
     point = log.recovery_point
     assert point == log.segments[-1].base_offset
-    checked: list[int] = []
-    recover = Segment.recover
-    monkeypatch.setattr(
-        Segment, "recover", lambda self, *args: (checked.append(self.base_offset), recover(self, *args))[1]
-    )
-    assert open_log(path, segment_bytes=1000, recovery_point=point).log_end_offset == 60
-    assert checked == [point]
-    checked.clear()
-    assert open_log(path, segment_bytes=1000, recovery_point=point, clean=True).log_end_offset == 60
-    assert checked in ([], [point])  # the log was not closed, so its time index may lack the last entry
+    first = flipped_payload(path, log.segments[0].base_offset)
+    for clean in (False, True):
+        assert open_log(path, segment_bytes=1000, recovery_point=point, clean=clean).log_end_offset == 60
+        assert first.read_bytes()[-1] == 0xFF, "the segments before the point are not checked"
+    last = flipped_payload(path, point)
+    size = last.stat().st_size
+    assert open_log(path, segment_bytes=1000, recovery_point=point).log_end_offset == 59
+    assert last.stat().st_size < size
+    assert first.read_bytes()[-1] == 0xFF
+
+
+def flipped_payload(path: Path, base_offset: int) -> Path:
+    """Damages the payload of the last batch of a segment; the headers stay as they are. Returns the file."""
+    file = path / f"{base_offset:020d}.log"
+    data = bytearray(file.read_bytes())
+    data[-1] = 0xFF
+    file.write_bytes(data)
+    return file
 
 
 @pytest.mark.claim(8, part="b")
@@ -115,14 +122,18 @@ def test_claim_8_damaged_indexes_are_rebuilt(path: Path, suffix: str, damage: st
     assert find_timestamp(again, T0 + 15) == (2, T0 + 20, 0)
 
 
-def test_a_clean_stop_needs_no_recovery(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_stop_needs_no_recovery(path: Path) -> None:
     log = open_log(path, segment_bytes=2000)
     for number in range(60):
         put(log, sequenced(number * 5))
     log.close()
     assert code_of(put, log, batch()) is ErrorCode.kafka_storage_error
-    monkeypatch.setattr(Segment, "recover", None)
+    for file in path.glob("*.log"):
+        flipped_payload(path, int(file.stem))  # a recovery would remove each of these batches
+    sizes = {file: file.stat().st_size for file in path.glob("*.log")}
+    assert len(sizes) > 3
     again = open_log(path, segment_bytes=2000, clean=True, recovery_point=300)
+    assert {file: file.stat().st_size for file in path.glob("*.log")} == sizes
     assert again.log_end_offset == 300
     assert again.recovery_point == 300
     assert put(again, sequenced(295)).duplicate

@@ -6,10 +6,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from support.counted_files import CountedFiles
 from support.logs import T0, batch, open_log, put, sequenced
 
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.files import OsFile
+from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
 from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producer_states import encode_snapshot
@@ -19,28 +20,13 @@ MOST_BYTES = 32 << 10
 """The most bytes that one step may read."""
 
 
-@pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes in bytes of all reads of files."""
-    sizes: list[int] = []
-    pread = OsFile.pread
-
-    def counting_pread(self: OsFile, position: int, size: int) -> bytes:
-        data = pread(self, position, size)
-        sizes.append(len(data))
-        return data
-
-    monkeypatch.setattr(OsFile, "pread", counting_pread)
-    return sizes
-
-
 def states(log: Log) -> dict[int, bytes]:
     return {state.producer_id: encode_snapshot([state]) for state in log.producers}
 
 
-def filled(path: Path) -> Log:
+def filled(path: Path, files: OsFiles | None = None) -> Log:
     """A log with one-record batches of two producers and of none."""
-    log = open_log(path)
+    log = open_log(path, files=files)
     for number in range(BATCHES):
         if number % 3:
             put(log, sequenced(number // 3, 1, number % 3))
@@ -49,18 +35,19 @@ def filled(path: Path) -> Log:
     return log
 
 
-def test_a_step_reads_few_bytes(tmp_path: Path, reads: list[int]) -> None:
-    log = filled(tmp_path / "t-0")
-    reads.clear()
+def test_a_step_reads_few_bytes(tmp_path: Path) -> None:
+    files = CountedFiles()
+    log = filled(tmp_path / "t-0", files)
+    files.reads.clear()
     steps = log.begin_truncation(BATCHES - 10, T0)
     assert log.log_end_offset == BATCHES - 10, "the log is cut in the call"
-    longest = total = sum(reads)
+    longest = total = files.read_bytes
     count = 0
     while True:
-        reads.clear()
+        files.reads.clear()
         if next(steps, log) is log:
             break
-        longest, total, count = max(longest, sum(reads)), total + sum(reads), count + 1
+        longest, total, count = max(longest, files.read_bytes), total + files.read_bytes, count + 1
     assert longest <= MOST_BYTES
     assert total > log.size > 2 * MOST_BYTES
     assert count >= 3
@@ -68,14 +55,15 @@ def test_a_step_reads_few_bytes(tmp_path: Path, reads: list[int]) -> None:
     assert states(log) == states(open_log(tmp_path / "t-0")), "a start finds the same states"
 
 
-def test_the_states_come_from_the_newest_snapshot_below_the_end(tmp_path: Path, reads: list[int]) -> None:
-    log = filled(tmp_path / "t-0")
+def test_the_states_come_from_the_newest_snapshot_below_the_end(tmp_path: Path) -> None:
+    files = CountedFiles()
+    log = filled(tmp_path / "t-0", files)
     log.roll(T0)
     for number in range(20):
         put(log, sequenced(BATCHES // 3 + number, 1, 1))
-    reads.clear()
+    files.reads.clear()
     log.truncate_to(BATCHES + 10, T0)
-    assert sum(reads) <= 3 * log.config.index_interval_bytes, "only the batches after the snapshot are read"
+    assert files.read_bytes <= 3 * log.config.index_interval_bytes, "only the batches after the snapshot are read"
     state = log.producers.get(1)
     assert state is not None
     assert state.last_sequence == BATCHES // 3 + 9

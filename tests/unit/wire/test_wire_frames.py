@@ -26,17 +26,22 @@ def test_frames_are_read_from_any_pieces(contents: list[bytes], data: st.DataObj
     assert reader.buffered == 0
 
 
+class ReaderOfLongFrames(FrameReader):
+    """For this reader most frames are long."""
+
+    __slots__ = ()
+    LONG_FRAME_BYTES = 20
+
+
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_long_frames_are_read_from_any_pieces(contents: list[bytes], data: st.DataObject) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frames, "LONG_FRAME_BYTES", 20)
-        stream = b"".join(frames.frame(content) for content in contents)
-        cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
-        reader = FrameReader()
-        found: list[bytes] = []
-        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-            found += reader.feed(stream[start:end])
-            assert reader.buffered == end - sum(4 + len(frame) for frame in found)
+    stream = b"".join(frames.frame(content) for content in contents)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    reader = ReaderOfLongFrames()
+    found: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        found += reader.feed(stream[start:end])
+        assert reader.buffered == end - sum(4 + len(frame) for frame in found)
     assert found == contents
 
 

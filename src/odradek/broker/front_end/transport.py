@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from odradek.storage.descriptors import SHARED, is_spare
+from odradek.storage.descriptors import SHARED, Descriptors
 from odradek.storage.slice import Slice
 from odradek.wire.chunks import Chunk
 
@@ -63,10 +63,10 @@ REFUSALS = Refusals()
 """The refusals of this process: its connections share the descriptors."""
 
 
-def takes_spare(transport: asyncio.BaseTransport) -> bool:
+def takes_spare(transport: asyncio.BaseTransport, descriptors: Descriptors = SHARED) -> bool:
     """Returns whether a new connection uses one of the last file descriptors, and no log file could be closed."""
     own = transport.get_extra_info("socket")
-    return hasattr(own, "fileno") and is_spare(own.fileno()) and not SHARED.make_room()
+    return hasattr(own, "fileno") and descriptors.is_spare(own.fileno()) and not descriptors.make_room()
 
 
 class LostTransport:
@@ -243,7 +243,7 @@ class FileSender(PartSender):
         super().__init__(loop, transport, on_room=on_room, on_progress=on_progress)
         # A duplicate, because asyncio allows no second writer on the transport's own descriptor.
         self._socket = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
-        if is_spare(self._socket.fileno()) and not SHARED.make_room():
+        if SHARED.is_spare(self._socket.fileno()) and not SHARED.make_room():
             self._socket.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._socket.setblocking(False)

@@ -56,18 +56,20 @@ class _HeldReplies:
 
 
 class ReplyMemory:
-    """The bytes of the connections' long replies, at most ``limit``."""
+    """The bytes of the connections' long replies, at most ``limit``, and of one reply at most ``reply_limit``."""
 
     def __init__(
         self,
         clock: Callable[[], float],
         limit: int = MAX_REPLIES_BYTES,
         on_freed: Callable[[int], None] = lambda size: None,
+        reply_limit: int = MAX_REPLY_BYTES,
     ) -> None:
         """``on_freed`` gets the number of bytes that connections no longer hold."""
         self._on_freed = on_freed
         self._clock = clock
         self._limit = limit
+        self._reply_limit = reply_limit
         self._held: dict[Sender, _HeldReplies] = {}
         self._used = 0
 
@@ -92,8 +94,8 @@ class ReplyMemory:
         held = self._held.get(sender)
         if held is None:
             return  # the connection has closed
-        if held.reply + size > MAX_REPLY_BYTES:
-            raise Hangup(f"the reply is longer than {MAX_REPLY_BYTES:,} bytes; ask for less at a time")
+        if held.reply + size > self._reply_limit:
+            raise Hangup(f"the reply is longer than {self._reply_limit:,} bytes; ask for less at a time")
         held.reply += size
         self._hold(sender, held, size)
 

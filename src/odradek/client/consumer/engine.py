@@ -117,7 +117,7 @@ class ConsumerEngine:
         self.subscription.assign_from_user(wanted)
         await self.group.storage.release(gone)
         self.fetcher.schedule_fetches()
-        self.group.auto.start(time.monotonic() * 1000)
+        self.group.auto.start()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Runs on the caller's thread. Copies the partitions' buffered records out of large fetch replies."""
@@ -200,9 +200,7 @@ class ConsumerEngine:
     def _is_quiet(self) -> bool:
         if self._wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
-        return (
-            time.monotonic() * 1000 < self.group.auto.due_ms and self.group.quiet and not self.group.has_lost_ownership
-        )
+        return self.group.auto.left_ms > 0 and self.group.quiet and not self.group.has_lost_ownership
 
     def has_records(self) -> bool:
         """Returns whether there are buffered records to ``take``."""
@@ -247,7 +245,7 @@ class ConsumerEngine:
 
     def _wait_limit_s(self, left_s: float) -> float:
         """Returns how long a poll may wait before it checks the group again."""
-        until_commit_s = self.group.auto.due_ms / 1000 - time.monotonic()
+        until_commit_s = self.group.auto.left_ms / 1000
         still_here_s = min(1.0, self.config.max_poll_interval_ms / 2000)  # a wait in a poll counts as a poll
         return max(0.001, min(left_s, until_commit_s, still_here_s))
 

@@ -56,6 +56,7 @@ class PositionLookups:
         schedule_fetches_soon: Callable[[], None],
     ) -> None:
         self.config = config
+        self.former_leader_grace_s = _FORMER_LEADER_GRACE_S
         self.retry_reason = ""
         """The error that made the last lookup retry; empty after a success."""
         self.member_of: Callable[[], tuple[str | None, int]] = lambda: (None, -1)
@@ -149,7 +150,7 @@ class PositionLookups:
         """Returns whether a partition's cached leader epoch is older than the leader epoch of its committed offset.
 
         Then the cached leader is a former one, whose log may end below the offset: the fetch waits. If no newer leader
-        appears within ``_FORMER_LEADER_GRACE_S``, the topic counts as recreated, and fetches wait no longer for the
+        appears within ``former_leader_grace_s``, the topic counts as recreated, and fetches wait no longer for the
         committed epoch."""
         expected = self._expected.get(tp)
         if expected is None:
@@ -159,7 +160,7 @@ class PositionLookups:
             return False
         now_s = time.monotonic()
         if state.position_version == expected.position_version and epoch < expected.epoch:
-            expected.until_s = expected.until_s or now_s + _FORMER_LEADER_GRACE_S
+            expected.until_s = expected.until_s or now_s + self.former_leader_grace_s
             if now_s < expected.until_s:
                 return True
             self._unmatched_epochs.add((tp, expected.epoch))

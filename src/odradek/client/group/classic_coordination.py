@@ -12,7 +12,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
-from odradek.client.group.coordination import Coordination, Identity, now_ms
+from odradek.client.group.coordination import Coordination, Identity
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -155,7 +155,7 @@ class ClassicCoordination(Coordination):
         self._prepared = False
         if generation != self.membership.generation:
             return  # the group has removed this member since: other members own the partitions
-        self.auto.start(now_ms())
+        self.auto.start()
         before = set(self._subscription.partitions)
         revoked = sorted(before - set(assigned))
         if revoked:  # cooperative: the next rebalance assigns these partitions to other members

@@ -90,23 +90,32 @@ def stored_by(reply: OffsetCommitResponse, offsets: Offsets) -> dict[TopicPartit
 
 @dataclass(slots=True)
 class AutoCommit:
-    """The time of the next automatic commit. A poll makes the commit and sets the time of the next one."""
+    """The time of the next automatic commit. A poll makes the commit and sets the time of the next one.
+
+    ``clock`` returns seconds.
+    """
 
     enabled: bool
     interval_ms: int
+    clock: Callable[[], float]
     due_ms: float = float("inf")
 
-    def start(self, now_ms: float) -> None:
-        if self.enabled and self.due_ms == float("inf"):
-            self.due_ms = now_ms + self.interval_ms
+    @property
+    def left_ms(self) -> float:
+        """The time until the next commit; not positive if it is due."""
+        return self.due_ms - self.clock() * 1000
 
-    def take(self, now_ms: float) -> bool:
+    def start(self) -> None:
+        if self.enabled and self.due_ms == float("inf"):
+            self.due_ms = self.clock() * 1000 + self.interval_ms
+
+    def take(self) -> bool:
         """Returns whether a commit is due. If it is, sets the next time."""
-        if not self.enabled or now_ms < self.due_ms:
+        if not self.enabled or self.left_ms > 0:
             return False
-        self.due_ms = now_ms + self.interval_ms
+        self.due_ms = self.clock() * 1000 + self.interval_ms
         return True
 
-    def sooner(self, now_ms: float, backoff_ms: int) -> None:
+    def sooner(self, backoff_ms: int) -> None:
         """Sets an earlier time after a retriable error."""
-        self.due_ms = min(self.due_ms, now_ms + backoff_ms)
+        self.due_ms = min(self.due_ms, self.clock() * 1000 + backoff_ms)

@@ -61,7 +61,7 @@ class Coordination(ABC):
     ) -> None:
         self.config = config
         self.group_id = config.group_id or ""
-        self.auto = AutoCommit(config.auto_commit, config.auto_commit_interval_ms)
+        self.auto = AutoCommit(config.auto_commit, config.auto_commit_interval_ms, time.monotonic)
         self.on_assigned: OnPartitions | None = None
         self.on_revoked: OnPartitions | None = None
         self.on_lost: OnPartitions | None = None
@@ -398,7 +398,7 @@ class Coordination(ABC):
             await self._run(callback, offsets, failure)
 
     def auto_commit_if_due(self) -> None:
-        if not self.auto.take(now_ms()):
+        if not self.auto.take():
             return
         if self._subscription.subscribed and not self.in_group:
             return
@@ -407,7 +407,7 @@ class Coordination(ABC):
             if failure is not None:
                 logger.warning("group %s: automatic commit: %s", self.group_id, failure)
                 if isinstance(failure, RetriableCommitFailed):
-                    self.auto.sooner(now_ms(), self.config.retry_backoff_ms)
+                    self.auto.sooner(self.config.retry_backoff_ms)
 
         self.commit_async(self._subscription.positions(), answered)
 
@@ -431,8 +431,3 @@ class Coordination(ABC):
         if self._async_commits:
             await asyncio.wait(tuple(self._async_commits), timeout=deadline.left_ms / 1000)
         await self.callbacks()
-
-
-def now_ms() -> float:
-    """Returns the milliseconds of the monotonic clock."""
-    return time.monotonic() * 1000

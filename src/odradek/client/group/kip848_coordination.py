@@ -12,7 +12,7 @@ from odradek.client.cluster import Cluster, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
-from odradek.client.group.coordination import Coordination, Identity, now_ms
+from odradek.client.group.coordination import Coordination, Identity
 from odradek.client.group.kip848_membership import NO_PROTOCOL, Kip848Membership, Kip848State, NextHeartbeat, Partitions
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -146,7 +146,7 @@ class Kip848Coordination(Coordination):
         await self._assign(self._partitions(kept))
         before = self._partitions(member.owned)
         await self._assign(sorted(self._partitions(target)))
-        self.auto.start(now_ms())
+        self.auto.start()
         await self._call_back(self.on_assigned, sorted(self._partitions(target) - before))
         if member.set_owned(target, join_number):
             member.end_reconciliation(join_number)

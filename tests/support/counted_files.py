@@ -1,0 +1,35 @@
+"""Files of logs that count what is read of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from odradek.storage.descriptors import CLOSE_ON_EXEC
+from odradek.storage.files import OsFile, OsFiles
+
+
+class CountedFiles(OsFiles):
+    """``reads``: the names of the files and the sizes in bytes of all reads at a position."""
+
+    def __init__(self) -> None:
+        self.reads: list[tuple[str, int]] = []
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(size for _, size in self.reads)
+
+    def lazy(self, path: Path, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_APPEND | CLOSE_ON_EXEC | (os.O_CREAT if create else 0)
+        return _CountedFile(self, path, flags)
+
+
+class _CountedFile(OsFile):
+    def __init__(self, files: CountedFiles, path: Path, flags: int) -> None:
+        super().__init__(path, flags, files.descriptors)
+        self._reads = files.reads
+
+    def pread(self, position: int, size: int) -> bytes:
+        data = super().pread(position, size)
+        self._reads.append((self.path.name, len(data)))
+        return data
