@@ -18,6 +18,9 @@ from odradek.storage.memory_files import MemoryFiles
 
 REGISTER, BEAT, CREATE_TOPICS, UNREGISTER = 62, 63, 19, 64
 SESSION_MS = 2000
+FEATURES_OF_A_NODE = [
+    {"name": name, "min_supported_version": 0, "max_supported_version": level} for name, level in AT_FIRST.items()
+]
 
 
 @pytest.fixture
@@ -37,10 +40,7 @@ def register(controller: SimulatedController, broker_id: int, incarnation: int =
         "cluster_id": controller.broker.cluster_id,
         "incarnation_id": UUID(int=broker_id * 1000 + incarnation),
         "listeners": [{"name": "PLAINTEXT", "host": "h", "port": 9092, "security_protocol": 0}],
-        "features": [
-            {"name": name, "min_supported_version": 0, "max_supported_version": level}
-            for name, level in AT_FIRST.items()
-        ],
+        "features": FEATURES_OF_A_NODE,
         "rack": None,
         "is_migrating_zk_broker": False,
         "log_dirs": [UUID(int=broker_id << 64)],

@@ -66,7 +66,8 @@ OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
 OF_A_CLUSTER = (
-    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.controller.registered_brokers",
+    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.controller_server",
+    "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.controller_messages",
     "odradek.broker.membership.incarnation",

@@ -39,9 +39,7 @@ AUTHORIZER_SETTINGS = {
 
 # Settings that the broker can ignore safely, by reason. A new setting without effect belongs here or in PROTECTIONS.
 HARMLESS = {
-    "They name listeners, which settings/listeners checks.": """
-        controller.listener.names inter.broker.listener.name security.inter.broker.protocol
-    """,
+    "It names the protocol of a listener, which settings/listeners checks.": "security.inter.broker.protocol",
     "The broker opens no connection to brokers and controllers, so it logs in to none.": """
         sasl.client.callback.handler.class sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
     """,
@@ -86,13 +84,12 @@ HARMLESS = {
         remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
     """,
     "One broker has no other nodes; a topic with more replicas than one is refused when it is created.": """
-        broker.heartbeat.interval.ms broker.session.timeout.ms controller.quorum.append.linger.ms
-        controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
-        controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
-        controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
+        controller.quorum.append.linger.ms controller.quorum.auto.join.enable
+        controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+        controller.quorum.election.timeout.ms controller.quorum.fetch.max.bytes
+        controller.quorum.fetch.snapshot.max.bytes
         controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-        controller.quorum.voters controller.socket.timeout.ms initial.broker.registration.timeout.ms
-        metadata.log.dir metadata.max.idle.interval.ms process.roles
+        controller.socket.timeout.ms metadata.log.dir
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
         auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
         follower.replication.throttled.rate leader.imbalance.check.interval.seconds

@@ -10,16 +10,23 @@ CLUSTER = {
     "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
 }
+"""A node of a cluster with three controllers."""
 BROKER_ONLY = CLUSTER | {"node.id": "7", "process.roles": "broker", "listeners": "PLAINTEXT://:9092"}
 CONTROLLER_ONLY = CLUSTER | {"process.roles": "controller", "listeners": "CONTROLLER://:9093"}
 KAFKAS_PROPERTIES = CLUSTER | {"controller.quorum.voters": "1@localhost:9093"}
 """The server.properties of a single node of Apache Kafka."""
+
+ONE_VOTER = {"controller.quorum.voters": "100@localhost:9093"}
+BROKER, CONTROLLER = BROKER_ONLY | ONE_VOTER, CONTROLLER_ONLY | ONE_VOTER | {"node.id": "100"}
+"""Nodes of a cluster with one controller."""
 
 
 def without(texts: dict[str, str], *names: str) -> dict[str, str]:
     return {name: text for name, text in texts.items() if name not in names}
 
 
+MAP = CLUSTER["listener.security.protocol.map"]
+SSL_INSIDE = {"inter.broker.listener.name": "SSL"}
 FORMS: list[tuple[dict[str, str], str]] = [
     ({"process.roles": "broker,observer"}, "process.roles: the roles are broker and controller, not 'observer'"),
     ({"process.roles": "broker,broker"}, "process.roles: broker,broker has the same role twice"),
@@ -47,8 +54,7 @@ CONTRADICTIONS: list[tuple[dict[str, str], str]] = [
     ),
     (
         without(BROKER_ONLY, "controller.quorum.voters"),
-        "process.roles: set controller.quorum.voters to NODE@HOST:PORT of each controller, or "
-        "controller.quorum.bootstrap.servers",
+        "process.roles: set controller.quorum.voters to NODE@HOST:PORT of the controller",
     ),
     (
         without(BROKER_ONLY, "controller.listener.names"),
@@ -75,5 +81,79 @@ CONTRADICTIONS: list[tuple[dict[str, str], str]] = [
         BROKER_ONLY | {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"},
         "listener.security.protocol.map: it has no protocol for the listener CONTROLLER: add CONTROLLER:PLAINTEXT",
     ),
+    (
+        without(BROKER, "node.id"),
+        "node.id: a node of a cluster needs one: set node.id to a number of its own, e.g. 1",
+    ),
+    (
+        without(BROKER, "process.roles"),
+        "controller.quorum.voters: it names node 100, but process.roles is missing: set it to broker or controller, or "
+        "leave controller.quorum.voters out: then this node is a lone broker",
+    ),
+    (
+        without(BROKER, "listener.security.protocol.map") | {"listeners": "SSL://:9092", **SSL_INSIDE},
+        "listener.security.protocol.map: it has no protocol for the listener CONTROLLER: add CONTROLLER:PLAINTEXT",
+    ),
+    (
+        BROKER
+        | {"listeners": "A://:9092,B://:9094", "listener.security.protocol.map": MAP + ",A:PLAINTEXT,B:PLAINTEXT"},
+        "inter.broker.listener.name: the listener PLAINTEXT, by which other brokers connect, is not in listeners: set "
+        "inter.broker.listener.name=A",
+    ),
+    (
+        BROKER | {"inter.broker.listener.name": "CONTROLLER"},
+        "inter.broker.listener.name: the listener CONTROLLER, by which other brokers connect, is not in listeners: set "
+        "inter.broker.listener.name=PLAINTEXT",
+    ),
 ]
 """Settings that contradict each other, and the line about them."""
+
+OF_LISTENERS: list[tuple[dict[str, str], str]] = [
+    (
+        BROKER | {"inter.broker.listener.name": "PLAINTEXT", "security.inter.broker.protocol": "PLAINTEXT"},
+        "security.inter.broker.protocol: inter.broker.listener.name is set, too: leave one of the two out",
+    ),
+    (BROKER | {"broker.id": "8"}, "broker.id: 8 is not node.id=7: leave broker.id out"),
+    (
+        CONTROLLER | {"advertised.listeners": "CONTROLLER://0.0.0.0:9093"},
+        "advertised.listeners must be NAME://host:port with a host that clients can reach, not "
+        "'CONTROLLER://0.0.0.0:9093'",
+    ),
+    (
+        BROKER | {"listeners": "PLAINTEXT://a:9092,PLAINTEXT://b:9092"},
+        "listeners: two listeners have the same name",
+    ),
+    (
+        BROKER | {"metadata.max.idle.interval.ms": "-1"},
+        "Invalid value -1 for configuration metadata.max.idle.interval.ms: Value must be at least 0",
+    ),
+]
+"""Settings of a node that Kafka refuses, too, which other checks than those of roles find."""
+
+NOT_YET: list[tuple[dict[str, str], str]] = [
+    (
+        CLUSTER,
+        "controller.quorum.voters: 1@a:9093,2@b:9093,3@::1:9093 names 3 controllers, and a cluster has one here: name "
+        "one",
+    ),
+    (
+        without(BROKER, "controller.quorum.voters") | {"controller.quorum.bootstrap.servers": "h:1"},
+        "controller.quorum.bootstrap.servers: a controller cannot be found by it, because its quorum has fixed voters: "
+        "set controller.quorum.voters to NODE@HOST:PORT of the controller",
+    ),
+    (
+        BROKER | {"controller.quorum.voters": "100@0.0.0.0:9093"},
+        "controller.quorum.voters: 100@0.0.0.0:9093 is no address that brokers can reach: name host and port",
+    ),
+    (
+        BROKER | {"controller.quorum.voters": "100@h:0"},
+        "controller.quorum.voters: 100@h:0 is no address that brokers can reach: name host and port",
+    ),
+    (
+        CONTROLLER | {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT"},
+        "listener.security.protocol.map: the listener CONTROLLER of the controllers is SASL_PLAINTEXT, and the nodes "
+        "of a cluster connect without TLS and logins: set it to CONTROLLER:PLAINTEXT, and let only these nodes reach "
+        "its port",
+    ),
+]
+"""Settings that Kafka accepts and this release refuses."""

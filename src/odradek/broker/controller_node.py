@@ -10,14 +10,18 @@ from odradek.broker.controller.observer_reads import ObserverReads
 from odradek.broker.controller.registered_brokers import RegisteredBrokers
 from odradek.broker.front_end.router import Api, served_apis
 from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata_log import bootstrap, quorum_state
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log.check import has_content
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.node import BrokerNode
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers import BrokerSettings
 from odradek.catalog.state import CatalogState
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.core.errors import StorageError
-
-SESSION_TIMEOUT, MAX_IDLE = "broker.session.timeout.ms", "metadata.max.idle.interval.ms"
+from odradek.core.ids import NO_NODE
 
 
 class ControllerNode(BrokerNode):
@@ -35,6 +39,27 @@ class ControllerNode(BrokerNode):
         settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
 
+    def _open_catalog(self) -> None:
+        self._make_voter()
+        super()._open_catalog()
+
+    def _make_voter(self) -> None:
+        """Makes a formatted directory without a metadata log that of the voter. Raises StorageError.
+
+        A lone broker's directory is not formatted: it has no ``bootstrap.checkpoint``."""
+        files, path = self.directory.files, self.directory.path / DIRECTORY
+        try:
+            mark = metadata_mark.read(self.directory.path, files)
+            if (mark is not None and mark.end_offset) or has_content(path, files) or quorum_state.read(path, files):
+                return
+            if not bootstrap.check(self.directory.path, files):
+                return
+            files.make_dirs(path)
+            quorum_state.write(path, files, QuorumState(NO_NODE, 0, voters=(self.node_id,)))
+            files.sync_dir(self.directory.path)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be used: {error.strerror or error}") from error
+
     def _follow_catalog(self) -> None:
         """Publishes the catalogue, and begins the sessions of brokers. Raises StorageError, ConfigError."""
         if self.stored_catalog.voter is None:
@@ -45,8 +70,8 @@ class ControllerNode(BrokerNode):
         state = self.catalog.state
         assert isinstance(state, ClusterCatalog)
         reads = ObserverReads(self)
-        self.cluster = RegisteredBrokers(self, state, int(self.config.text(SESSION_TIMEOUT) or 0), reads)
-        self._idle_records = IdleRecords(self, int(self.config.text(MAX_IDLE) or 0))
+        self.cluster = RegisteredBrokers(self, state, self.config.broker_session_timeout_ms, reads)
+        self._idle_records = IdleRecords(self, self.config.metadata_max_idle_interval_ms)
         own = BrokerSettings(self.config, self.node_id, self.host_limits)
         modes = PrivateDirectory(self.directory, self.in_thread)
         access = [part for part in (self.authorizer, self.tokens) if part is not None]

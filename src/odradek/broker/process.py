@@ -19,7 +19,7 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.resources import open_security_logs
-from odradek.core.errors import StorageError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.core.operating_system import require_posix
 
 try:
@@ -82,8 +82,20 @@ def run(
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
         world = NodeWorld.of_process(clock)
-        broker = BrokerServer(config, data_dir, listen, world, changes.delete_configs, first_users=changes.first_users)
+        make = server_class(config)
+        broker = make(config, data_dir, listen, world, changes.delete_configs, first_users=changes.first_users)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
+
+
+def server_class(config: BrokerConfig) -> type[BrokerServer]:
+    """Returns the kind of node that the settings describe. Only nodes of a cluster load its modules."""
+    if config.roles is None:
+        return BrokerServer
+    if not config.roles.is_controller:
+        raise ConfigError("process.roles: this release has controllers, and no brokers that follow one")
+    from odradek.broker.controller_server import ControllerServer
+
+    return ControllerServer
 
 
 def _raise_file_limit() -> None:

@@ -103,14 +103,12 @@ def write(
     path = directory / f"{end_offset:020d}-{epoch:010d}{SUFFIX}"
     partial = path.with_name(path.name.removesuffix(SUFFIX) + PARTIAL_SUFFIX)
     file = files.open(partial, create=True)
-    offset = size = 0
+    size = 0
     try:
         file.truncate(0)
-        for batch, count in _batches(values, timestamp_ms, now_ms):
-            place = _PLACE.pack(offset)
-            file.append([place, batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(epoch), batch[MAGIC_OFFSET:]])
-            offset += count
-            size += len(batch)
+        for chunks in packed(values, timestamp_ms, now_ms, epoch):
+            file.append(chunks)
+            size += sum(map(len, chunks))
             yield None
     except OSError:
         file.close()
@@ -128,6 +126,15 @@ def write(
         files.remove(partial)
         raise failure
     return MetadataSnapshot(path, end_offset, timestamp_ms, size, epoch)
+
+
+def packed(values: Iterable[bytes], timestamp_ms: int, now_ms: int, epoch: int = EPOCH) -> Iterator[list[bytes]]:
+    """Yields the batches of a snapshot, each in parts, with their offsets and the epoch."""
+    offset = 0
+    for batch, count in _batches(values, timestamp_ms, now_ms):
+        place = _PLACE.pack(offset)
+        yield [place, batch[LENGTH_OFFSET:EPOCH_OFFSET], _EPOCH.pack(epoch), batch[MAGIC_OFFSET:]]
+        offset += count
 
 
 def _batches(values: Iterable[bytes], timestamp_ms: int, now_ms: int) -> Iterator[tuple[bytes, int]]:

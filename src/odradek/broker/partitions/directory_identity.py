@@ -33,7 +33,8 @@ def identify(
 ) -> DirectoryIdentity:
     """Reads ``meta.properties``, or writes it in a new directory. ``is_used``: the directory has a metadata log.
 
-    Raises StorageError if the file is lost, damaged or of another directory; ConfigError for another node.id.
+    A node of a cluster writes none: ``odradek cluster format`` gives its directory the cluster's id. Raises
+    StorageError if the file is lost, damaged or of another directory; ConfigError for another node.id.
     """
     path = data_dir / checkpoints.META_PROPERTIES
     remedy = f"put the right file back, or run `odradek metadata repair --data-dir {data_dir}`"
@@ -51,6 +52,12 @@ def identify(
         raise StorageError(f"{path} {state}, but a broker has used the directory; {remedy}")
     if mark is not None:
         _compare(path, properties, mark, remedy)
+    if config.roles is not None and not properties.get("cluster.id"):
+        raise StorageError(
+            f"{data_dir} is not formatted, as that of a node of a cluster has to be: run `odradek cluster format "
+            f"--data-dir {data_dir} --node-id {config.node_id} --cluster-id ID` with the id of the cluster, which "
+            "meta.properties of its other nodes has"
+        )
     return _complete(data_dir, files, properties, node_id, new_uuid)
 
 

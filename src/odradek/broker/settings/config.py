@@ -8,7 +8,7 @@ broker's; if that is unset, too, it is the default.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.broker.settings.keys import (
     ConfigKey,
@@ -25,6 +25,9 @@ from odradek.broker.settings.pairs import OVERRIDES, host_counts
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT
 from odradek.storage.config import LogConfig
+
+if TYPE_CHECKING:
+    from odradek.broker.settings.roles import NodeRoles
 
 _NO_HOST = f"max.connections.per.ip can be set to zero only if {OVERRIDES} property is set."
 MIN_ISR = "min.insync.replicas"
@@ -63,6 +66,10 @@ class BrokerConfig:
 
     node_id: int
     broker_rack: str | None
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    initial_broker_registration_timeout_ms: int
+    metadata_max_idle_interval_ms: int
     advertised_listeners: tuple[str, ...] | None
     authorizer_class_name: str
     auto_create_topics_enable: bool
@@ -135,8 +142,10 @@ class BrokerConfig:
         self.ignored: dict[str, str] = {}
         """Stored dynamic settings that are invalid, with the fault. An earlier version of the broker accepted
         them, or the settings of the start have changed."""
+        self.roles: NodeRoles | None = None
+        """The roles of a node of a cluster; None for a lone broker."""
         if "broker.id" in self.texts:
-            self.texts.setdefault("node.id", self.texts["broker.id"])
+            self._take_broker_id()
         self._check_each()
         for name in ("log.dirs", "log.dir"):
             if name in self.texts:
@@ -150,6 +159,11 @@ class BrokerConfig:
     def parse(cls, settings: Collection[str], file: Mapping[str, str] | None = None) -> BrokerConfig:
         """Parses settings of the form ``name=value`` (``start_texts``). Raises ConfigError."""
         return cls(start_texts(settings, file))
+
+    def _take_broker_id(self) -> None:
+        older = self.texts["broker.id"].strip()
+        if self.texts.setdefault("node.id", older).strip() != older:
+            raise ConfigError(f"broker.id: {older} is not node.id={self.texts['node.id']}: leave broker.id out")
 
     def _check_each(self) -> None:
         """Checks each setting of the start by itself. Raises ConfigError."""
@@ -230,11 +244,13 @@ class BrokerConfig:
             raise ConfigError(f"group.consumer.migration.policy must be one of {MIGRATION_POLICIES}, not {policy!r}")
 
     def _check_roles(self) -> None:
-        """Raises ConfigError for the node of a cluster."""
+        """Raises ConfigError for the node of a cluster that cannot work."""
         if any(name in self.texts for name in _OF_ROLES):
             from odradek.broker.settings import roles
 
-            roles.check(roles.read(self.texts, self.node_id if self.is_set("node.id") else None))
+            node = roles.read(self.texts, self.node_id if self.is_set("node.id") else None)
+            roles.check(node)
+            self.roles = None if node.is_lone else node
 
     def check_listeners(self) -> None:
         """Raises ConfigError for listeners that cannot work, and for settings that would protect nothing."""

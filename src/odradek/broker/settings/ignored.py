@@ -8,7 +8,6 @@ from odradek.broker.settings.table import NO_SUCH_GROUPS
 INERT: dict[str, str] = {
     "The broker has no such mechanism of authentication, authorisation or encryption yet.": """
 early.start.listeners | list | -
-inter.broker.listener.name | string | -
 principal.builder.class | class | -
 sasl.client.callback.handler.class | class | -
 sasl.kerberos.kinit.cmd | string | /usr/bin/kinit
@@ -143,9 +142,7 @@ remote.log.storage.manager.class.path | string | -
 remote.log.storage.manager.impl.prefix | string | rsm.config.
 remote.log.storage.system.enable | boolean | false
 """,
-    "One broker is its own controller: there is no quorum, registration or failover.": """
-broker.heartbeat.interval.ms | int | 2000
-broker.session.timeout.ms | int | 9000
+    "A cluster has one controller: there is no election of controllers.": """
 controller.quorum.append.linger.ms | int | 25 | 0..
 controller.quorum.auto.join.enable | boolean | false
 controller.quorum.election.backoff.max.ms | int | 1000 | 0..
@@ -156,15 +153,10 @@ controller.quorum.fetch.timeout.ms | int | 2000 | 0..
 controller.quorum.request.timeout.ms | int | 2000 | 0..
 controller.quorum.retry.backoff.ms | int | 20 | 0..
 controller.socket.timeout.ms | int | 30000
-initial.broker.registration.timeout.ms | int | 60000
 metadata.log.dir | string | -
-metadata.max.idle.interval.ms | int | 500 | 0..
 """,
-    "One process is broker and controller. A start with the settings of a cluster is refused.": """
-controller.listener.names | list | -
+    "A node finds its controller by controller.quorum.voters.": """
 controller.quorum.bootstrap.servers | list |
-controller.quorum.voters | list |
-process.roles | list | - | list broker,controller
 """,
     "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
 min.insync.replicas | int | 1 | 1..

@@ -117,10 +117,11 @@ def plain_users(settings: ListenerSettings) -> dict[str, str]:
 def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
     """Returns the listeners. ``listen``: host and port of the only one, if the setting ``listeners`` is not there.
 
-    Listeners of a controller are left out: one process is broker and controller here. Raises ConfigError."""
+    Listeners of controllers are left out, unless the node is a controller alone: another node has them. Raises
+    ConfigError."""
     texts = config.texts
     protocols = _protocols(config)
-    of_controllers = _of_controllers(config)
+    of_controllers = set() if _is_controller(config) else _of_controllers(config)
     advertised = {
         name: address
         for name, address in _addresses("advertised.listeners", texts.get("advertised.listeners", ""))
@@ -145,7 +146,12 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
 
 
 def _of_controllers(config: LayeredSettings) -> set[str]:
-    return {name.strip().upper() for name in config.texts.get("controller.listener.names", "").split(",")}
+    return {name.strip().upper() for name in config.texts.get("controller.listener.names", "").split(",")} - {""}
+
+
+def _is_controller(config: LayeredSettings) -> bool:
+    """Whether the node is a controller and no broker."""
+    return config.texts.get("process.roles", "").strip() == "controller"
 
 
 def _check_distinct(found: list[tuple[str, tuple[str, int]]]) -> None:
@@ -174,7 +180,8 @@ def _protocols(config: LayeredSettings) -> Mapping[str, str]:
     default = find_broker_key(PROTOCOL_MAP).default or ""
     given = config.text(PROTOCOL_MAP) or ""
     # Kafka adds no default to a map that is set; here the four names of protocols stay what they say.
-    both = pairs(PROTOCOL_MAP, default) | pairs(PROTOCOL_MAP, given)
+    of_controllers = dict.fromkeys(_of_controllers(config), PLAINTEXT)
+    both = of_controllers | pairs(PROTOCOL_MAP, default) | pairs(PROTOCOL_MAP, given)
     return {name.upper(): protocol.upper() for name, protocol in both.items()}
 
 
@@ -329,12 +336,18 @@ def check_mechanisms(settings: ListenerSettings) -> None:
 
 def _check_inner(config: LayeredSettings, listeners: Mapping[str, Listener]) -> None:
     """Checks that the listener and the protocol between brokers exist, as in Kafka. One broker opens no connection."""
+    if _is_controller(config):
+        return
     name = config.texts.get("inter.broker.listener.name", "")
     if name and name.lower() not in listeners:
         known = ", ".join(listener.name for listener in listeners.values())
         raise ConfigError(f"inter.broker.listener.name: {name} is no listener, so it would protect nothing; the "
                           f"listeners are {known}: leave it out, or name a listener of these")  # fmt: skip
     protocol = config.texts.get("security.inter.broker.protocol", "").upper()
+    if name and protocol:
+        raise ConfigError(
+            "security.inter.broker.protocol: inter.broker.listener.name is set, too: leave one of the two out"
+        )
     if protocol not in ("", PLAINTEXT) and all(one.protocol != protocol for one in listeners.values()):
         raise ConfigError(
             f"security.inter.broker.protocol: no listener is {protocol}, so it would protect nothing; leave it out, or "

@@ -2,25 +2,28 @@
 ``controller.quorum.bootstrap.servers`` and ``controller.listener.names``, with Kafka's checks.
 
 Without ``process.roles`` a node is a lone broker. So it is with both roles, if no other node is a voter: one process is
-broker and controller. Clusters are not supported yet, so every other node is refused.
+broker and controller. Every other node belongs to a cluster with one controller.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from odradek.broker.settings.listeners import PROTOCOL_MAP
 from odradek.core.errors import ConfigError
+from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
 ROLES, VOTERS = "process.roles", "controller.quorum.voters"
 SERVERS, CONTROLLER_LISTENERS = "controller.quorum.bootstrap.servers", "controller.listener.names"
-LISTENERS = "listeners"
+LISTENERS, INNER, INNER_PROTOCOL = "listeners", "inter.broker.listener.name", "security.inter.broker.protocol"
 SETTINGS = (ROLES, VOTERS, SERVERS, CONTROLLER_LISTENERS)
 BROKER, CONTROLLER = "broker", "controller"
 FIRST_NODE = 1
 """The default of ``node.id``, as in ``table``."""
+_ANY_HOST = ("", "0.0.0.0", "::")
+_SECURED = frozenset(PROTOCOLS) - {PLAINTEXT}
 _ADDRESS = re.compile(r"(\[[\da-fA-F:.%]+\]|[\w.-]*):(\d{1,5})")
 _NAME_OF_LISTENER = re.compile(r"([\w.-]+)://")
 
@@ -35,7 +38,8 @@ class VoterAddress(NamedTuple):
 class NodeRoles(NamedTuple):
     """``voters``: node → address. ``servers``: where a node asks for the voters, instead of ``voters``.
 
-    ``listeners`` and ``controller_listeners`` are names in upper case, in the order of the settings.
+    ``listeners`` and ``controller_listeners`` are names in upper case, in the order of the settings. ``protocols``:
+    ``listener.security.protocol.map``; None without this setting. ``inner``: the listener between brokers.
     """
 
     node_id: int
@@ -44,13 +48,23 @@ class NodeRoles(NamedTuple):
     servers: tuple[VoterAddress, ...] = ()
     listeners: tuple[str, ...] = ()
     controller_listeners: tuple[str, ...] = ()
-    mapped_listeners: Collection[str] | None = None
-    """The names in ``listener.security.protocol.map``; None without this setting."""
+    protocols: Mapping[str, str] | None = None
+    inner: str = PLAINTEXT
+    has_node_id: bool = False
 
     @property
     def is_lone(self) -> bool:
         """Whether the node is broker and controller, and knows of no other voter."""
         return self.roles in (frozenset(), {BROKER, CONTROLLER}) and self.voters.keys() <= {self.node_id}
+
+    @property
+    def is_controller(self) -> bool:
+        return CONTROLLER in self.roles
+
+    @property
+    def controller(self) -> tuple[int, VoterAddress]:
+        """The node id and the address of the only controller of a cluster, after ``check``."""
+        return next(iter(self.voters.items()))
 
 
 def read(texts: Mapping[str, str], node_id: int | None) -> NodeRoles:
@@ -63,8 +77,10 @@ def read(texts: Mapping[str, str], node_id: int | None) -> NodeRoles:
     if len(set(roles)) < len(roles):
         raise ConfigError(f"{ROLES}: {texts[ROLES]} has the same role twice")
     mapped, voters = _parts(texts, PROTOCOL_MAP), _voters(texts)
+    has_node_id = node_id is not None
     if node_id is None:
         node_id = next(iter(voters)) if len(voters) == 1 else FIRST_NODE
+    pairs = [part.partition(":") for part in mapped]
     return NodeRoles(
         node_id,
         frozenset(roles),
@@ -72,39 +88,69 @@ def read(texts: Mapping[str, str], node_id: int | None) -> NodeRoles:
         tuple(_address(SERVERS, part, part, "HOST:PORT") for part in _parts(texts, SERVERS)),
         tuple(name[1].upper() for part in _parts(texts, LISTENERS) if (name := _NAME_OF_LISTENER.match(part))),
         tuple(part.upper() for part in _parts(texts, CONTROLLER_LISTENERS)),
-        {part.partition(":")[0].strip().upper() for part in mapped} if mapped else None,
+        {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs} if mapped else None,
+        (texts.get(INNER, "").strip() or texts.get(INNER_PROTOCOL, "").strip() or PLAINTEXT).upper(),
+        has_node_id,
     )
 
 
 def check(node: NodeRoles) -> None:
-    """Raises ConfigError for settings that contradict each other, as Kafka's start does, and for the node of a cluster,
-    which is not supported yet.
+    """Raises ConfigError for settings that contradict each other, as Kafka's start does, and for clusters that this
+    release does not have: those with several controllers, or with secured listeners of controllers.
 
     A lone broker needs no listener of a controller, so the checks of these listeners are those of a cluster."""
-    if node.roles and CONTROLLER in node.roles and node.voters and node.node_id not in node.voters:
+    if CONTROLLER in node.roles and node.voters and node.node_id not in node.voters:
         raise ConfigError(
             f"{VOTERS}: {_ids(node.voters)} is without this controller, node.id={node.node_id}: add "
             f"{node.node_id}@HOST:PORT, or remove {CONTROLLER} from {ROLES}"
         )
     if node.is_lone:
         return
-    if node.roles:
-        _check_quorum(node)
-        _check_listeners(node)
-    raise ConfigError(
-        f"{_reason(node)}: clusters are not supported yet. Leave out {ROLES} and {VOTERS}: then this node is broker "
-        "and controller in one process"
-    )
+    if not node.roles:
+        raise ConfigError(
+            f"{VOTERS}: it names node {', '.join(map(str, node.voters))}, but {ROLES} is missing: set it to {BROKER} "
+            f"or {CONTROLLER}, or leave {VOTERS} out: then this node is a lone broker"
+        )
+    _check_quorum(node)
+    _check_listeners(node)
+    _check_support(node)
 
 
 def _check_quorum(node: NodeRoles) -> None:
+    if not node.has_node_id:
+        raise ConfigError(
+            f"node.id: a node of a cluster needs one: set node.id to a number of its own, e.g. {FIRST_NODE}"
+        )
     if not node.voters and not node.servers:
-        raise ConfigError(f"{ROLES}: set {VOTERS} to NODE@HOST:PORT of each controller, or {SERVERS}")
+        raise ConfigError(f"{ROLES}: set {VOTERS} to NODE@HOST:PORT of the controller")
     if CONTROLLER not in node.roles and node.node_id in node.voters:
         raise ConfigError(
             f"{VOTERS}: node.id={node.node_id} is a voter, but {ROLES} is without {CONTROLLER}: add it, or use "
             "another node.id"
         )
+
+
+def _check_support(node: NodeRoles) -> None:
+    """Raises ConfigError for clusters that Kafka has and this release has not."""
+    if not node.voters:
+        raise ConfigError(
+            f"{SERVERS}: a controller cannot be found by it, because its quorum has fixed voters: set {VOTERS} to "
+            "NODE@HOST:PORT of the controller"
+        )
+    if len(node.voters) > 1:
+        raise ConfigError(
+            f"{VOTERS}: {_ids(node.voters)} names {len(node.voters)} controllers, and a cluster has one here: name one"
+        )
+    address = node.controller[1]
+    if address.port == 0 or address.host in _ANY_HOST:
+        raise ConfigError(f"{VOTERS}: {_ids(node.voters)} is no address that brokers can reach: name host and port")
+    for name in node.controller_listeners:
+        protocol = PLAINTEXT if node.protocols is None else node.protocols[name]
+        if protocol != PLAINTEXT:
+            raise ConfigError(
+                f"{PROTOCOL_MAP}: the listener {name} of the controllers is {protocol}, and the nodes of a cluster "
+                f"connect without TLS and logins: set it to {name}:{PLAINTEXT}, and let only these nodes reach its port"
+            )
 
 
 def _check_listeners(node: NodeRoles) -> None:
@@ -128,10 +174,15 @@ def _check_listeners(node: NodeRoles) -> None:
         )
     if BROKER in node.roles and node.listeners and not others:
         raise ConfigError(f"{LISTENERS}: all of them are in {CONTROLLER_LISTENERS}: add one for clients")
-    if node.mapped_listeners is not None:
-        for name in node.controller_listeners:
-            if name not in node.mapped_listeners:
-                raise ConfigError(f"{PROTOCOL_MAP}: it has no protocol for the listener {name}: add {name}:PLAINTEXT")
+    if BROKER in node.roles and node.listeners and node.inner not in others:
+        raise ConfigError(
+            f"{INNER}: the listener {node.inner}, by which other brokers connect, is not in {LISTENERS}: set {INNER}="
+            f"{others[0]}"
+        )
+    is_plain = {*node.listeners, *node.controller_listeners}.isdisjoint(_SECURED)
+    for name in node.controller_listeners:
+        if name not in (node.protocols or {}) and (node.protocols is not None or not is_plain):
+            raise ConfigError(f"{PROTOCOL_MAP}: it has no protocol for the listener {name}: add {name}:PLAINTEXT")
 
 
 def _voters(texts: Mapping[str, str]) -> dict[int, VoterAddress]:
@@ -159,11 +210,3 @@ def _parts(texts: Mapping[str, str], name: str) -> list[str]:
 
 def _ids(voters: Mapping[int, VoterAddress]) -> str:
     return ",".join(f"{node}@{address.host}:{address.port}" for node, address in voters.items())
-
-
-def _reason(node: NodeRoles) -> str:
-    others = sorted(node.voters.keys() - {node.node_id})
-    if node.roles and node.roles != {BROKER, CONTROLLER}:
-        (role,) = node.roles
-        return f"{ROLES}={role}"
-    return f"{VOTERS}: it names node {', '.join(map(str, others))}, and this is node {node.node_id}"

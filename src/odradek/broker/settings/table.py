@@ -24,6 +24,15 @@ BROKER = """
 node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
 broker.id | int | -1 | | Older name of node.id.
 broker.rack | string | - | | Rack that this broker reports.
+process.roles | list | - | list broker,controller | Roles of a node of a cluster; unset, or both: a lone broker.
+controller.quorum.voters | list |  |  | The controller of the cluster, as NODE@HOST:PORT.
+controller.listener.names | list | - | | Listeners of the controller, e.g. CONTROLLER.
+inter.broker.listener.name | string | - | | Listener by which other brokers connect.
+broker.heartbeat.interval.ms | int | 2000 | | Interval in ms of a broker's heartbeats to its controller.
+broker.session.timeout.ms | int | 9000 | | Time in ms without a heartbeat after which the controller fences a broker.
+initial.broker.registration.timeout.ms | int | 60000 | | Time in ms in which a broker has to register; then it ends.
+metadata.max.idle.interval.ms | int | 500 | 0.. | Time in ms without a change after which a controller writes an empty \
+record, by which brokers see that they have all; 0: never.
 listeners | list | PLAINTEXT://:9092 | | Listening addresses, as NAME://host:port, in place of --listen.
 advertised.listeners | list | - | | Addresses that clients of each listener get, as NAME://host:port.
 listener.security.protocol.map | string | \

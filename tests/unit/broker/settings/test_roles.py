@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 from support.node_settings import (
-    BROKER_ONLY,
+    BROKER,
     CLUSTER,
     CONTRADICTIONS,
-    CONTROLLER_ONLY,
+    CONTROLLER,
     FORMS,
     KAFKAS_PROPERTIES,
+    NOT_YET,
+    OF_LISTENERS,
     without,
 )
 
@@ -38,7 +40,7 @@ def test_the_settings_of_a_node_are_read() -> None:
     assert node.servers == (VoterAddress("c", 1), VoterAddress("::2", 2))
     assert node.controller_listeners == ("CONTROLLER",)
     assert node.listeners == ("PLAINTEXT", "CONTROLLER")
-    assert node.mapped_listeners == {"CONTROLLER", "PLAINTEXT"}
+    assert node.protocols == {"CONTROLLER": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT"}
     assert not node.is_lone
 
 
@@ -61,20 +63,41 @@ def test_a_lone_broker_is_accepted(texts: dict[str, str]) -> None:
     BrokerConfig(texts)
 
 
-@pytest.mark.parametrize("texts", [CLUSTER, BROKER_ONLY, CONTROLLER_ONLY, {"controller.quorum.voters": "1@h:1,2@h:2"}])
-def test_the_node_of_a_cluster_is_refused(texts: dict[str, str]) -> None:
-    line = refusal(texts)
-    assert ": clusters are not supported yet. Leave out process.roles and controller.quorum.voters: " in line
-    with pytest.raises(ConfigError, match="clusters are not supported yet"):
+def test_the_nodes_of_a_cluster_with_one_controller_are_accepted() -> None:
+    broker, controller = BrokerConfig(BROKER), BrokerConfig(CONTROLLER)
+    assert broker.roles is not None
+    assert controller.roles is not None
+    assert (broker.roles.roles, controller.roles.roles) == ({"broker"}, {"controller"})
+    assert broker.roles.controller == controller.roles.controller == (100, VoterAddress("localhost", 9093))
+    assert [str(one) for one in broker.listeners_at(None)] == ["PLAINTEXT://:9092"]
+    assert [str(one) for one in controller.listeners_at(None)] == ["CONTROLLER://:9093"]
+    assert BrokerConfig(KAFKAS_PROPERTIES).roles is None
+    assert BrokerConfig().roles is None
+
+
+def test_the_listener_of_controllers_needs_no_protocol() -> None:
+    for texts in (BROKER, CONTROLLER):
+        BrokerConfig(without(texts, "listener.security.protocol.map"))
+
+
+def test_the_times_of_a_cluster_have_kafkas_defaults() -> None:
+    config = BrokerConfig()
+    assert config.broker_heartbeat_interval_ms == 2000
+    assert config.broker_session_timeout_ms == 9000
+    assert config.initial_broker_registration_timeout_ms == 60_000
+    assert config.metadata_max_idle_interval_ms == 500
+
+
+@pytest.mark.parametrize(("texts", "line"), [*OF_LISTENERS, *NOT_YET])
+def test_a_node_that_cannot_work_is_refused_with_a_remedy(texts: dict[str, str], line: str) -> None:
+    with pytest.raises(ConfigError) as refused:
         BrokerConfig(texts)
+    assert str(refused.value) == line
 
 
-def test_the_line_names_the_setting_that_makes_a_cluster() -> None:
-    assert refusal(CLUSTER).startswith("controller.quorum.voters: it names node 2, 3, and this is node 1: clusters")
-    assert refusal(BROKER_ONLY).startswith("process.roles=broker: clusters")
-    assert refusal(CONTROLLER_ONLY).startswith("process.roles=controller: clusters")
-    other = {"controller.quorum.voters": "2@h:1", "node.id": "1"}
-    assert refusal(other).startswith("controller.quorum.voters: it names node 2, and this is node 1: clusters")
+def test_a_node_with_both_roles_and_another_voter_is_refused() -> None:
+    line = refusal(CLUSTER | {"controller.quorum.voters": "2@h:1"})
+    assert line.startswith("controller.quorum.voters: 2@h:1 is without this controller, node.id=1: add 1@HOST:PORT")
 
 
 TWICE = {"controller.quorum.voters": "1@a:1,1@b:2"}, "controller.quorum.voters: it has node 1 twice"
