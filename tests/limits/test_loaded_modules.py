@@ -70,7 +70,9 @@ OF_A_CLUSTER = (
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.controller_messages",
-    "odradek.broker.membership.incarnation",
+    "odradek.broker.membership.incarnation", "odradek.broker.remote", "odradek.broker.cluster_node",
+    "odradek.broker.cluster_broker_server", "odradek.broker.forwarded_requests", "odradek.broker.handlers.client_view",
+    "odradek.security.forwarded_principal",
     "odradek.broker.handlers.observer_fetches",
 )  # fmt: skip
 

@@ -164,5 +164,7 @@ class BlockingBroker:
     def on_caught_up(self) -> None:
         self.membership.set_ready()
 
+    def on_unfenced(self) -> None: ...
+
     def on_end(self, failure: str) -> None:
         self.failure = failure

@@ -23,6 +23,9 @@ from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, Clus
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 
+MOST_REPLICAS = 1
+"""Brokers do not replicate partitions yet."""
+
 
 class ControllerNode(BrokerNode):
     """The only controller of a cluster. Its listeners serve the requests of brokers and of administrators.
@@ -37,7 +40,9 @@ class ControllerNode(BrokerNode):
 
     def _new_shard(self) -> CatalogState:
         settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
-        return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
+        catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
+        catalog.most_replicas = MOST_REPLICAS
+        return catalog
 
     def _open_catalog(self) -> None:
         self._make_voter()

@@ -140,6 +140,9 @@ class BrokerNode:
         self._stopping = False
         self.failure = ""
         """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
+        self.dismissal = ""
+        """Why the broker has to end although its disk is well: its cluster does not want it. ``on_failure`` is called
+        then."""
         self.on_failure: Callable[[], object] = lambda: None
 
     # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
@@ -395,7 +398,7 @@ class BrokerNode:
         """Begins the periodic work. Call it when the node serves clients."""
         upkeep = Upkeep(self, self._alarms.call_at, lambda: self._stopping)
         upkeep.begin()
-        if (tokens := self.tokens) is not None:
+        if (tokens := self.tokens) is not None and (self.is_lone or self.cluster is not None):
             upkeep.every(tokens.check_interval_ms, lambda: tokens.remove_ended(self))
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 

@@ -19,7 +19,7 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.resources import open_security_logs
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import OdradekError, StorageError
 from odradek.core.operating_system import require_posix
 
 try:
@@ -52,6 +52,10 @@ class DiskFailed(StorageError):
     """A write has failed and its result on the disk is unknown, so the broker has ended without a clean stop."""
 
 
+class NodeDismissed(OdradekError):
+    """The broker has ended because its cluster does not want it. Its logs are closed cleanly."""
+
+
 def run(
     config: BrokerConfig,
     data_dir: Path,
@@ -67,8 +71,8 @@ def run(
 
     ``ready(addresses)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
     of the parent (broker/control_channel), and the broker stops when the parent closes it. ``listen``: as for
-    BrokerServer. Returns whether the broker stopped because the parent
-    closed this socket. Raises OdradekError if the broker cannot start, DiskFailed if it ended after a failed write.
+    BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
+    broker cannot start, DiskFailed if it ended after a failed write, NodeDismissed if its cluster does not want it.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -91,11 +95,31 @@ def server_class(config: BrokerConfig) -> type[BrokerServer]:
     """Returns the kind of node that the settings describe. Only nodes of a cluster load its modules."""
     if config.roles is None:
         return BrokerServer
-    if not config.roles.is_controller:
-        raise ConfigError("process.roles: this release has controllers, and no brokers that follow one")
-    from odradek.broker.controller_server import ControllerServer
+    if config.roles.is_controller:
+        from odradek.broker.controller_server import ControllerServer
 
-    return ControllerServer
+        return ControllerServer
+    from odradek.broker.cluster_broker_server import ClusterBrokerServer
+
+    return ClusterBrokerServer
+
+
+async def _started(broker: BrokerServer, stop: asyncio.Event) -> bool:
+    """Starts the broker. Returns False if it has to stop before it serves: the start of a broker of a cluster waits for
+    its controller."""
+    if broker.is_lone:
+        await broker.start()
+        return True
+    starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        with suppress(asyncio.CancelledError):
+            await starting
+        return False
+    starting.result()  # or its exception
+    return True
 
 
 def _raise_file_limit() -> None:
@@ -115,7 +139,10 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     broker.on_failure = stop.set
-    await broker.start()
+    if exit_with_parent and not control:
+        _watch_stdin(loop, stop)
+    if not await _started(broker, stop):
+        return False
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
     # takes a tenth of a second.
@@ -128,8 +155,6 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
             stop.set()
 
         await open_channel(broker, os.dup(sys.stdin.fileno()), on_end)
-    elif exit_with_parent:
-        _watch_stdin(loop, stop)
     try:
         ready(" ".join(listener.address for listener in broker.listeners))
     except BrokenPipeError:
@@ -142,6 +167,8 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
         raise DiskFailed(f"the broker ends: {broker.failure}; the next start checks the logs")
     was_orphaned = orphaned.is_set()
     await broker.stop()
+    if broker.dismissal:
+        raise NodeDismissed(f"the broker ends: {broker.dismissal}")
     return was_orphaned
 
 

@@ -46,12 +46,16 @@ class BrokerServer(BrokerNode):
         self.listening.bind()
         try:
             self.begin(asyncio.get_running_loop())
+            await self._join()
         except BaseException:
             self.listening.release()
             await self.give_up()
             raise
         await self.listening.open()
         self.begin_upkeep()
+
+    async def _join(self) -> None:
+        """Waits until the node may serve clients. A lone broker may at once."""
 
     async def stop(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import ConfigRecord, Id16, IdFactory, MetadataRecord, NodeRecord, PartitionRecord
-from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps
+from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps, Topic
 from odradek.cluster import records
 from odradek.cluster.placement import Dice, UsableBroker, place
 from odradek.cluster.registrations import Registrations
@@ -35,6 +35,9 @@ class ClusterCatalog(CatalogState):
     """The catalogue of a cluster. ``dice``: the chance in the placement of replicas. ``settings``: those of this node
     that have an effect on topics without an own value.
     """
+
+    most_replicas: int | None = None
+    """The most replicas of a new partition; None without a limit."""
 
     def __init__(self, make_id: IdFactory, dice: Dice, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(make_id, (), make_id(bytes(16)))
@@ -88,10 +91,21 @@ class ClusterCatalog(CatalogState):
                 yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
 
     def _placed(self, first: int, count: int, factor: int) -> Iterable[tuple[int, ...]]:
+        self._check_factor(factor)
         return place(count, factor, self.usable_brokers(), self._dice)
+
+    def _check_factor(self, factor: int) -> None:
+        """Raises KafkaError (INVALID_REPLICATION_FACTOR) for more replicas than a partition may have."""
+        if self.most_replicas is not None and factor > self.most_replicas:
+            raise KafkaError(
+                ErrorCode.invalid_replication_factor,
+                f"Replication factor {factor} is larger than {self.most_replicas}: this release of Odradek does not "
+                "replicate partitions.",
+            )
 
     def _check_assignment(self, index: int, replicas: tuple[int, ...], factor: int) -> None:
         super()._check_assignment(index, replicas, factor)
+        self._check_factor(factor)
         if not any(map(self.nodes.is_active, replicas)):
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment,
@@ -124,6 +138,11 @@ class ClusterCatalog(CatalogState):
             self.nodes.apply(offset, record)
         else:
             super().apply(offset, record)
+
+    def hide(self, topic: Topic) -> None:
+        """Takes a topic out of the catalogue until ``publish``. Its settings stay."""
+        del self.topics_by_id[topic.id], self.topics[topic.name]
+        self._forget_name(topic.name)
 
     def node_records(self) -> tuple[NodeRecord, ...]:
         brokers = (self.nodes.brokers[broker_id].record() for broker_id in sorted(self.nodes.brokers))

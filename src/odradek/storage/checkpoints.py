@@ -81,6 +81,14 @@ def read_clean_shutdown(directory: Path, files: Files) -> bool:
     return files.exists(directory / CLEAN_SHUTDOWN)
 
 
+def read_clean_epoch(directory: Path, files: Files) -> int:
+    """Returns the broker epoch of the last shutdown. −1 if it was not clean, or not that of a broker of a cluster."""
+    try:
+        return int(json.loads(files.read(directory / CLEAN_SHUTDOWN))["brokerEpoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
 def write_clean_shutdown(directory: Path, files: Files, broker_epoch: int = -1) -> None:
     content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
     files.write(directory / CLEAN_SHUTDOWN, content.encode())

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.broker.settings.config import BrokerConfig
+    from odradek.security.principal import Principal
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
         """The client and connection of a request."""
 
         client_id: str | None
+        client_host: str
+        principal: Principal
 
         @property
         def user(self) -> str: ...

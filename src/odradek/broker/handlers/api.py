@@ -174,6 +174,8 @@ if TYPE_CHECKING:
         """
 
         config: BrokerConfig
+        is_lone: bool
+        """Whether this broker is the only one, and its own controller."""
         authorizer: Authorizer | None
         """Answers what a client may do. None: every client may do everything."""
         tokens: DelegationTokens | None
@@ -231,6 +233,9 @@ if TYPE_CHECKING:
 
         @property
         def cluster_id(self) -> str: ...
+
+        def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+            """Serves a request that another request contains. Raises ValueError, Hangup."""
 
         def now_ms(self) -> int:
             """Returns the time of the broker's clock, in ms since 1970."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 3)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: CreateAclsRequest) -> Steps[list[Chunk]]:

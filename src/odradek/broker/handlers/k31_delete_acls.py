@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odradek.wire.elements import Elements
 
 VERSIONS = (1, 3)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: DeleteAclsRequest) -> Steps[list[Chunk]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.change import Change
 
 VERSIONS = (1, 3)
+LISTENERS = ("client", "controller")
 NEVER = -1
 _TIMES = ("issue_timestamp", "expiry_timestamp", "max_timestamp")
 _BY_THE_BROKER = (

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     """Returns a token with another end; None if it ends at once. Raises KafkaError."""
 
 VERSIONS = (1, 2)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: RenewDelegationTokenRequest) -> Steps[dict[str, object]]:

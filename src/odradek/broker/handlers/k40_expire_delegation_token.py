@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odradek.core.delegation_token import DelegationToken
 
 VERSIONS = (1, 2)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: ExpireDelegationTokenRequest) -> Steps[dict[str, object]]:

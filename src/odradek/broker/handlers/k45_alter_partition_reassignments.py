@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 1)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from odradek.wire.elements import Elements
 
 VERSIONS = (0, 1)
+LISTENERS = ("client", "controller")
 _HOST_NAME = re.compile(r"[a-zA-Z0-9_]([a-zA-Z0-9_.-]*[a-zA-Z0-9_])?")
 _MOST = 2.0**63
 _ROUNDING = 1e-6

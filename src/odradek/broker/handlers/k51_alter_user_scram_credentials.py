@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterUserScramCredentialsRequest) -> Steps[list[Chunk]]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 2)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: UpdateFeaturesRequest) -> Steps[list[Chunk]]:

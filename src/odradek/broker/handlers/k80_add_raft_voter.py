@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 1)
+LISTENERS = ("client", "controller")
 
 
 def check_voter(broker: BrokerServices, message: AddRaftVoterRequest | RemoveRaftVoterRequest) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
 
 VERSIONS = (0, 0)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: RemoveRaftVoterRequest) -> dict[str, object]:

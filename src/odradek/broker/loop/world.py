@@ -39,11 +39,16 @@ def look_up(host: str) -> str:
     raise OSError("the name has no address")
 
 
+def host_name() -> str:
+    """Returns the name by which other hosts may reach this one."""
+    return socket.getfqdn()
+
+
 class NodeWorld(NamedTuple):
     """``share_clock``: the seconds of the scheduler's shares. ``new_threads`` gets a number of threads and their name.
 
     ``begin_thread`` gets the name of a thread and its job. ``look_up`` returns the address of a host, or raises
-    OSError; only such a thread and the start of a node wait for it.
+    OSError; only such a thread and the start of a node wait for it. ``host_name`` returns the name of this host.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
     ``BrokerNode.begin``.
@@ -56,6 +61,7 @@ class NodeWorld(NamedTuple):
     share_clock: Callable[[], float] = perf_counter
     begin_thread: Callable[[str, Callable[[], None]], None] = begin_thread
     look_up: Callable[[str], str] = look_up
+    host_name: Callable[[], str] = host_name
 
     @classmethod
     def of_process(cls, clock: Clock | None = None) -> NodeWorld:

@@ -63,6 +63,9 @@ class ClusterMember(Protocol):
         """Called once, when the broker has all records up to its registration: now it opens its logs. Then it calls
         ``ClusterMembership.set_ready``."""
 
+    def on_unfenced(self) -> None:
+        """Called once, when the controller has lifted the fence: now the broker serves clients."""
+
     def on_end(self, failure: str) -> None:
         """Called once: the controller allows the stop, or the broker has to end for a reason."""
 
@@ -149,7 +152,10 @@ class ClusterMembership:
         if isinstance(answer, ErrorCode):
             self.lifecycle.on_failed(number, self._member.now_ms(), answer)
             return
+        before = self.lifecycle.state
         self.lifecycle.on_heartbeat(number, answer, self._member.now_ms())
+        if before is LifecycleState.RECOVERY and self.lifecycle.state is LifecycleState.RUNNING:
+            self._member.on_unfenced()
         if self.lifecycle.state is LifecycleState.RECOVERY and not self._has_caught_up:
             self._has_caught_up = True
             self._member.on_caught_up()

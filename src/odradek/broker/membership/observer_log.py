@@ -54,6 +54,8 @@ class ObserverLog(MetadataLog):
 
     applied = LogPlace(0, 0)
     leader_epoch = 0
+    on_applied: Callable[[int], object] = staticmethod(lambda end_offset: None)
+    """Called with the end of each batch that the catalogue has."""
     _voters: tuple[int, ...] = ()
     _part: tuple[Path, File] | None = None
 
@@ -219,6 +221,7 @@ class ObserverLog(MetadataLog):
     def note_applied(self, batch: CommittedBatch) -> None:
         """Notes that the catalogue has the records of a batch, and makes a snapshot due if it is time."""
         self.applied = LogPlace(batch.end_offset, batch.epoch)
+        self.on_applied(batch.end_offset)
         self.check_snapshot()
 
     def _check_control(self, offset: int, key: bytes | None, value: bytes | None) -> None:

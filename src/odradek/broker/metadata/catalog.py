@@ -67,6 +67,10 @@ class Catalog:
         self._end = offset + len(changes)
         return delta
 
+    def restore(self, state: CatalogState, end_offset: int) -> None:
+        """Replaces the whole state by that of a snapshot."""
+        self.state, self._end = state, end_offset
+
     def initial_delta(self) -> Delta:
         """Returns the delta from an empty catalogue to the whole image."""
         return Delta.of(self.state)

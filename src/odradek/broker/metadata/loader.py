@@ -31,11 +31,15 @@ class MetadataLoader:
 
     def load(self) -> None:
         """Publishes the whole image at the broker's start. Raises the errors of a publisher."""
+        finish(self.load_in_steps())
+
+    def load_in_steps(self) -> Steps[None]:
+        """Publishes the whole image, as ``load``. No change may be committed meanwhile."""
         delta = self._catalog.initial_delta()
         for publisher in self._publishers:
             steps = publisher.on_metadata_update(delta, self._catalog)
             if steps is not None:
-                finish(steps)
+                yield from steps
 
     def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
         """Applies committed records to the catalogue, and publishes their changes."""

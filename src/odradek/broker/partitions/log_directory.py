@@ -78,6 +78,8 @@ class LogDirectory:
         self.run_steps: Callable[[Steps[None]], object] | None = None
         self.on_growth: Job = _do_nothing
         """Called after each ``GROWTH_LOGS`` new logs."""
+        self.broker_epoch = -1
+        """The broker epoch of this incarnation, which the mark of a clean stop keeps; −1 for a lone broker."""
         self.is_new = False
         """Whether no broker has used the directory before this start."""
         self.has_compacted = False
@@ -101,6 +103,11 @@ class LogDirectory:
         """The file system of the logs."""
         return self._files
 
+    @property
+    def directory_id(self) -> UUID:
+        """The id in meta.properties, after ``acquire``."""
+        return self._directory_id
+
     # --- lock and identity --------------------------------------------------------------------------------------
 
     def acquire(self, config: BrokerConfig, address: tuple[str, int] | None = None) -> None:
@@ -117,7 +124,9 @@ class LogDirectory:
 
         Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
         """
-        has_catalog = directory_identity.check_origin(self.path, self._files)
+        follows = config.roles is not None and not config.roles.is_controller
+        # A broker of a cluster gets a lost metadata log from the controller again.
+        has_catalog = not follows and directory_identity.check_origin(self.path, self._files)
         identity = directory_identity.identify(self.path, self._files, config, self._new_uuid, is_used=has_catalog)
         self.node_id, self.cluster_id, self._directory_id, self.is_new = identity
 
@@ -139,9 +148,13 @@ class LogDirectory:
             raise
         except (KafkaError, StorageError, OSError, ValueError) as error:
             raise StorageError(f"{self.path / METADATA_DIRECTORY} cannot be read: {error}") from error
-        catalog.log.report_failures_to(self.failures)
-        self._metadata_log = catalog.log
+        self.adopt_metadata_log(catalog.log)
         return catalog
+
+    def adopt_metadata_log(self, metadata_log: MetadataLog) -> None:
+        """Uses a metadata log that is open already: the copy of a node that follows the controller."""
+        metadata_log.report_failures_to(self.failures)
+        self._metadata_log = metadata_log
 
     def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
         """Reads the checkpoints, removes the mark of a clean stop, and deletes the directories of removed topics. Then
@@ -516,7 +529,7 @@ class LogDirectory:
         try:
             self._offsets.write_last(closed, watermarks, self._without_log(), self._offline())
             if whole:
-                checkpoints.write_clean_shutdown(self.path, self._files)
+                checkpoints.write_clean_shutdown(self.path, self._files, self.broker_epoch)
         except OSError as error:
             log.error("the checkpoints of %s could not be written: %s", self.path, error)
 

@@ -1,0 +1,355 @@
+"""The node of a broker in a cluster: it follows the controller's metadata log and serves the partitions that it leads.
+
+A start: the node registers and copies the log. When it has all records up to its registration, it opens its logs and
+loads its coordinators. Then it asks for the end of its fence, and when the controller has lifted it, it serves clients.
+``broker/membership/incarnation`` has the order; this module does what it asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.forwarded_requests import RequestToForward, forwarding_apis
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.membership.incarnation import ClusterMembership
+from odradek.broker.membership.observer_log import ObserverLog
+from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.stored_catalog import metadata_config
+from odradek.broker.node import BrokerNode
+from odradek.broker.partitions import directory_identity
+from odradek.broker.publishers import in_order
+from odradek.broker.remote.applied_offsets import AppliedOffsets
+from odradek.broker.remote.connection import MOST_REPLY_BYTES, RemoteNode
+from odradek.broker.remote.controller_link import RemoteControllerLink
+from odradek.broker.remote.dialer import TcpDialer
+from odradek.broker.remote.forwarder import RequestForwarder
+from odradek.broker.remote.observer_quorum import ObserverQuorum
+from odradek.broker.remote.remote_controller import RemoteController
+from odradek.catalog.features import SUPPORTED
+from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.cluster.follower import LogFollower
+from odradek.cluster.image_delta import delta_between
+from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
+from odradek.cluster.observers import ObserverKey
+from odradek.cluster.records import Endpoint, FeatureRange
+from odradek.cluster.registrations import NewBroker
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ConfigError, KafkaError, OdradekError, StorageError
+from odradek.core.ids import NO_OFFSET
+from odradek.security.protocols import PROTOCOLS
+from odradek.storage import checkpoints
+from odradek.wire.api_keys import FORWARDED
+
+if TYPE_CHECKING:
+    from odradek.broker.front_end.router import Api
+    from odradek.broker.handlers.api import Client
+    from odradek.broker.logins.first_users import FirstUsers
+    from odradek.broker.loop.world import NodeWorld
+    from odradek.broker.remote.dialer import Dialer
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.broker.settings.listener import Listener
+    from odradek.catalog.records import MetadataRecord
+    from odradek.wire.chunks import Chunk
+
+log = logging.getLogger("odradek.broker")
+
+READ_BYTES = 64 << 20
+"""The longest reply to a fetch of the metadata log: a batch of any size, and what comes with it."""
+BEAT_BYTES = 1 << 20
+CLOSING_S = 0.01
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class MembershipEnded(OdradekError):
+    """The broker cannot join its cluster, or cannot stay in it. The message has the reason."""
+
+
+class ClusterBrokerNode(BrokerNode):
+    """A broker of a cluster.
+
+    ``joined`` has None when the broker may serve clients, or the exception that ends the start.
+    """
+
+    is_lone = False
+    membership: ClusterMembership
+    metadata_log: ObserverLog
+    applied: AppliedOffsets
+    forwarder: RequestForwarder
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        data_dir: Path,
+        listeners: tuple[Listener, ...],
+        world: NodeWorld,
+        delete_configs: Sequence[str] = (),
+        *,
+        first_users: FirstUsers | None = None,
+    ) -> None:
+        super().__init__(config, data_dir, listeners, world)
+        if delete_configs or first_users is not None:
+            raise ConfigError(
+                f"{'--delete-config' if delete_configs else '--add-scram'}: a broker of a cluster does not change the "
+                "catalogue at its start: give the option to the controller"
+            )
+        assert config.roles is not None  # the settings are those of a node of a cluster
+        self.controller_id, self._controller_address = config.roles.controller
+        self.joined: Deferred[Exception | None] = Deferred()
+        self._left: Deferred[None] = Deferred()
+        self._link: RemoteControllerLink | None = None
+        self._forwards: RemoteNode | None = None
+        self._copy: ObserverLog | None = None
+        self._member = BrokerMember(self)
+        self.controller: RemoteController = RemoteController(self, lambda: self._member.has_loaded)
+        self._times = LifecycleTimes(
+            config.broker_session_timeout_ms,
+            config.broker_heartbeat_interval_ms,
+            config.initial_broker_registration_timeout_ms,
+        )
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def new_catalog(self) -> ClusterCatalog:
+        """Returns an empty catalogue. It places no replicas, so it needs no chance."""
+        settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
+        return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0), settings)
+
+    def _open_catalog(self) -> None:
+        """Opens the copy of the metadata log. The catalogue has the records of its snapshot."""
+        directory = self.directory
+        if directory_identity.mark_of(directory.path, directory.files) is not None:
+            raise StorageError(
+                f"{directory.path} is the directory of a lone broker or of a controller, and this node is a broker of "
+                "a cluster: choose another directory"
+            )
+        self.catalog = Catalog(self.new_catalog())
+        try:
+            copy = self._copy = ObserverLog.open_copy(
+                directory.path, self.catalog.replay, (self.controller_id,), now_ms=self.now_ms, files=directory.files,
+                config=metadata_config(self.config),
+            )  # fmt: skip
+        except (KafkaError, OSError, ValueError) as error:
+            raise StorageError(f"the metadata log in {directory.path} cannot be read: {error}") from error
+        self.metadata_log = copy
+        copy.on_snapshot_due = self.controller.begin_snapshot
+        directory.adopt_metadata_log(copy)
+        self.applied = AppliedOffsets(self.loop)
+        copy.on_applied = self.applied.move
+        self._forwards = self._remote_controller(MOST_REPLY_BYTES, logging.INFO)
+        self.forwarder = RequestForwarder(self._forwards, self.applied, self.steady_ms)
+        self.catalog.begin_at(copy.applied.end_offset, copy.read_removed)
+
+    def _follow_catalog(self) -> None:
+        """Begins to join the cluster."""
+        copy, now_ms = self.metadata_log, self.steady_ms()
+        follower = LogFollower(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
+        lifecycle = BrokerLifecycle(self._registration(), self._times, now_ms)
+        self.quorum = ObserverQuorum(copy, follower, self.in_thread)
+        self.producer_ids = self.controller.begin(self.forwarder, self.loop, lambda: lifecycle.epoch)
+        self.loader = MetadataLoader(self.catalog, in_order(self))
+        key = ObserverKey(self.node_id, self.directory.directory_id)
+        self._link = RemoteControllerLink(
+            self._remote_controller(BEAT_BYTES, logging.WARNING), self._remote_controller(READ_BYTES, logging.INFO),
+            key, self.cluster_id, reply_timeout_ms(self._times),
+        )  # fmt: skip
+        self.membership = ClusterMembership(self._member, self._link, lifecycle, follower, copy)
+        self.membership.begin()
+
+    def _apis(self) -> dict[int, Api]:
+        return forwarding_apis(self.forwarder)
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        if int.from_bytes(frame[:2], "big") in FORWARDED:
+            connection = RequestToForward(connection, frame)
+        return self.router.dispatch(frame, connection)
+
+    def begin_epochs(self) -> None:
+        """Only the controller begins leader epochs, also after an unclean stop."""
+
+    def _registration(self) -> NewBroker:
+        directory = self.directory
+        return NewBroker(
+            self.node_id,
+            self.cluster_id,
+            self.new_uuid(),
+            tuple(map(self._endpoint, self.listeners)),
+            tuple(FeatureRange(name, *levels) for name, levels in SUPPORTED.items()),
+            self.config.broker_rack,
+            (directory.directory_id,),
+            checkpoints.read_clean_epoch(directory.path, directory.files),
+        )
+
+    def _endpoint(self, listener: Listener) -> Endpoint:
+        """Returns a listener as other nodes and clients reach it."""
+        host, port = listener.advertised or (listener.host, listener.port)
+        if host in _WILDCARDS:
+            host = self.world.host_name()
+        return Endpoint(listener.name, host, port, PROTOCOLS.index(listener.protocol))
+
+    def _remote_controller(self, most_bytes: int, log_level: int) -> RemoteNode:
+        """Returns another connection to the controller."""
+        host, port = self._controller_address
+        name = f"the controller, node {self.controller_id} at {host}:{port},"
+        return RemoteNode(
+            self.loop, self.new_dialer(host, port), name, client_id=f"broker-{self.node_id}", most_bytes=most_bytes,
+            log_level=log_level,
+        )  # fmt: skip
+
+    def new_dialer(self, host: str, port: int) -> Dialer:
+        """Returns how this node opens connections to an address."""
+        return TcpDialer(self.loop, host, port)
+
+    def steady_ms(self) -> int:
+        """Returns the time of a clock that no test moves and that never jumps."""
+        return int(self.loop.time() * 1000)
+
+    def end_start(self, failure: Exception | None) -> None:
+        """Ends the start: the broker may serve clients, or the start has failed."""
+        if not self.joined.resolved:
+            self.joined.resolve(failure)
+
+    def end_membership(self, failure: str) -> None:
+        """Notes that the controller allows the stop, or that the broker has to end for a reason."""
+        if not failure:
+            if not self._left.resolved:
+                self._left.resolve(None)
+        elif not self.joined.resolved:
+            self.joined.resolve(MembershipEnded(failure))
+        elif not self.failure and not self.dismissal:
+            self.dismissal = failure
+            self.on_failure()
+
+    # --- stop ---------------------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        """Asks for a controlled shutdown, so that other brokers take over, and waits until the controller allows it.
+
+        The wait ends also if the controller does not answer for the time of a session."""
+        link = self._link
+        if link is None or self.dismissal or self.failure:
+            return
+        self.membership.begin_shutdown()
+        heard, until_ms = link.heard, self.steady_ms() + self._times.session_ms
+        while not self._left.resolved:
+            if link.heard != heard:
+                heard, until_ms = link.heard, self.steady_ms() + self._times.session_ms
+            if self.steady_ms() >= until_ms:
+                log.warning("the broker stops without a controlled shutdown: the controller does not answer")
+                return
+            await asyncio.sleep(CLOSING_S)
+
+    def _end_links(self) -> None:
+        if self._link is not None:
+            self.membership.leave()
+            self._member.cancel()
+            self._link.close()
+        if self._forwards is not None:
+            self._forwards.close()
+
+    async def end(self) -> None:
+        self._end_links()
+        if self._member.has_loaded:
+            await super().end()
+            return
+        self._stopping = True
+        self._alarms.cancel_all()
+        await self.give_up()  # no log was opened, so the mark of an earlier clean stop stays
+
+    async def abandon(self) -> None:
+        self._end_links()
+        await super().abandon()
+
+    async def give_up(self) -> None:
+        self._end_links()
+        self.scheduler.stop()
+        if self._copy is not None:
+            self._copy.abandon()
+        await super().give_up()
+
+
+class BrokerMember:
+    """``incarnation.ClusterMember``: a node, as its membership sees it."""
+
+    def __init__(self, node: ClusterBrokerNode) -> None:
+        self._node = node
+        self._timer: asyncio.TimerHandle | None = None
+        self._load: Deferred[None] | None = None
+        """The promise of the end of the load; None before its begin."""
+
+    @property
+    def has_loaded(self) -> bool:
+        """Whether the load has begun: logs may be open."""
+        return self._load is not None
+
+    def now_ms(self) -> int:
+        return self._node.steady_ms()
+
+    def call_after(self, delay_ms: int, work: Callable[[], None]) -> None:
+        self.cancel()
+        self._timer = self._node.loop.call_later(delay_ms / 1000, work)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
+        return self._node.scheduler.start(steps)
+
+    def commit(self, offset: int, changes: Sequence[MetadataRecord]) -> Steps[None]:
+        """Applies records. Before the load there are no publishers; during the load they wait."""
+        node = self._node
+        if self._load is None:
+            node.catalog.apply(offset, changes)
+            return
+        yield self._load
+        yield from node.controller.apply(node.loader.commit(offset, changes))
+
+    def replace(self, values: Iterator[bytes]) -> Steps[None]:
+        """Loads a snapshot. After the load, the publishers get what differs."""
+        node = self._node
+        state = node.new_catalog()
+        for value in values:
+            state.replay(-1, value)
+            yield None
+        if self._load is None:
+            node.catalog.restore(state, node.metadata_log.applied.end_offset)
+            return
+        yield self._load
+        yield from node.controller.apply(self._replace(state))
+        node.applied.move(node.metadata_log.applied.end_offset)
+
+    def _replace(self, state: ClusterCatalog) -> Steps[None]:
+        node = self._node
+        before = node.catalog.state
+        assert isinstance(before, ClusterCatalog)
+        delta = yield from delta_between(before, state)
+        node.catalog.restore(state, node.metadata_log.applied.end_offset)
+        yield from node.loader.publish(delta)
+
+    def on_caught_up(self) -> None:
+        node = self._node
+        self._load = Deferred()
+        node.directory.broker_epoch = node.membership.lifecycle.epoch
+        self.start(node.loader.load_in_steps()).then(self._on_loaded)
+
+    def _on_loaded(self, failure: Exception | None) -> None:
+        node = self._node
+        if failure is not None:
+            node.end_start(failure)
+            return
+        assert self._load is not None
+        self._load.resolve(None)
+        node.membership.set_ready()
+
+    def on_unfenced(self) -> None:
+        self._node.end_start(None)
+
+    def on_end(self, failure: str) -> None:
+        self._node.end_membership(failure)

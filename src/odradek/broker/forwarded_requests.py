@@ -1,0 +1,82 @@
+"""The requests that a broker of a cluster does not serve itself: it forwards them to the controller."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from odradek.broker.front_end.router import Api, served_apis
+from odradek.broker.handlers.api import Context
+from odradek.broker.handlers.client_view import ClientView
+from odradek.broker.remote.forwarder import REQUEST_TIMEOUT_MS, RequestForwarder
+from odradek.broker.settings.resources import LOGGER
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.wire.api_keys import (
+    ALTER_CONFIGS,
+    DESCRIBE_QUORUM,
+    FORWARDED,
+    INCREMENTAL_ALTER_CONFIGS,
+    LIST_PARTITION_REASSIGNMENTS,
+)
+from odradek.wire.frames import reply_head
+from odradek.wire.schemas import milliseconds
+
+if TYPE_CHECKING:
+    from odradek.broker.handlers.api import BrokerServices, Client, Later
+    from odradek.broker.loop.scheduler import Steps
+
+READS = frozenset({DESCRIBE_QUORUM, LIST_PARTITION_REASSIGNMENTS})
+"""These change nothing, so no reply waits."""
+
+
+class RequestToForward(ClientView):
+    """The client of a request that is to be forwarded. ``frame``: the whole request."""
+
+    def __init__(self, connection: Client, frame: bytes) -> None:
+        super().__init__(connection, connection.principal, connection.client_host)
+        self.frame = frame
+
+
+def forwarding_apis(forwarder: RequestForwarder) -> dict[int, Api]:
+    """Returns the APIs of a broker of a cluster. Those of the controller forward their requests."""
+    apis, own = served_apis(), served_apis()
+    for key in FORWARDED & apis.keys():
+        _forward(apis[key], own[key], forwarder)
+    return apis
+
+
+def _forward(api: Api, own: Api, forwarder: RequestForwarder) -> None:
+    """Lets an API forward its requests. ``own``: the same API, as a lone broker serves it."""
+
+    def handle(broker: BrokerServices, context: Context, message: object) -> Later | Steps[Later]:
+        if _is_for_this_node(context, message):
+            return own.handle(broker, context, message)
+        return _forwarded(forwarder, context, message)
+
+    api.handle, api.load = handle, own.load
+
+
+def _is_for_this_node(context: Context, message: object) -> bool:
+    """Returns whether a request is only about the loggers of a broker's process, which have no records."""
+    if context.api_key not in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
+        return False
+    resources = message.resources  # type: ignore[attr-defined]
+    return bool(resources) and all(one.resource_type == LOGGER for one in resources)
+
+
+def _forwarded(forwarder: RequestForwarder, context: Context, message: object) -> Steps[Later]:
+    """Returns the message of the controller's reply. Raises KafkaError."""
+    client = cast(RequestToForward, context.connection)
+    timeout = getattr(message, "timeout", None)
+    wait_ms = REQUEST_TIMEOUT_MS if timeout is None else min(milliseconds(timeout), REQUEST_TIMEOUT_MS)
+    reply = yield from forwarder.forward(
+        client.frame, context.principal, context.client_host, changes=context.api_key not in READS, wait_ms=wait_ms
+    )
+    return _message(context, reply)
+
+
+def _message(context: Context, reply: bytes) -> bytes:
+    """Returns a reply without its header. Raises KafkaError for one that is cut."""
+    start = len(reply_head(context.api_key, context.version, 0))
+    if len(reply) < start or reply[4:start] not in (b"", b"\0"):
+        raise KafkaError(ErrorCode.unknown_server_error, "The controller's reply is malformed.")
+    return reply[start:]

@@ -1,0 +1,1 @@
+"""Connections of a node to other nodes."""

@@ -1,0 +1,273 @@
+"""A connection of a node to another node: requests and their replies, on the node's own event loop.
+
+Requests wait while the connection is being opened, and while it cannot be opened: attempts follow one another with a
+pause that grows, as with Kafka's ``reconnect.backoff.ms`` and ``reconnect.backoff.max.ms``. Each request has a time-out
+from its start on. A server replies in the order of the requests. So a reply that does not come in time ends the
+connection, with all its requests: the replies to the later ones would be late, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from odradek.wire import frames
+from odradek.wire.frames import FrameReader
+
+if TYPE_CHECKING:
+    from odradek.broker.remote.dialer import Dialer
+
+log = logging.getLogger("odradek.broker")
+
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+CONNECT_TIMEOUT_S = 10.0
+"""An attempt to connect ends after this time: Kafka's socket.connection.setup.timeout.ms."""
+MOST_REPLY_BYTES = 100 << 20
+"""The longest reply, as with Kafka's socket.request.max.bytes."""
+_MOST_DOUBLINGS = 10
+_NUMBERS = 1 << 31
+
+OnReply = Callable[[Any], None]
+"""Gets the reply, an instance of kio's class; or None, if none has come in time or none can be read. Then the other
+node may have served the request or not."""
+
+
+class _RequestToNode:
+    """A request without a reply. ``timer``: that of its time-out. ``repeats``: whether it is sent again if the
+    connection ends before its reply."""
+
+    __slots__ = ("api_key", "body", "number", "on_reply", "repeats", "timer", "version")
+
+    def __init__(
+        self, api_key: int, version: int, body: Mapping[str, object] | bytes, on_reply: OnReply, *, repeats: bool
+    ) -> None:
+        self.api_key, self.version, self.body = api_key, version, body
+        self.on_reply = on_reply
+        self.repeats = repeats
+        self.number = 0
+        self.timer: asyncio.TimerHandle | None = None
+
+    def answer(self, reply: Any) -> None:
+        """Ends the request. Its owner's error is logged: it must not end the connection."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        try:
+            self.on_reply(reply)
+        except Exception:
+            log.exception("the reply of another node to a request for API %d could not be used", self.api_key)
+
+
+class RemoteNode:
+    """Another node, at one address. ``name``: what it is, for log lines. ``client_id``: in the requests' headers.
+
+    ``most_bytes``: the longest reply; a longer one ends the connection. ``log_level``: that of the lines about a node
+    that cannot be reached, and that can be reached again.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        dialer: Dialer,
+        name: str,
+        *,
+        client_id: str,
+        most_bytes: int = MOST_REPLY_BYTES,
+        log_level: int = logging.WARNING,
+    ) -> None:
+        self.name = name
+        self._log_level = log_level
+        self._loop = loop
+        self._dialer = dialer
+        self._client_id = client_id
+        self._most_bytes = most_bytes
+        self._waiting: deque[_RequestToNode] = deque()
+        self._in_flight: deque[_RequestToNode] = deque()
+        self._connection: _ExchangeWithNode | None = None
+        self._give_up: Callable[[], object] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        """That of the pause before the next attempt to connect, or of the present attempt."""
+        self._attempt = 0
+        self._failures = 0
+        self._number = 0
+        self._is_closed = False
+
+    def send(
+        self,
+        api_key: int,
+        version: int,
+        body: Mapping[str, object] | bytes,
+        timeout_ms: int,
+        on_reply: OnReply,
+        *,
+        repeats: bool = False,
+    ) -> None:
+        """Sends a request, or keeps it until there is a connection. ``on_reply`` is called once, after this call.
+
+        ``repeats``: if the connection ends before the reply, the request is sent again, until its time is over, as
+        Kafka's brokers do with requests to their controller."""
+        request = _RequestToNode(api_key, version, body, on_reply, repeats=repeats)
+        request.timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, request)
+        if self._is_closed:
+            self._loop.call_soon(request.answer, None)
+        elif self._connection is not None:
+            self._write(request)
+        else:
+            self._waiting.append(request)
+            self._dial()
+
+    def close(self) -> None:
+        """Ends the connection. Requests without a reply get None."""
+        self._is_closed = True
+        self._end_attempt()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        for queue in (self._in_flight, self._waiting):
+            while queue:
+                queue.popleft().answer(None)
+
+    # --- the connection -----------------------------------------------------------------------------------------
+
+    def _dial(self) -> None:
+        """Begins to connect, unless an attempt or a pause is in progress."""
+        if self._timer is not None or self._is_closed:
+            return
+        self._attempt += 1
+        attempt = self._attempt
+        self._timer = self._loop.call_later(CONNECT_TIMEOUT_S, self._on_failure, attempt, "no answer")
+        self._give_up = self._dialer.dial(
+            lambda: _ExchangeWithNode(self, attempt, self._most_bytes), lambda reason: self._on_failure(attempt, reason)
+        )
+
+    def _end_attempt(self) -> None:
+        """Ends an attempt to connect, or the pause before one."""
+        self._attempt += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._give_up is not None:
+            give_up, self._give_up = self._give_up, None
+            give_up()
+
+    def _on_failure(self, attempt: int, reason: str) -> None:
+        if attempt == self._attempt and not self._is_closed:
+            self._end_attempt()
+            self._pause(reason)
+
+    def _pause(self, reason: str) -> None:
+        """Notes that there is no connection, and begins the pause before the next attempt."""
+        if not self._failures:
+            log.log(self._log_level, "%s cannot be reached: %s", self.name, reason)
+        pause_s = min(FIRST_PAUSE_S * (1 << min(self._failures, _MOST_DOUBLINGS)), LAST_PAUSE_S)
+        self._failures += 1
+        self._timer = self._loop.call_later(pause_s, self._end_pause)
+
+    def _end_pause(self) -> None:
+        self._timer = None
+        if self._waiting:
+            self._dial()
+
+    def on_connected(self, connection: _ExchangeWithNode, attempt: int) -> bool:
+        """Sends the requests that wait. Returns False for a connection that is not wanted any more."""
+        if attempt != self._attempt or self._is_closed:
+            return False
+        self._give_up = None  # it has succeeded
+        self._end_attempt()
+        self._connection = connection
+        waiting, self._waiting = self._waiting, deque()
+        for request in waiting:
+            self._write(request)
+        return True
+
+    def _write(self, request: _RequestToNode) -> None:
+        assert self._connection is not None
+        self._number = (self._number + 1) % _NUMBERS
+        request.number = self._number
+        self._in_flight.append(request)
+        self._connection.write(
+            frames.encode_request(request.api_key, request.version, request.number, self._client_id, request.body)
+        )
+
+    def on_lost(self, connection: _ExchangeWithNode, reason: str) -> None:
+        """Notes the end of a connection. Requests without a reply end, or are sent again over the next one."""
+        if connection is not self._connection:
+            return
+        self._connection = None
+        ended, self._in_flight = self._in_flight, deque()
+        self._waiting.extendleft(reversed([one for one in ended if one.repeats]))
+        if ended:
+            self._pause(reason)
+        for request in ended:
+            if not request.repeats:
+                request.answer(None)
+        if self._waiting:
+            self._dial()
+
+    def on_frame(self, frame: bytes) -> None:
+        """Takes a reply. Raises ValueError if it is none, or not the next one."""
+        if not self._in_flight:
+            raise ValueError("a reply without a request")
+        request = self._in_flight[0]
+        number, reply = frames.decode_reply(request.api_key, request.version, frame)
+        if number != request.number:
+            raise ValueError(f"the reply to request {number}, and the oldest without a reply is {request.number}")
+        if self._failures:
+            self._failures = 0
+            log.log(self._log_level, "%s can be reached again", self.name)
+        self._in_flight.popleft()
+        request.answer(reply)
+
+    def _on_timeout(self, request: _RequestToNode) -> None:
+        request.timer = None
+        if request in self._waiting:
+            self._waiting.remove(request)
+            request.answer(None)
+            return
+        connection = self._connection
+        if request not in self._in_flight or connection is None:
+            return
+        request.repeats = False
+        connection.close()
+        self.on_lost(connection, "it does not reply in time")
+
+
+class _ExchangeWithNode(asyncio.Protocol):
+    """The asyncio protocol of one connection of a ``RemoteNode``."""
+
+    def __init__(self, node: RemoteNode, attempt: int, most_bytes: int) -> None:
+        self._node = node
+        self._attempt = attempt
+        self._reader = FrameReader(most_bytes)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if not self._node.on_connected(self, self._attempt):
+            self.close()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                if self._transport is not None:
+                    self._node.on_frame(frame)
+        except ValueError as error:
+            self.close()
+            self._node.on_lost(self, str(error))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._node.on_lost(self, str(error or "it has closed the connection"))
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Ends the connection at once. ``on_lost`` is not called by this."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()

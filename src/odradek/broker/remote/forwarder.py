@@ -1,0 +1,106 @@
+"""Requests of clients that a broker passes on to the controller, and their replies.
+
+A change is visible at this broker when its client gets the reply, as at a lone broker. So after the reply of the
+controller, the broker asks for the end of what is committed, and waits until it has applied the log up to there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.remote.connection import RemoteNode
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import METADATA_TOPIC, NO_OFFSET
+from odradek.security.forwarded_principal import pack_principal
+from odradek.wire.api_keys import DESCRIBE_QUORUM, ENVELOPE
+
+if TYPE_CHECKING:
+    from odradek.broker.remote.applied_offsets import AppliedOffsets
+    from odradek.security.principal import Principal
+
+REQUEST_TIMEOUT_MS = 30_000
+"""The time after which the controller has not answered: Kafka's request.timeout.ms."""
+_QUORUM_VERSION = 0
+_ENVELOPE_VERSION = 0
+_QUORUM = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
+_LATE = "The controller did not answer in time."
+
+
+class RequestForwarder:
+    """``controller``: the connection for forwarded requests. ``applied``: what this broker has applied. ``now_ms``: a
+    clock that only goes forward."""
+
+    def __init__(self, controller: RemoteNode, applied: AppliedOffsets, now_ms: Callable[[], int]) -> None:
+        self._controller = controller
+        self._applied = applied
+        self._now_ms = now_ms
+
+    def forward(
+        self,
+        request: bytes,
+        principal: Principal,
+        host: str,
+        *,
+        changes: bool = True,
+        wait_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> Steps[bytes]:
+        """Forwards a whole request of a client, without its length. Returns the whole reply, also without its length.
+
+        ``host``: the address of the client. ``changes``: whether this broker has to apply what the request has changed
+        before the reply, at most ``wait_ms`` from now on. Raises KafkaError."""
+        until_ms = self._now_ms() + wait_ms
+        message: dict[str, object] = {
+            "request_data": request,
+            "request_principal": pack_principal(principal),
+            "client_host_address": _packed_address(host),
+        }
+        reply = yield from self.ask(ENVELOPE, _ENVELOPE_VERSION, message)
+        if reply.error_code:
+            raise KafkaError(reply.error_code, "The controller has refused the forwarded request.")
+        if changes:
+            yield from self.catch_up(until_ms - self._now_ms())
+        data: bytes = reply.response_data or b""
+        return data
+
+    def ask(
+        self, api_key: int, version: int, message: Mapping[str, object], timeout_ms: int = REQUEST_TIMEOUT_MS
+    ) -> Steps[Any]:
+        """Sends a request of this broker itself. Returns the reply. Raises KafkaError (REQUEST_TIMED_OUT)."""
+        promise: Deferred[Any] = Deferred()
+        self._controller.send(api_key, version, message, timeout_ms, promise.resolve, repeats=True)
+        reply = yield promise
+        if reply is None:
+            raise KafkaError(ErrorCode.request_timed_out, _LATE)
+        return reply
+
+    def catch_up(self, within_ms: int = REQUEST_TIMEOUT_MS) -> Steps[None]:
+        """Waits until this broker has applied all that is committed now, but at most for a time."""
+        promise: Deferred[Any] = Deferred()
+        self._controller.send(
+            DESCRIBE_QUORUM, _QUORUM_VERSION, _QUORUM, max(within_ms, 1), promise.resolve, repeats=True
+        )
+        reply = yield promise
+        end = NO_OFFSET if reply is None else _high_watermark(reply)
+        if end > 0:
+            yield self._applied.wait_for(end, within_ms)
+
+
+def _packed_address(host: str) -> bytes:
+    """Returns the address of a client, which a connection has after a slash."""
+    try:
+        return ipaddress.ip_address(host.removeprefix("/").partition("%")[0]).packed
+    except ValueError:  # a connection without an address
+        return ipaddress.ip_address("127.0.0.1").packed
+
+
+def _high_watermark(reply: Any) -> int:
+    """Returns the end of what is committed, −1 if the controller does not say it."""
+    for topic in reply.topics:
+        for part in topic.partitions:
+            if not part.error_code:
+                return int(part.high_watermark)
+    return NO_OFFSET

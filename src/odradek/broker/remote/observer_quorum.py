@@ -1,0 +1,43 @@
+"""The quorum of the metadata log, as a broker sees it that follows the log: it knows what is committed, and appends
+nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.broker.metadata.quorum import InThread, LoneQuorum
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE
+
+if TYPE_CHECKING:
+    from odradek.broker.membership.observer_log import ObserverLog
+    from odradek.cluster.follower import LogFollower
+
+
+class ObserverQuorum(LoneQuorum):
+    """The quorum of a node that has a copy of the log. ``follower``: what it knows about the leader."""
+
+    def __init__(self, copy: ObserverLog, follower: LogFollower, in_thread: InThread) -> None:
+        super().__init__(copy, NO_NODE, in_thread)
+        self._copy = copy
+        self._follower = follower
+
+    @property
+    def epoch(self) -> int:
+        return self._follower.epoch
+
+    @property
+    def leader(self) -> int:
+        return self._follower.leader
+
+    @property
+    def committed_offset(self) -> int:
+        return self._follower.committed
+
+    def is_newest(self, offset: int) -> bool:
+        """A record about the quorum changes no image. So an image is also the newest if only such records follow it."""
+        return self._follower.leader != NO_NODE and max(offset, self._copy.applied.end_offset) >= self.committed_offset
+
+    def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
+        return Deferred.of(KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue."))

@@ -1,0 +1,220 @@
+"""The controller, as a broker of a cluster has it: another node, which changes the catalogue.
+
+The queue of write events is here the queue of what is applied: committed batches and snapshots, one after another.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from odradek.broker.controller.write_events import Controller, TopicSpec
+from odradek.broker.loop.scheduler import Steps
+from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, Change
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.core.deferred import Deferred
+from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.wire import frames
+from odradek.wire.api_keys import ALLOCATE_PRODUCER_IDS, CREATE_TOPICS
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from odradek.broker.controller.write_events import ControlledBroker, ControllerRequestContext, Operation
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.remote.forwarder import RequestForwarder
+    from odradek.catalog.delta import Delta
+    from odradek.catalog.state import Topic
+
+T = TypeVar("T")
+log = logging.getLogger("odradek.broker")
+
+CREATION_WAIT_MS = 2_000
+"""A request that needs a new topic waits at most this time for it. Then its client finds no topic, and asks again."""
+IDS_TIMEOUT_MS = 5_000
+_CREATE_VERSION, _ALLOCATE_VERSION = 7, 0
+
+
+class RemoteProducerIds(ProducerIds):
+    """Producer ids of the blocks that the controller gives to this incarnation of the broker. A record may be that of
+    an earlier one, which may still live: so only a reply gives a block."""
+
+    def take_block(self, first: int, count: int) -> None:
+        self._ids = range(first, first + count)
+
+    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+        """Ignores the records about blocks."""
+
+
+class RemoteController(Controller):
+    """``has_loaded``: whether the catalogue's topics are replaced by copies, and not changed in place: only then may a
+    snapshot be made. ``begin`` gives it the way to the controller."""
+
+    forwarder: RequestForwarder
+    producer_ids: RemoteProducerIds
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, broker: ControlledBroker, has_loaded: Callable[[], bool]) -> None:
+        super().__init__(broker)
+        self._has_loaded = has_loaded
+        self._creations: dict[frozenset[str], Deferred[dict[str, KafkaError]]] = {}
+        self._broker_epoch: Callable[[], int] = lambda: -1
+
+    def begin(
+        self, forwarder: RequestForwarder, loop: asyncio.AbstractEventLoop, broker_epoch: Callable[[], int]
+    ) -> RemoteProducerIds:
+        """Returns the broker's producer ids. ``broker_epoch``: the present one."""
+        self.forwarder, self._loop, self._broker_epoch = forwarder, loop, broker_epoch
+        self.producer_ids = RemoteProducerIds(self._broker.node_id, self)
+        return self.producer_ids
+
+    # --- what the controller has committed ----------------------------------------------------------------------
+
+    def apply(self, steps: Steps[None]) -> Steps[None]:
+        """Applies a batch or a snapshot. A snapshot of this node sees all of it or nothing."""
+        with self._queued() as entry:
+            yield entry.at_front
+            yield from steps
+
+    def begin_snapshot(self) -> None:
+        if self._has_loaded():
+            super().begin_snapshot()
+
+    # --- changes ------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        operation: Operation[T],
+        context: ControllerRequestContext | None = None,
+        *,
+        validate_only: bool = False,
+        max_records: int | None = MAX_CHANGE_RECORDS,
+    ) -> Deferred[T]:
+        """Serves an operation without records, such as a change of loggers. The promise of any other one has a
+        KafkaError: requests that change the catalogue are forwarded (``broker/forwarded_requests``)."""
+        return self._broker.scheduler.start(self._without_records(operation, max_records))
+
+    def _without_records(self, operation: Operation[T], max_records: int | None) -> Steps[T]:
+        change = Change(self._broker.catalog.state, max_records)
+        result = yield from operation(change)
+        if change.records:
+            raise KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
+        return result
+
+    def create_topic(self, new: TopicSpec) -> Steps[Topic]:
+        """Creates one topic, as a request of this broker. Raises KafkaError."""
+        refused = yield from self._create([new], None)
+        if new.name in refused:
+            raise refused[new.name]
+        topic = self._broker.catalog.topic(new.name)
+        if topic is None:
+            raise KafkaError(ErrorCode.request_timed_out, "The topic is created, and this broker has not learned it.")
+        return topic
+
+    def auto_create(self, names: Collection[str], context: ControllerRequestContext) -> Deferred[dict[str, KafkaError]]:
+        """Creates the missing topics with this broker's defaults, as a request of the client. The promise has the
+        errors of the refused topics."""
+        config = self._broker.config
+        internal = [self._broker.coordinators.topic_spec(name) for name in names if not self._has_defaults(name)]
+        specs = [
+            TopicSpec(name, config.num_partitions, config.default_replication_factor)
+            for name in names
+            if self._has_defaults(name) and self._broker.catalog.topic(name) is None
+        ]
+        if found := [spec for spec in internal if spec is not None and self._broker.catalog.topic(spec.name) is None]:
+            self._create_once(found, None)
+        return self._within_wait(self._create_once(specs, context)) if specs else Deferred.of({})
+
+    def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
+        """Creates the topic of a coordinator, as a request of this broker. A failure is only logged, as in Kafka."""
+        spec = self._broker.coordinators.topic_spec(name)
+        assert spec is not None
+
+        def end(refused: dict[str, KafkaError]) -> None:
+            if name in refused:
+                log.error("%s cannot be created: %s", name, refused[name])
+
+        return self._within_wait(self._create_once([spec], None)).map(end)
+
+    def _create_once(
+        self, specs: list[TopicSpec], context: ControllerRequestContext | None
+    ) -> Deferred[dict[str, KafkaError]]:
+        """Creates topics, unless a request for the same ones is in progress. The promise has the errors."""
+        names = frozenset(spec.name for spec in specs)
+        present = self._creations.get(names)
+        if present is None:
+            present = self._creations[names] = self._broker.scheduler.start(self._create_all(specs, context))
+            present.then(lambda _: self._creations.__delitem__(names))
+        return present
+
+    def _create_all(
+        self, specs: list[TopicSpec], context: ControllerRequestContext | None
+    ) -> Steps[dict[str, KafkaError]]:
+        try:
+            return (yield from self._create(specs, context))
+        except OdradekError as error:
+            log.warning("the topics %s are not created: %s", ", ".join(sorted(spec.name for spec in specs)), error)
+            return {}
+
+    def _create(
+        self, specs: Iterable[TopicSpec], context: ControllerRequestContext | None
+    ) -> Steps[dict[str, KafkaError]]:
+        """Creates topics, and waits until this broker has them. Returns the errors of those that are refused.
+
+        Raises KafkaError if the controller refuses the request, or does not answer in time."""
+        message = {"topics": [_row(spec) for spec in specs], "timeout": CREATION_WAIT_MS, "validate_only": False}
+        if context is None:
+            reply = yield from self.forwarder.ask(CREATE_TOPICS, _CREATE_VERSION, message)
+            yield from self.forwarder.catch_up()
+        else:
+            request = frames.encode_request(CREATE_TOPICS, _CREATE_VERSION, 0, context.client_id, message)[4:]
+            data = yield from self.forwarder.forward(request, context.principal, context.client_host)
+            _, reply = frames.decode_reply(CREATE_TOPICS, _CREATE_VERSION, data)
+        return {
+            row.name: KafkaError(row.error_code, row.error_message or "")
+            for row in reply.topics
+            if row.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists)
+        }
+
+    def _within_wait(self, promise: Deferred[dict[str, KafkaError]]) -> Deferred[dict[str, KafkaError]]:
+        """Returns the promise of the same errors; of none, if they do not come in time."""
+        limited: Deferred[dict[str, KafkaError]] = Deferred()
+
+        def end(refused: dict[str, KafkaError]) -> None:
+            if not limited.resolved:
+                timer.cancel()
+                limited.resolve(refused)
+
+        timer = self._loop.call_later(CREATION_WAIT_MS / 1000, end, {})
+        promise.then(end)
+        return limited
+
+    # --- producer ids -------------------------------------------------------------------------------------------
+
+    def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
+        return self._broker.scheduler.start(self._allocate(broker_id))
+
+    def _allocate(self, broker_id: int) -> Steps[None]:
+        """Raises KafkaError (COORDINATOR_LOAD_IN_PROGRESS), after which clients try again, as Kafka's broker."""
+        message = {"broker_id": broker_id, "broker_epoch": self._broker_epoch()}
+        try:
+            reply = yield from self.forwarder.ask(ALLOCATE_PRODUCER_IDS, _ALLOCATE_VERSION, message, IDS_TIMEOUT_MS)
+        except KafkaError as error:
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, error.message) from None
+        if reply.error_code:
+            text = f"the controller gives no producer ids: {reply.error_code.name}"
+            raise KafkaError(ErrorCode.coordinator_load_in_progress, text)
+        self.producer_ids.take_block(reply.producer_id_start, reply.producer_id_len)
+
+
+def _row(spec: TopicSpec) -> dict[str, object]:
+    return {
+        "name": spec.name,
+        "num_partitions": -1 if spec.assignments else spec.partition_count,
+        "replication_factor": -1 if spec.assignments else spec.replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": replicas} for index, replicas in spec.assignments.items()
+        ],
+        "configs": [{"name": name, "value": value} for name, value in spec.configs.items()],
+    }

@@ -1,0 +1,182 @@
+"""Brokers of a cluster in a simulated world: whole nodes, with connections to their controller without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+from uuid import UUID
+
+from odradek.broker.cluster_node import ClusterBrokerNode
+from odradek.security.principal import USER, Principal
+from odradek.storage import checkpoints
+from odradek.storage.memory_files import MemoryFiles
+from odradek.wire import frames
+from support.simulated_controller import ANSWER_MS, CONTROLLER, SimulatedController
+from support.simulated_node import HOME, SimulatedNode, Wire
+
+TRAVEL_MS = 1
+"""How long bytes travel from one node to another."""
+
+
+class SimulatedLink:
+    """A connection between two nodes: the transport of the node that has opened it. Either end may be cut off."""
+
+    def __init__(self, network: SimulatedNetwork, near: SimulatedNode, make: Callable[[], asyncio.Protocol]) -> None:
+        self._network, self._near = network, near
+        self._protocol = make()
+        self._wire: Wire = network.controller.node.connect(self._on_frame, self._on_end)
+        self.is_open = True
+        near.loop.run(lambda: self._protocol.connection_made(self))  # type: ignore[arg-type]
+
+    def _later(self, work: Callable[[], None]) -> None:
+        """Does something at the near node after the time of travel, unless it is dead."""
+        self._near.world.at(self._near.world.now_ms + TRAVEL_MS, lambda: self._near.loop.run(work), self._near.process)
+
+    def _on_frame(self, frame: bytes) -> None:
+        if self._network.is_up(self._near):
+            self._later(lambda: self.is_open and self._protocol.data_received(frames.frame(frame)))
+
+    def _on_end(self) -> None:
+        self._later(self._end)
+
+    def _end(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._protocol.connection_lost(None)
+
+    # the transport of the near end
+
+    def write(self, data: bytes) -> None:
+        world = self._near.world
+        if self._network.is_up(self._near):
+            world.at(world.now_ms + TRAVEL_MS, lambda: self._wire.send(data))
+
+    def abort(self) -> None:
+        self.is_open = False
+        world = self._near.world
+        world.at(world.now_ms + TRAVEL_MS, self._wire.hang_up)
+
+
+class SimulatedNetwork:
+    """The network between brokers and their controller. ``cut_off``: brokers whose bytes are lost, both ways."""
+
+    def __init__(self, controller: SimulatedController) -> None:
+        self.controller = controller
+        self.cut_off: set[int] = set()
+
+    def is_up(self, node: SimulatedNode) -> bool:
+        return node.broker.node_id not in self.cut_off
+
+    def dial(
+        self, near: SimulatedNode, make: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
+    ) -> Callable[[], object]:
+        def arrive() -> None:
+            if not self.is_up(near):
+                return  # the packets are lost
+            if self.controller.node.process.is_alive:
+                SimulatedLink(self, near, make)
+            else:
+                near.loop.run(lambda: on_failure("Connection refused"))
+
+        return near.world.at(near.world.now_ms + TRAVEL_MS, arrive, near.process).cancel
+
+
+class SimulatedClusterBroker(ClusterBrokerNode):
+    """A broker that dials in a simulated network."""
+
+    dial: Callable[..., Callable[[], object]]
+
+    def new_dialer(self, host: str, port: int) -> Any:
+        return self
+
+
+class SimulatedBroker:
+    """A broker of a cluster over its restarts. ``node`` is its present process."""
+
+    def __init__(self, network: SimulatedNetwork, broker_id: int, settings: Mapping[str, str] | None = None) -> None:
+        self.network, self.broker_id = network, broker_id
+        self.world = network.controller.world
+        self.files = MemoryFiles()
+        self.files.make_dirs(HOME)
+        identity = {
+            "node.id": str(broker_id),
+            "directory.id": checkpoints.encode_uuid(UUID(int=broker_id << 64)),
+            "version": "1",
+            "cluster.id": network.controller.broker.cluster_id,
+        }
+        checkpoints.write_meta_properties(HOME, identity, self.files)
+        for directory in (HOME, *HOME.parents):
+            self.files.sync_dir(directory)
+        self._settings = {
+            "node.id": str(broker_id),
+            "process.roles": "broker",
+            "controller.quorum.voters": f"{CONTROLLER}@controller:9093",
+            "controller.listener.names": "CONTROLLER",
+            "advertised.listeners": f"PLAINTEXT://b{broker_id}:9092",
+            "offsets.topic.num.partitions": "4",
+        } | dict(settings or {})
+        self.begin()
+
+    def begin(self) -> None:
+        self.node = SimulatedNode(self.world, self.files, dict(self._settings), kind=SimulatedClusterBroker)
+        node, broker = self.node, self.broker
+        broker.dial = lambda make, on_failure: self.network.dial(node, make, on_failure)
+        node.loop.run(lambda: broker.begin(node.loop))
+        broker.begin_upkeep()
+
+    @property
+    def broker(self) -> SimulatedClusterBroker:
+        assert isinstance(self.node.broker, SimulatedClusterBroker)
+        return self.node.broker
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether it may serve clients. Raises the error that has ended its start."""
+        joined = self.broker.joined
+        if joined.resolved and joined.value is not None:
+            raise joined.value
+        return joined.resolved
+
+    def run_until_joined(self, within_ms: int = 30_000) -> None:
+        end_ms = self.world.now_ms + within_ms
+        while not self.is_joined:
+            assert self.world.now_ms < end_ms, self.broker.membership.lifecycle.state
+            self.world.advance(5)
+
+    def kill(self) -> None:
+        self.node.kill()
+
+    def stop(self, within_ms: int = 30_000) -> None:
+        """Stops cleanly, with a controlled shutdown."""
+
+        async def stop() -> None:
+            await self.broker.leave()
+            await self.broker.end()
+
+        task = self.node.loop.create_task(stop())
+        end_ms = self.world.now_ms + within_ms
+        while not task.done():
+            assert self.world.now_ms < end_ms
+            self.world.advance(5)
+        task.result()
+        for wire in tuple(self.node.wires):
+            wire.cut()
+
+    def call(
+        self, api_key: int, version: int, message: Mapping[str, Any], *, answer_ms: int = ANSWER_MS, user: str = ""
+    ) -> Any:
+        """Sends a client's request over a connection of its own, and returns the reply. ``user``: who has logged in."""
+        found: list[bytes] = []
+        wire = self.node.connect(found.append)
+        if user:
+            wire.connection.principal = Principal(USER, user)
+        wire.send(frames.encode_request(api_key, version, 1, "client", message))
+        end_ms = self.world.now_ms + answer_ms
+        while not found and wire.is_open and self.world.now_ms < end_ms:
+            self.world.settle()
+            if not found:
+                self.world.advance(1)
+        assert found, "no reply"
+        wire.hang_up()
+        return frames.decode_reply(api_key, version, found[0])[1]

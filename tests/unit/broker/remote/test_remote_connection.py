@@ -1,0 +1,254 @@
+"""A node's connection to another node: order, time-outs, reconnections, and replies that cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from support.simulated_loop import SimulatedLoop
+from support.world import Process, World
+
+from odradek.broker.remote.connection import CONNECT_TIMEOUT_S, RemoteNode
+from odradek.wire import frames, schemas
+from odradek.wire.schemas import Kind
+
+HEARTBEAT, VERSION = 12, 4
+BODY: dict[str, object] = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+
+
+class Far:
+    """The other end of a connection, and its transport here."""
+
+    def __init__(self) -> None:
+        self.protocol: asyncio.Protocol
+        self.numbers: list[int] = []
+        self.is_open = True
+        self._reader = frames.FrameReader()
+
+    def write(self, data: bytes) -> None:
+        self.numbers += [frames.read_request_head(frame).correlation_id for frame in self._reader.feed(data)]
+
+    def abort(self) -> None:
+        self.is_open = False
+
+    def reply(self, number: int, error: int = 0) -> None:
+        body = schemas.encode(HEARTBEAT, VERSION, Kind.RESPONSE, {"throttle_time": 0, "error_code": error})
+        self.protocol.data_received(frames.frame(frames.reply_head(HEARTBEAT, VERSION, number), body))
+
+    def hang_up(self) -> None:
+        self.is_open = False
+        self.protocol.connection_lost(None)
+
+
+class ScriptedDialer:
+    """A dialer whose attempts the test ends."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.attempts_ms: list[int] = []
+        self.given_up = 0
+        self._make: Callable[[], asyncio.Protocol]
+        self._on_failure: Callable[[str], None]
+
+    def dial(self, make: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]) -> Callable[[], None]:
+        self.attempts_ms.append(self._world.now_ms)
+        self._make, self._on_failure = make, on_failure
+        return self._give_up
+
+    def _give_up(self) -> None:
+        self.given_up += 1
+
+    def accept(self) -> Far:
+        far = Far()
+        far.protocol = self._make()
+        far.protocol.connection_made(far)  # type: ignore[arg-type]
+        return far
+
+    def refuse(self) -> None:
+        self._on_failure("Connection refused")
+
+
+class Near:
+    """A ``RemoteNode`` and what it has answered: name of the request → the error code of the reply, or None."""
+
+    def __init__(self, **options: Any) -> None:
+        self.world = World()
+        self.dialer = ScriptedDialer(self.world)
+        loop = SimulatedLoop(self.world, Process(self.world))
+        self.node = RemoteNode(loop, self.dialer, "node 2", client_id="node-1", **options)
+        self.answers: list[tuple[str, int | None]] = []
+
+    def send(self, name: str, timeout_ms: int = 5_000, *, repeats: bool = False) -> None:
+        def on_reply(reply: Any) -> None:
+            self.answers.append((name, None if reply is None else int(reply.error_code)))
+
+        self.node.send(HEARTBEAT, VERSION, BODY, timeout_ms, on_reply, repeats=repeats)
+
+
+@pytest.fixture
+def near() -> Near:
+    return Near()
+
+
+def test_requests_wait_for_the_connection_and_replies_come_in_their_order(near: Near) -> None:
+    near.send("a")
+    near.send("b")
+    assert len(near.dialer.attempts_ms) == 1
+    far = near.dialer.accept()
+    near.send("c")
+    assert far.numbers == [1, 2, 3]
+    for number, error in zip(far.numbers, (0, 25, 27), strict=True):
+        far.reply(number, error)
+    assert near.answers == [("a", 0), ("b", 25), ("c", 27)]
+    near.world.advance(60_000)
+    assert near.dialer.attempts_ms == [near.dialer.attempts_ms[0]], "time-outs of answered requests change nothing"
+
+
+def test_attempts_follow_one_another_with_a_growing_pause_and_the_request_waits(near: Near) -> None:
+    pauses: list[int] = []
+    near.send("a", timeout_ms=20_000)
+    for _ in range(7):
+        before = len(near.dialer.attempts_ms)
+        near.dialer.refuse()
+        started = near.world.now_ms
+        while len(near.dialer.attempts_ms) == before:
+            near.world.advance(1)
+        pauses.append(near.world.now_ms - started)
+    assert pauses == [50, 100, 200, 400, 800, 1000, 1000]
+    far = near.dialer.accept()
+    far.reply(far.numbers[0])
+    assert near.answers == [("a", 0)]
+
+
+def test_an_attempt_that_hangs_ends_and_another_follows(near: Near) -> None:
+    near.send("a", timeout_ms=30_000)
+    near.world.advance(int(CONNECT_TIMEOUT_S * 1000) + 100)
+    assert (len(near.dialer.attempts_ms), near.dialer.given_up) == (2, 1)
+
+
+def test_a_request_that_waits_too_long_is_not_sent_later(near: Near) -> None:
+    near.send("a", timeout_ms=500)
+    near.send("b", timeout_ms=5_000)
+    near.dialer.refuse()
+    near.world.advance(600)
+    assert near.answers == [("a", None)]
+    assert len(near.dialer.accept().numbers) == 1
+
+
+def test_a_missing_reply_ends_the_connection_with_all_its_requests(near: Near) -> None:
+    near.send("a", timeout_ms=1_000)
+    far = near.dialer.accept()
+    near.send("b", timeout_ms=9_000)
+    near.send("c", timeout_ms=9_000, repeats=True)
+    near.world.advance(1_000)
+    assert (far.is_open, near.answers) == (False, [("a", None), ("b", None)])
+    far.reply(far.numbers[0])
+    near.world.advance(100)
+    again = near.dialer.accept()
+    again.reply(*again.numbers)
+    assert near.answers == [("a", None), ("b", None), ("c", 0)]
+
+
+def test_a_repeated_request_ends_at_its_time_out(near: Near) -> None:
+    near.send("a", timeout_ms=3_000, repeats=True)
+    for _ in range(4):
+        far = near.dialer.accept()
+        assert len(far.numbers) == 1
+        far.hang_up()
+        near.world.advance(400)
+    near.world.advance(3_000)
+    assert near.answers == [("a", None)]
+    near.world.advance(60_000)
+    assert len(near.dialer.attempts_ms) <= 6, "without requests there are no attempts"
+
+
+def test_a_repeated_request_without_a_reply_is_not_sent_after_its_time(near: Near) -> None:
+    near.send("a", timeout_ms=1_000, repeats=True)
+    near.dialer.accept()
+    near.world.advance(2_000)
+    assert near.answers == [("a", None)]
+    near.send("b")
+    near.world.advance(2_000)
+    assert len(near.dialer.accept().numbers) == 1
+
+
+def test_a_node_that_accepts_and_hangs_up_is_not_dialled_in_a_hurry(near: Near) -> None:
+    near.send("a", timeout_ms=4_000, repeats=True)
+    attempts = 0
+    while not near.answers:
+        if len(near.dialer.attempts_ms) > attempts:
+            attempts = len(near.dialer.attempts_ms)
+            near.dialer.accept().hang_up()
+        near.world.advance(5)
+    assert attempts <= 8
+
+
+def test_an_idle_connection_that_is_closed_is_opened_at_the_next_request(near: Near) -> None:
+    near.send("a")
+    far = near.dialer.accept()
+    far.reply(1)
+    far.hang_up()
+    near.world.advance(5_000)
+    assert len(near.dialer.attempts_ms) == 1
+    near.send("b")
+    assert near.dialer.attempts_ms[1:] == [near.world.now_ms]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        frames.frame(b"\0\0\0\7\0", bytes(6)),  # another number
+        frames.frame(b"\0\0\0\1\0", b"\0"),  # a message that is cut
+        frames.frame(b"\0\0"),
+        (1 << 20).to_bytes(4, "big"),  # longer than the limit
+        b"\xff\xff\xff\xff",
+    ],
+)  # fmt: skip
+def test_what_is_no_reply_ends_the_connection(data: bytes) -> None:
+    near = Near(most_bytes=1000)
+    near.send("a")
+    far = near.dialer.accept()
+    far.protocol.data_received(data)
+    assert (far.is_open, near.answers) == (False, [("a", None)])
+
+
+def test_a_reply_without_a_request_ends_the_connection(near: Near) -> None:
+    near.send("a")
+    far = near.dialer.accept()
+    far.reply(1)
+    far.reply(2)
+    assert (far.is_open, near.answers) == (False, [("a", 0)])
+
+
+def test_an_error_of_the_caller_does_not_end_the_connection(near: Near, caplog: pytest.LogCaptureFixture) -> None:
+    near.node.send(HEARTBEAT, VERSION, BODY, 1_000, lambda reply: 1 // 0)
+    near.send("b")
+    far = near.dialer.accept()
+    far.reply(1)
+    far.reply(2)
+    assert (far.is_open, near.answers) == (True, [("b", 0)])
+    assert "the reply of another node to a request for API 12 could not be used" in caplog.text
+
+
+def test_the_end_answers_all_requests_and_refuses_late_connections(near: Near) -> None:
+    near.send("a")
+    near.node.close()
+    assert (near.answers, near.dialer.given_up) == ([("a", None)], 1)
+    assert not near.dialer.accept().is_open
+    near.send("b")
+    near.world.settle()
+    assert near.answers == [("a", None), ("b", None)]
+    assert len(near.dialer.attempts_ms) == 1
+
+
+def test_an_outage_is_logged_once_and_its_end_too(near: Near, caplog: pytest.LogCaptureFixture) -> None:
+    near.send("a")
+    for _ in range(5):
+        near.dialer.refuse()
+        near.world.advance(900)
+    far = near.dialer.accept()
+    far.reply(1)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines == ["node 2 cannot be reached: Connection refused", "node 2 can be reached again"]
