@@ -58,8 +58,8 @@ class Revision(BrokerProcess):
         super().__init__(directory, config={**CONFIG, "num.partitions": str(_PARTITIONS)})
         self.source = source
 
-    def _command(self) -> list[str]:
-        return ["env", f"PYTHONPATH={self.source}", *super()._command()]
+    def command_line(self) -> list[str]:
+        return ["env", f"PYTHONPATH={self.source}", *super().command_line()]
 
     def ran_ns(self) -> int:
         """The run time of all threads of the broker's process, in ns."""

@@ -75,8 +75,8 @@ class Odradek:
 class CopyingProcess(BrokerProcess):
     """Odradek's broker without ``sendfile``: it reads all records into Python's memory and writes them from there."""
 
-    def _command(self) -> list[str]:
-        command = super()._command()
+    def command_line(self) -> list[str]:
+        command = super().command_line()
         command[command.index("odradek.broker")] = "bench.copying"
         return command
 

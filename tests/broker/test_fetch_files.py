@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from support.brokers import RunningBroker, Wire, eventually
+from support.counted_files import CountedFiles
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import crc_is_valid, scan
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
-from odradek.storage.files import OsFile
 from odradek.wire import frames
 
 VALUES = [bytes([n]) * 300_000 for n in range(12)]
@@ -167,20 +168,16 @@ def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # docs/benchmarks/mechanisms.md shows the gain
     sent: list[int] = []
-    read: list[int] = []
-    sendfile, pread = os.sendfile, OsFile.pread
+    files = CountedFiles()
+    world = NodeWorld.of_process()._replace(files=files)
+    sendfile = os.sendfile
 
     def counting_sendfile(out_fd: int, in_fd: int, offset: int, count: int) -> int:
         sent.append(sendfile(out_fd, in_fd, offset, count))
         return sent[-1]
 
-    def counting_pread(self: OsFile, position: int, size: int) -> bytes:
-        data = pread(self, position, size)
-        read.append(len(data))
-        return data
-
     async def life() -> bytes:
-        broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0))
+        broker = BrokerServer(BrokerConfig(), tmp_path, ("127.0.0.1", 0), world)
         await broker.start()
         try:
             broker.create_topic("topic", partition_count=1)
@@ -190,7 +187,7 @@ def test_records_of_large_replies_never_pass_through_python(
                 data = encode_batch([SimpleRecord(b"k", value, 1)], now_ms=1)
                 partition.log.append(data, now_ms=1, leader_epoch=0)
             monkeypatch.setattr(os, "sendfile", counting_sendfile)
-            monkeypatch.setattr(OsFile, "pread", counting_pread)
+            files.reads.clear()
             reader, writer = await asyncio.open_connection(*broker.address)
             asked = fetch("topic", max_wait_ms=0)
             asked["topics"][0]["partitions"][0]["partition_max_bytes"] = 50 << 20
@@ -207,4 +204,4 @@ def test_records_of_large_replies_never_pass_through_python(
     records = records_of(reply)
     assert bases(records) == list(range(len(VALUES)))
     assert sum(sent) == len(records), "each byte of the records was sent from the file to the socket"
-    assert sum(read) < 0.05 * len(records), "only headers were read, to find the batches"
+    assert files.read_bytes < 0.05 * len(records), "only headers were read, to find the batches"

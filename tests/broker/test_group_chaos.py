@@ -187,7 +187,7 @@ def begin(
 
     yield start
     for members, writer in started:
-        writer._stopped.set()
+        writer.stop()
         members.end(gently=False)
 
 

@@ -73,8 +73,8 @@ class PlantedBroker(BrokerProcess):
 
     faults: tuple[str, ...] = ()
 
-    def _command(self) -> list[str]:
-        command = super()._command()
+    def command_line(self) -> list[str]:
+        command = super().command_line()
         return [command[0], "-m", "support.faulty_broker", ",".join(self.faults), *command[3:]]
 
 

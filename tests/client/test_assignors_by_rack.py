@@ -267,7 +267,7 @@ def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
             is_leader=True, joined=True, leader_topics={"t"}, request_rejoin=asked.append
         )
         await group.look_for_changes()
-        assert group._racks == {TopicPartition("t", 0): frozenset({"r1"}), TopicPartition("t", 1): frozenset()}
+        assert group.racks == {TopicPartition("t", 0): frozenset({"r1"}), TopicPartition("t", 1): frozenset()}
         asked.clear()
         await group.look_for_changes()
         assert asked == []

@@ -36,7 +36,7 @@ def test_two_callers_share_a_new_connection(cluster: ScriptedCluster) -> None:
     async def ask() -> int:
         client, callers = Cluster(ClientConfig(cluster.bootstrap)), []
         await client.refresh([])
-        opening = client._open
+        opening = client.open_at
 
         async def open_and_ask(address: Address) -> BrokerConnection:
             made = await opening(address)
@@ -45,7 +45,7 @@ def test_two_callers_share_a_new_connection(cluster: ScriptedCluster) -> None:
             )
             return made
 
-        client._open = open_and_ask  # type: ignore[method-assign]
+        client.open_at = open_and_ask  # type: ignore[method-assign]
         callers.append(asyncio.ensure_future(client.connection(1)))
         await callers[0]
         await asyncio.sleep(0)

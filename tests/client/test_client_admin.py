@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer
 from support.brokers import eventually
+from support.publish import commit_raw
 
 import odradek.aio
 from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, OffsetAndMetadata, TopicPartition
-from odradek.client.admin import group_operations
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
@@ -94,12 +94,11 @@ def test_offsets_are_committed_per_partition(admin: Admin, filled: str, group: s
 
 
 def test_an_offset_below_zero_that_another_client_committed_is_no_commit(
-    admin: Admin, filled: str, group: str, monkeypatch: pytest.MonkeyPatch
+    admin: Admin, bootstrap: str, filled: str, group: str
 ) -> None:
     first, second = admin.partitions(filled)
     # This client refuses such an offset; kafkajs commits -2.
-    monkeypatch.setattr(group_operations, "as_offsets", dict)
-    admin.alter_group_offsets(group, {first: OffsetAndMetadata(3), second: OffsetAndMetadata(-2)})
+    commit_raw(bootstrap, group, filled, {first.partition: (3, -1, ""), second.partition: (-2, -1, "")})
     assert admin.list_group_offsets(group) == {first: OffsetAndMetadata(3)}
     assert admin.group_commits(group) == {first: OffsetAndMetadata(3), second: None}
     # Kafka's tool prints a row with "-" for it, and resets it with --all-topics.

@@ -203,13 +203,13 @@ class Sent:
         def note_throttle(connection: BrokerConnection, key: int, version: int, throttle_ms: int) -> None:
             if connection.client_id == client and key == api_key and throttle_ms > 0:
                 self.throttles.append(len(self.senders))
-                until_s[connection] = connection._loop.time() + throttle_ms / 1000
+                until_s[connection] = asyncio.get_running_loop().time() + throttle_ms / 1000
             note_throttle_time(connection, key, version, throttle_ms)
 
         def note_sent(connection: BrokerConnection, key: int, *args: Any, **settings: Any) -> None:
             if connection.client_id == client and key == api_key:
                 self.senders.append(connection)
-                if (left_s := until_s.get(connection, 0.0) - connection._loop.time()) > ROUNDING_S:
+                if (left_s := until_s.get(connection, 0.0) - asyncio.get_running_loop().time()) > ROUNDING_S:
                     self.early.append(left_s)
             send(connection, key, *args, **settings)
 

@@ -653,15 +653,16 @@ def test_the_watch_for_new_topics_pauses_between_lookups_and_survives_errors(
 ) -> None:
     looks: list[float] = []
 
-    async def go() -> None:
-        settings = {"bootstrap_servers": "127.0.0.1:1", "metadata_max_age_ms": 0, "retry_backoff_ms": 40}
-        engine = ConsumerEngine(ConsumerConfig.of(settings), _call)
+    class FailingEngine(ConsumerEngine):
+        """A step fails, as with a broken assignor."""
 
-        async def match() -> None:
+        async def _match(self) -> None:
             looks.append(time.monotonic())
             raise RuntimeError("the user's assignor failed")
 
-        engine._match = match  # type: ignore[method-assign]  # a step that fails, as with a broken assignor
+    async def go() -> None:
+        settings = {"bootstrap_servers": "127.0.0.1:1", "metadata_max_age_ms": 0, "retry_backoff_ms": 40}
+        engine = FailingEngine(ConsumerConfig.of(settings), _call)
         engine.watch_task = asyncio.ensure_future(engine.watch())
         while len(looks) < 4:
             await asyncio.sleep(0.001)

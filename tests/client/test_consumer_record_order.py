@@ -368,7 +368,7 @@ def test_an_iteration_returns_its_fetched_records_although_the_next_fetch_is_out
             cluster.append(FIRST)
             log.start, log.batches, log.high_watermark = start, log.batches[-1:], log.end
             cluster.changed.notify_all()
-        wait_until(lambda: FIRST in fetcher._out_of_range or state.version != version)
+        wait_until(lambda: FIRST in fetcher.out_of_range or state.version != version)
         while seen[-1] < start:
             seen.append(next(records).offset)
         assert seen == [*range(old_end), start]
@@ -589,7 +589,7 @@ def test_a_missing_topic_does_not_delay_the_leader_lookup_of_others() -> None:
         assert poll_until_offsets(consumer, FIRST, end) == list(range(end))
         fetcher = engine_of(consumer).fetcher
         consumer.seek(TopicPartition("missing", 0), 0)
-        wait_until(lambda: "missing topics" in fetcher.lookups._tasks or "leaders" in fetcher.lookups._tasks)
+        wait_until(lambda: any(map(fetcher.lookups.is_under_way, ("missing topics", "leaders"))))
         cluster.move(FIRST, 1 + cluster.lead(FIRST).leader % len(NODES))
         cluster.append(FIRST)
         cluster.end_faults()

@@ -82,8 +82,8 @@ class Harness:
             on_lost=lambda fetch: self.events.append("lost"),
             on_end=lambda fetch: self.events.append("end"),
             fail=self.events.append,
+            connections=SimpleNamespace(known=self._known, get=self._get, close=self.connection.close),  # type: ignore[arg-type]  # a fake
         )
-        self.in_flight._connections = SimpleNamespace(known=self._known, get=self._get, close=self.connection.close)  # type: ignore[assignment]  # a fake
         self.is_open = False
 
     async def _prepare(self) -> None:
@@ -320,7 +320,7 @@ def test_after_a_cancelled_connect_the_next_fetch_connects() -> None:
         harness.opening = opening
         harness.begin()
         await asyncio.sleep(0.01)
-        for task in harness.in_flight._connecting:
+        for task in harness.in_flight.connecting:
             task.cancel()
         assert await harness.ended() == ["end"]
         opens.set()

@@ -19,16 +19,16 @@ __all__ = ["cluster"]  # the fixture
 class FencingCoordinator(ScriptedCoordinator):
     """Fences every epoch but the present one. Only a repeated InitProducerId may have the previous epoch (KIP-360)."""
 
-    def _init(self, message: Any, version: int, code: int) -> dict[str, Any]:
+    def init_reply(self, message: Any, version: int, code: int) -> dict[str, Any]:
         if message.producer_epoch == self.epoch - 1 >= 0:  # a repetition of the previous InitProducerId
             return {"error_code": code, "producer_id": 7, "producer_epoch": self.epoch}
         if message.producer_epoch not in (-1, self.epoch):
             code = ErrorCode.producer_fenced.value
-        return super()._init(message, version, code)
+        return super().init_reply(message, version, code)
 
-    def _end(self, message: Any, version: int, code: int) -> dict[str, Any]:
+    def end_reply(self, message: Any, version: int, code: int) -> dict[str, Any]:
         fenced = message.producer_epoch != self.epoch
-        return super()._end(message, version, ErrorCode.producer_fenced.value if fenced else code)
+        return super().end_reply(message, version, ErrorCode.producer_fenced.value if fenced else code)
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -66,8 +66,9 @@ class ScriptedCoordinator:
     def __post_init__(self) -> None:
         broker = self.cluster.brokers[1]
         answers = {
-            INIT_PRODUCER_ID: self._init, ADD_PARTITIONS_TO_TXN: self._add_partitions, ADD_OFFSETS_TO_TXN: self._plain,
-            PRODUCE: self._produce, TXN_OFFSET_COMMIT: self._commit_offsets, END_TXN: self._end,
+            INIT_PRODUCER_ID: self.init_reply, ADD_PARTITIONS_TO_TXN: self._add_partitions,
+            ADD_OFFSETS_TO_TXN: self._plain, PRODUCE: self._produce, TXN_OFFSET_COMMIT: self._commit_offsets,
+            END_TXN: self.end_reply,
         }  # fmt: skip
         for key, answer in answers.items():
             broker.ranges[key] = schemas.known_versions(key)
@@ -94,7 +95,7 @@ class ScriptedCoordinator:
     def _plain(self, message: Any, version: int, code: int) -> dict[str, Any]:
         return {"error_code": code}
 
-    def _init(self, message: Any, version: int, code: int) -> dict[str, Any]:
+    def init_reply(self, message: Any, version: int, code: int) -> dict[str, Any]:
         self.epoch += 0 if code else 1
         return {"error_code": code, "producer_id": 7, "producer_epoch": self.epoch}
 
@@ -125,7 +126,7 @@ class ScriptedCoordinator:
     def _commit_offsets(self, message: Any, version: int, code: int) -> dict[str, Any]:
         return {"topics": [{"name": "t", "partitions": [{"partition_index": 0, "error_code": code}]}]}
 
-    def _end(self, message: Any, version: int, code: int) -> dict[str, Any]:
+    def end_reply(self, message: Any, version: int, code: int) -> dict[str, Any]:
         """A repeated EndTxn of the same epoch gets the same reply."""
         if code:
             return {"error_code": code, "producer_id": -1, "producer_epoch": -1}

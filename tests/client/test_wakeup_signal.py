@@ -32,7 +32,7 @@ def test_a_waiting_thread_is_woken() -> None:
         signal = WakeupSignal()
         for _ in range(50):
             thread = waiting_thread(signal)
-            await until(lambda: signal._thread_waits)
+            await until(lambda: signal.thread_waits)
             signal.notify()
             await asyncio.to_thread(thread.join, LONG_S / 2)
             assert not thread.is_alive()

@@ -90,7 +90,7 @@ def test_an_incomplete_file_in_the_table_is_a_clear_error(
     with pytest.raises(CheckError, match=r"the table .* cannot be read: .*batch-000000-1-part-00000"):
         checks.check(spark, lake, feed, {})
     # As if the file appeared after pyarrow has read the table.
-    monkeypatch.setattr(checks, "read_rows", lambda lake: checks._SCHEMA.empty_table())
+    monkeypatch.setattr(checks, "read_rows", lambda lake: checks.SCHEMA.empty_table())
     with pytest.raises(CheckError, match=r"Spark cannot read the table .*/table: "):
         checks.check(spark, lake, feed, {})
 

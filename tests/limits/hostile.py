@@ -98,7 +98,7 @@ class Generator:
         self.dice = random.Random(seed)
         self.known = known
         self.scale = scale
-        self._tag = f"{seed:x}"
+        self.tag = f"{seed:x}"
         self._made = 0
 
     def request(self, *, api_key: int | None = None, extreme: str | None = None) -> Request:
@@ -258,7 +258,7 @@ class _Message:
         if kafka_type in ("string", "bytes", "records"):
             data: bytes | None
             if kafka_type == "string":
-                data = self._text(field, path, serial)
+                data = self.text_of(field, path, serial)
             elif kafka_type == "bytes":
                 data = self._bytes(path)
             else:
@@ -324,14 +324,14 @@ class _Message:
         codec = self._dice.choice((NONE, GZIP, SNAPPY, LZ4, ZSTD) if count <= 100_000 else (GZIP, LZ4, ZSTD))
         return dense_batch(max(count, 2), codec, self._dice.randrange(3))
 
-    def _text(self, field: Field[Any], path: str, serial: bool) -> bytes | None:
+    def text_of(self, field: Field[Any], path: str, serial: bool) -> bytes | None:
         if path == self._where and self._extreme == "longest":
             return self._long_text(field.name)
         if is_optional(field) and not classify_field(field).is_array and self._dice.random() < 0.4:
             return None
         known = self._known_text(field.name, path)
         if serial or not known or (field.name not in _FIXED and self._dice.random() < 0.3):
-            return b"new-" + self._g._tag.encode() + b"-" + SERIAL
+            return b"new-" + self._g.tag.encode() + b"-" + SERIAL
         return self._dice.choice(known).encode()
 
     def _long_text(self, name: str) -> bytes:

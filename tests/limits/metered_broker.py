@@ -81,8 +81,8 @@ else:
         def _turns_path(self) -> Path:
             return self.directory / "turns.json"
 
-        def _command(self) -> list[str]:
-            command = super()._command()
+        def command_line(self) -> list[str]:
+            command = super().command_line()
             at = command.index("-m")
             program = [f"{FILE}={self._turns_path.absolute()}", sys.executable, str(Path(__file__).resolve())]
             return [*command[: at - 1], "/usr/bin/env", *program, *command[at + 2 :]]

@@ -42,8 +42,8 @@ class CappedBroker(process.BrokerProcess):
         super().__init__(directory, config=config)
         self._files = files or 0
 
-    def _command(self) -> list[str]:
-        return [sys.executable, "-I", "-c", _EXECUTE, str(MEMORY_BYTES), str(self._files), *super()._command()]
+    def command_line(self) -> list[str]:
+        return [sys.executable, "-I", "-c", _EXECUTE, str(MEMORY_BYTES), str(self._files), *super().command_line()]
 
     def start(self) -> CappedBroker:
         usual, process.START_TIMEOUT_S = process.START_TIMEOUT_S, _START_TIMEOUT_S

@@ -224,8 +224,8 @@ class Deleting(BrokerProcess):
 
     names = ""
 
-    def _command(self) -> list[str]:
-        return [*super()._command(), f"--delete-config={self.names}"]
+    def command_line(self) -> list[str]:
+        return [*super().command_line(), f"--delete-config={self.names}"]
 
 
 def test_the_operator_can_undo_a_lock_out(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_bytes_are_counted_as_sessions_change_and_end() -> None:
         kept = list(sessions.sessions.values())
         assert sessions.bytes == sum(session.bytes for session in kept) <= 60 * 400
         assert [session.bytes for session in kept] == [
-            sum(fetch_sessions._bytes_of(item.topic) for item in session.wanted) for session in kept
+            sum(fetch_sessions.bytes_of(item.topic) for item in session.wanted) for session in kept
         ]
         assert {session.id for session in sessions.unused.values()} <= {session.id for session in kept}
         assert all(session.owner == owner for owner, session in sessions.by_owner.items())

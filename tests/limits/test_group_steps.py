@@ -66,7 +66,7 @@ class Steps:
             answer.then(answers.append)
 
         self.lines.append(lines_run(begin))
-        while self._tick():
+        while self.tick():
             pass
         pending = Pending(68, 1)
         pending.take(answers[0])
@@ -74,10 +74,10 @@ class Steps:
 
     def pass_time(self, by_ms: int) -> None:
         self.harness.world.now_ms += by_ms
-        while self._tick():
+        while self.tick():
             pass
 
-    def _tick(self) -> bool:
+    def tick(self) -> bool:
         if not self.harness.world.is_due:
             return False
         self.lines.append(lines_run(self.harness.world.step))
@@ -175,7 +175,7 @@ def _between_steps(steps: Steps, message: dict[str, Any]) -> Any:
     }  # fmt: skip
     pending = steps.harness.submit(68, 1, full | message)
     for _ in range(3):
-        steps._tick()
+        steps.tick()
     assert not pending.answered
     return pending
 
@@ -188,7 +188,7 @@ def test_topics_that_change_between_two_steps_are_read_again() -> None:
     harness.catalog.remove(names[0])
     harness.catalog.topics[names[1]].partition_count = 4
     harness.runtime.on_topics_changed([names[0], names[1]])
-    while steps._tick():
+    while steps.tick():
         pass
     assert pending.reply.error_code is ErrorCode.none
     epoch = pending.reply.member_epoch
@@ -204,7 +204,7 @@ def test_a_member_can_join_between_the_steps_of_another_member() -> None:
     steps = Steps(1500)
     first = _between_steps(steps, {"member_id": "m", "member_epoch": 0, "subscribed_topic_names": steps.names()})
     second = _between_steps(steps, {"member_id": "n", "member_epoch": 0, "subscribed_topic_names": steps.names()})
-    while steps._tick():
+    while steps.tick():
         pass
     assert (first.reply.error_code, second.reply.error_code) == (ErrorCode.none, ErrorCode.none)
     assert set(steps.group.members) == {"m", "n"}
@@ -237,13 +237,11 @@ def test_records_made_in_steps_equal_those_made_at_once(
         kip848_records.target_member("g", "m", target),
         kip848_records.current("g", who),
     ]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kip848_records, "FEW", -1)
-        in_steps = [
-            result_of(kip848_records.member_in_steps("g", who, Pace())),
-            result_of(kip848_records.target_member_in_steps("g", "m", target, Pace())),
-            result_of(kip848_records.current_in_steps("g", who, Pace())),
-        ]
+    in_steps = [
+        result_of(kip848_records.member_in_steps("g", who, Pace(), few=-1)),
+        result_of(kip848_records.target_member_in_steps("g", "m", target, Pace(), few=-1)),
+        result_of(kip848_records.current_in_steps("g", who, Pace(), few=-1)),
+    ]
     assert [(record.key, record.value) for record in in_steps] == [(record.key, record.value) for record in at_once]
     lived, read = ConsumerHarness(partition_count=1).shard("g"), ConsumerHarness(partition_count=1).shard("g")
     for one, other in zip(in_steps, at_once, strict=True):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -223,26 +226,41 @@ def _tick(harness: ConsumerHarness) -> bool:
     return harness.world.step()
 
 
-def test_many_topics_are_matched_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+class CountedPattern:
+    """A compiled pattern that counts the names which it is compared with."""
+
+    programsize = 12
+
+    def __init__(self, pattern: str, matches: Counter[str]) -> None:
+        self._pattern, self._matches = pattern, matches
+        self._inner = regex.compile_pattern(pattern)[0]
+        self.options = self._inner.options
+
+    def fullmatch(self, name: str) -> Any:
+        self._matches[self._pattern] += 1
+        return self._inner.fullmatch(name)
+
+
+@contextmanager
+def counted_matches(*patterns: str) -> Iterator[Counter[str]]:
+    """Puts counted patterns into the cache of compiled patterns. Yields the number of matches of each pattern."""
+    matches = Counter[str]()
+    for pattern in patterns:
+        regex.compiled_patterns[pattern] = CountedPattern(pattern, matches)
+    try:
+        yield matches
+    finally:
+        regex.compiled_patterns.clear()  # no later test finds one of them
+        regex.compiled_patterns.memory = 0
+
+
+def test_many_topics_are_matched_a_few_at_a_time() -> None:
     harness = _harness(3000)
-    matches: list[int] = []
-    compile_pattern = regex.compile_pattern
-
-    class Counted:
-        programsize = 12
-
-        def __init__(self, inner: Any) -> None:
-            self._inner = inner
-
-        def fullmatch(self, name: str) -> Any:
-            matches[-1] += 1
-            return self._inner.fullmatch(name)
-
-    monkeypatch.setattr(regex, "compile_pattern", lambda pattern: (Counted(compile_pattern(pattern)[0]), ""))
-    pending = _heartbeat(harness, "m", "topic-0.*")
-    matches.append(0)
-    while _tick(harness):
-        matches.append(0)
+    with counted_matches("topic-0.*") as counted:
+        pending = _heartbeat(harness, "m", "topic-0.*")
+        matches = [counted.total()]
+        while _tick(harness):
+            matches.append(counted.total() - sum(matches))
     assert pending.reply.error_code == 0
     assert len(harness.shard("g").consumer_groups["g"].patterns["topic-0.*"].topics) == 3000
     assert sum(matches) == 3000
@@ -267,15 +285,8 @@ def test_a_group_of_many_topics_and_patterns_is_resolved_completely() -> None:
     }
 
 
-def test_only_new_and_outdated_patterns_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_new_and_outdated_patterns_are_resolved() -> None:
     harness = _harness(5)
-    resolved: list[list[str]] = []
-    resolve = regex.resolve_in_steps
-
-    def count(patterns: list[str], names: list[str]) -> Any:
-        resolved.append(list(patterns))
-        return resolve(patterns, names)
-
     for number in range(98):
         assert _joined(harness, f"m{number}", f"(?:topic|none)-0000{number}").error is ErrorCode.none
     harness.advance(11_000)
@@ -283,32 +294,27 @@ def test_only_new_and_outdated_patterns_are_resolved(monkeypatch: pytest.MonkeyP
     harness.advance(11_000)
     group = harness.shard("g").consumer_groups["g"]
     assert len(group.patterns) == 99
-    monkeypatch.setattr(regex, "resolve_in_steps", count)
-    assert _joined(harness, "new", "topic-0000[12]").error is ErrorCode.none
-    harness.advance(1)
-    assert resolved == [["topic-0000[12]"]]
-    assert group.patterns["topic-0000[12]"].topics == {"topic-00001", "topic-00002"}
-    # A new topic may match any pattern.
-    resolved.clear()
-    harness.advance(11_000)
-    harness.catalog.add("topic-000055", 1)
-    harness.change_topics("topic-000055", created=True)
-    harness.beat("g", "new", group.members["new"].epoch, owned={})
-    harness.advance(1)
-    assert [len(patterns) for patterns in resolved] == [100]
+    with counted_matches(*group.patterns, "topic-0000[12]") as matches:
+        assert _joined(harness, "new", "topic-0000[12]").error is ErrorCode.none
+        harness.advance(1)
+        assert matches == {"topic-0000[12]": 5}, "each name once"
+        assert group.patterns["topic-0000[12]"].topics == {"topic-00001", "topic-00002"}
+        # A new topic may match any pattern.
+        matches.clear()
+        harness.advance(11_000)
+        harness.catalog.add("topic-000055", 1)
+        harness.change_topics("topic-000055", created=True)
+        harness.beat("g", "new", group.members["new"].epoch, owned={})
+        harness.advance(1)
+        assert len(matches) == 100
+        assert set(matches.values()) == {6}
     assert group.patterns["(?:topic|none)-000055"].topics == {"topic-000055"}
 
 
-def test_a_member_with_a_new_pattern_causes_one_resolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_with_a_new_pattern_causes_one_resolution(tmp_path: Path) -> None:
     """On the wire: 11 ms of a broker's loop in a group of 100 patterns, when all of them were resolved again."""
-    resolved: list[str] = []
-    resolve = regex.resolve_in_steps
 
-    def count(patterns: list[str], names: list[str]) -> Any:
-        resolved.extend(patterns)
-        return resolve(patterns, names)
-
-    async def scenario() -> None:
+    async def scenario(matches: Counter[str]) -> None:
         async with serving(tmp_path) as broker:
             peer = Peer(broker)
 
@@ -323,13 +329,13 @@ def test_a_member_with_a_new_pattern_causes_one_resolution(tmp_path: Path, monke
             groups = broker.groups.shard(0).consumer_groups
             await until(lambda: "t|none-40" in groups["g"].patterns)
             broker.clock.advance(11_000)
-            resolved.clear()
+            matches.clear()
             await join(41)
-            await until(lambda: "t|none-41" in resolved)
-            assert resolved == ["t|none-41"]
+            await until(lambda: "t|none-41" in groups["g"].patterns)
+            assert set(matches) == {"t|none-41"}
 
-    monkeypatch.setattr(regex, "resolve_in_steps", count)
-    asyncio.run(scenario())
+    with counted_matches(*(f"t|none-{number}" for number in range(42))) as matches:
+        asyncio.run(scenario(matches))
 
 
 def first_heartbeat(member: str, pattern: str) -> dict[str, Any]:

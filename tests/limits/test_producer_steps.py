@@ -25,12 +25,24 @@ PRODUCERS = 3_000
 Steps = Generator[None, None, Any]
 
 
+class FailingFiles(OsFiles):
+    """While ``fails``, no file can be renamed."""
+
+    fails = False
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.fails:
+            raise OSError(5, "no disk")
+        super().rename(source, target)
+
+
 class ManyProducers:
     """A log with many producers. ``work`` contains the steps that the log gave to ``run_steps``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.log = open_log(path, retention_ms=-1, producer_id_expiration_ms=1000)
+        self.files = FailingFiles()
+        self.log = open_log(path, files=self.files, retention_ms=-1, producer_id_expiration_ms=1000)
         self.work: list[Steps] = []
         self.log.producer_snapshots.run_steps = self.work.append
         for producer_id in range(PRODUCERS):
@@ -133,11 +145,8 @@ def test_a_snapshot_ends_with_a_truncation_or_a_close_of_its_log(
     assert by_id(again.producers) == by_id(log.producers)
 
 
-def test_a_disk_error_in_a_snapshot_takes_the_log_offline(many: ManyProducers, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(files: OsFiles, source: Path, target: Path) -> None:
-        raise OSError(5, "no disk")
-
-    monkeypatch.setattr(OsFiles, "rename", fails)
+def test_a_disk_error_in_a_snapshot_takes_the_log_offline(many: ManyProducers) -> None:
+    many.files.fails = True
     for _ in many.roll():
         pass
     assert many.log.disk.offline is not None

@@ -378,8 +378,8 @@ def test_a_protecting_setting_from_an_older_broker_prevents_the_start_until_it_i
     assert "--delete-config" in written
 
     class Deleting(BrokerProcess):
-        def _command(self) -> list[str]:
-            return [*super()._command(), "--delete-config=ssl.client.auth"]
+        def command_line(self) -> list[str]:
+            return [*super().command_line(), "--delete-config=ssl.client.auth"]
 
     for kind in (Deleting, BrokerProcess):  # one start with the option is enough
         with kind(tmp_path) as running, Wire(running.bootstrap) as wire:

@@ -256,7 +256,7 @@ def test_topics_that_were_not_requested_are_neither_read_nor_kept(cluster: Scrip
         seen = Cluster(ClientConfig(cluster.bootstrap, **FAST_FAILURE))
         try:
             await seen.refresh(["t"])
-            return set(seen._metadata.topics) | set(seen._metadata.newest)
+            return set(seen.metadata.topics) | set(seen.metadata.newest)
         finally:
             await seen.close()
 
@@ -344,10 +344,10 @@ def packed_metadata(version: int, rows: list[dict[str, Any]], **more: Any) -> by
     return frames.reply_head(METADATA, version, 1) + schemas.encode(METADATA, version, Kind.RESPONSE, body)
 
 
-def read_whole(version: int, data: bytes, asked: Any = None) -> Any:
+def read_whole(version: int, data: bytes, asked: Any = None, **limits: int) -> Any:
     from odradek.client import metadata_wire
 
-    steps = metadata_wire.read(version, memoryview(data), 5.0, asked)
+    steps = metadata_wire.read(version, memoryview(data), 5.0, asked, **limits)
     while True:
         try:
             next(steps)
@@ -456,15 +456,14 @@ def test_librdkafkas_limits_apply_to_the_parts_of_metadata(what: str, message: d
         read_whole(13, packed_metadata(13, [], **message))
 
 
-def test_the_total_number_of_partitions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_number_of_partitions_is_limited() -> None:
     from odradek.client import metadata_wire
 
     assert metadata_wire.MAX_PARTITIONS_IN_ALL == 2_000_000
-    monkeypatch.setattr(metadata_wire, "MAX_PARTITIONS_IN_ALL", 2_000)
     topics = [topic_row(f"t{number}", number, [row(index) for index in range(100)]) for number in range(21)]
-    assert len(read_whole(13, packed_metadata(13, topics[:20])).topics) == 20
+    assert len(read_whole(13, packed_metadata(13, topics[:20]), most_partitions=2_000).topics) == 20
     with pytest.raises(ValueError, match="more than 2,000 partitions"):
-        read_whole(13, packed_metadata(13, topics))
+        read_whole(13, packed_metadata(13, topics), most_partitions=2_000)
 
 
 def test_other_replies_have_at_most_a_million_elements(cluster: ScriptedCluster) -> None:
@@ -640,8 +639,8 @@ class Damaging(ScriptedBroker):
     damaged: tuple[int, Mutator] | None = None
     sent: bytes = b""
 
-    def _reply(self, frame: bytes) -> bytes | None:
-        reply = super()._reply(frame)
+    def reply_to(self, frame: bytes) -> bytes | None:
+        reply = super().reply_to(frame)
         key = frames.read_request_head(frame).api_key
         if reply is None or self.damaged is None or self.damaged[0] != key:
             return reply
@@ -649,14 +648,13 @@ class Damaging(ScriptedBroker):
         return frames.frame(reply[4:8], self.sent)
 
 
-def test_damaged_replies_raise_errors_of_this_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("support.scripted.ScriptedBroker", Damaging)
+def test_damaged_replies_raise_errors_of_this_library() -> None:
     mutator, dice = Mutator(3), random.Random(3)
     raised = 0
     for number in range(60):
         name = dice.choice(list(CALLS))
         key, call = CALLS[name]
-        with scripted() as cluster:
+        with scripted(broker_type=Damaging) as cluster:
             broker = cluster.brokers[1]
             assert isinstance(broker, Damaging)
             broker.answers[DESCRIBE_GROUPS] = lambda message, version: {"throttle_time": 0, "groups": [GROUP]}

@@ -15,7 +15,6 @@ from hostile import Known, packed
 from support.peers import Peer, serving, until
 from widest import Wide, wide_request
 
-from odradek.broker.limits import request_elements
 from odradek.broker.limits.request_elements import SMALL_REQUEST_ELEMENTS, RequestElements, Share
 from odradek.broker.loop.scheduler import Task
 from odradek.broker.server import BrokerServer
@@ -126,11 +125,6 @@ SMALL_REQUEST = 2500
 """Of the brokers in the following tests, so that they are fast."""
 
 
-@pytest.fixture
-def small_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_elements, "SMALL_REQUEST_ELEMENTS", SMALL_REQUEST)
-
-
 def commit(number: int) -> bytes:
     """A commit of partitions that do not exist."""
     row = {"committed_offset": 5, "committed_leader_epoch": -1, "committed_metadata": ""}
@@ -160,11 +154,10 @@ def watched(broker: BrokerServer, budget: RequestElements, uses: list[int]) -> I
         Task.run_share = run_share  # type: ignore[method-assign]
 
 
-@pytest.mark.usefixtures("small_request")
 def test_ten_wide_requests_take_their_turns_and_others_pass_by(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
-            budget, uses = RequestElements(2 * MANY + 100, SMALL), list[int]()
+            budget, uses = RequestElements(2 * MANY + 100, SMALL, SMALL_REQUEST), list[int]()
             peers = [Peer(broker) for _ in range(10)]
             with watched(broker, budget, uses):
                 for number, peer in enumerate(peers):
@@ -173,17 +166,16 @@ def test_ten_wide_requests_take_their_turns_and_others_pass_by(tmp_path: Path) -
                 assert not any(peer.written for peer in peers)
                 await until(lambda: all(b"".join(peer.written).count(b"none") == 2 for peer in peers))
                 await until(lambda: not broker.scheduler.busy)
-            assert 2 * MANY <= max(uses) <= budget._large.size
+            assert 2 * MANY <= max(uses) <= budget.large_size
             assert (budget.used, budget.waiting) == (0, 0)
 
     asyncio.run(scenario())
 
 
-@pytest.mark.usefixtures("small_request")
 def test_clients_that_disconnect_while_they_wait_or_are_served_leave_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with serving(tmp_path) as broker:
-            budget, uses = RequestElements(MANY, SMALL), list[int]()
+            budget, uses = RequestElements(MANY, SMALL, SMALL_REQUEST), list[int]()
             peers = [Peer(broker) for _ in range(6)]
             with watched(broker, budget, uses):
                 for number, peer in enumerate(peers):

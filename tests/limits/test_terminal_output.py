@@ -262,12 +262,12 @@ def test_an_export_is_unchanged_in_a_file_and_harmless_on_a_terminal(
 # --- rich, metrics, logs ---------------------------------------------------------------------------------------------
 
 
-def test_rich_interprets_no_markup_in_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rich_interprets_no_markup_in_labels() -> None:
     drawn = io.StringIO()
-    monkeypatch.setattr(terminal, "_console", lambda: Console(file=drawn, force_terminal=True, width=200))
-    with terminal.progress(EVIL, 10, "records") as advance:
+    console = Console(file=drawn, force_terminal=True, width=200)
+    with terminal.progress(EVIL, 10, "records", console=console) as advance:
         advance(10)
-    with terminal.spinner(EVIL) as say:
+    with terminal.spinner(EVIL, console) as say:
         say(f"second {EVIL}")
     assert "\x1b]0;" not in drawn.getvalue()
     assert "\x9b" not in drawn.getvalue()

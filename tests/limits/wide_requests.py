@@ -62,7 +62,7 @@ class Steps:
                 changed, held = abs(after - before), after - self._first
                 self.most = Most(max(most.blocks, changed), max(most.read_again, self._read), max(most.held, held))
                 self._read = 0
-                if not has_more or task._scheduler.clock() >= until_s:
+                if not has_more or task.scheduler.clock() >= until_s:
                     return has_more
                 before = after
 

@@ -59,10 +59,10 @@ class Wide(NamedTuple):
 class _Strange(_Message):
     """Writes a message whose texts, inside of the wide array, are all different."""
 
-    def _text(self, field: Any, path: str, serial: bool) -> bytes | None:
+    def text_of(self, field: Any, path: str, serial: bool) -> bytes | None:
         if path.startswith(self._where):
             return b"new-" + SERIAL
-        return super()._text(field, path, serial)
+        return super().text_of(field, path, serial)
 
 
 def wide_request(known: Known, wide: Wide, width: int = WIDEST) -> Request:

@@ -483,12 +483,12 @@ class Member:
         self.joins_with: dict[str, Any] = {"instance": instance, **joins_with}
         self.id = ""
         self.generation = -1
-        self._ids = 0
+        self.names_used = 0
 
     def name_member(self, member_id: str) -> str:
         if member_id and member_id != self.id:
-            self.requests.run.name_value(member_id, f"member {self.client}{chr(39) * self._ids}")
-            self._ids += 1
+            self.requests.run.name_value(member_id, f"member {self.client}{chr(39) * self.names_used}")
+            self.names_used += 1
             self.id = member_id
         return self.id
 

@@ -144,7 +144,7 @@ def groups_deleted_in_every_state(run: Run) -> None:
     a.name_member(requests.join("a").receive().member_id)
     requests.delete()
     requests.describe()
-    a.id, a._ids = "", 0
+    a.id, a.names_used = "", 0
     a.join()
     requests.delete()
     a.sync({a: b""})

@@ -18,7 +18,7 @@ def a_group_in_every_version(run: Run) -> None:
         requests.describe(min(version, 6))
         a.leave(version=min(version, 5))
         requests.describe(min(version, 6))
-        a.id, a._ids = "", 0
+        a.id, a.names_used = "", 0
         run.disconnect("a")
 
 

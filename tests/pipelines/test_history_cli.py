@@ -304,7 +304,7 @@ def test_a_long_run_says_on_stderr_what_it_does(
         time.sleep(0.5)
         read(*arguments)
 
-    monkeypatch.setattr(progress_lines, "FIRST_S", 0.05)
+    monkeypatch.setattr(progress_lines, "PACE", progress_lines.LinePace(first_s=0.05))
     monkeypatch.setattr(pipeline_history, "_read", late)
     assert run(["pipeline", "history", "-b", address, "--json"]) == 0
     assert capsys.readouterr().err.startswith(f"Reading __consumer_offsets of {address}: 0 records so far")

@@ -16,8 +16,7 @@ from support.group_harness import GroupHarness
 from support.world_log import reload
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.front_end import commit_fast_path
-from odradek.broker.front_end.commit_fast_path import CommitFastPath
+from odradek.broker.front_end.commit_fast_path import MAX_PLAN_BYTES, CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.loop.scheduler import Scheduler as Shares
 from odradek.coordinator.driver import CATCH_UP_MS
@@ -210,11 +209,11 @@ def test_a_block_equals_its_records(
 class HarnessConnection:
     """The processing of one connection in a harness: frames in, replies out, in order."""
 
-    def __init__(self, *, short: bool) -> None:
+    def __init__(self, *, short: bool, room: int = MAX_PLAN_BYTES) -> None:
         self.harness = GroupHarness(partition_count=2)
         self.harness.catalog.add("t", 4)
         self.harness.catalog.add("topic-two", 3)
-        self.fast_path = CommitFastPath(self.harness) if short else None  # type: ignore[arg-type]
+        self.fast_path = CommitFastPath(self.harness, room) if short else None  # type: ignore[arg-type]
         self.slots: list[list[bytes]] = []
         self.taken = 0
 
@@ -337,13 +336,11 @@ def _play(connection: HarnessConnection, script: list[Any]) -> None:
 @given(script=events, room=st.sampled_from([1, 4000, 20_000, 10 << 20]))
 @settings(max_examples=examples(40))
 def test_the_fast_path_equals_the_normal_path(script: list[Any], room: int) -> None:
-    short, long = HarnessConnection(short=True), HarnessConnection(short=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_fast_path, "MAX_PLAN_BYTES", room)
-        for connection in (short, long):
-            # otherwise the speed of the computer would determine which commits arrive during a load
-            connection.harness.runtime.load_steps = LoadSteps(seconds=0)
-            _play(connection, script)
+    short, long = HarnessConnection(short=True, room=room), HarnessConnection(short=False)
+    for connection in (short, long):
+        # otherwise the speed of the computer would determine which commits arrive during a load
+        connection.harness.runtime.load_steps = LoadSteps(seconds=0)
+        _play(connection, script)
     assert short.replies() == long.replies()
     for one, other in zip(short.harness.partitions, long.harness.partitions, strict=True):
         assert one.raw() == other.raw()
@@ -401,23 +398,19 @@ def test_commits_in_steps_have_the_same_replies_and_records(script: list[Any], s
 
 
 def test_unused_plans_are_replaced_and_used_plans_stay() -> None:
-    connection = HarnessConnection(short=True)
+    connection = HarnessConnection(short=True, room=45_000)  # ten plans
     groups = [(f"group-{number:03}", 8, (("t", (0, 1, 2, 3)),), "", -1) for number in range(50)]
-    before, commit_fast_path.MAX_PLAN_BYTES = commit_fast_path.MAX_PLAN_BYTES, 45_000  # ten plans
-    try:
-        assert connection.fast_path is not None
-        for number in range(20):  # together the plans exceed the limit, so most commits use the normal path
-            connection.feed([_frame(connection, kind, number) for kind in groups])
-            assert len(connection.fast_path.plans) <= 10
-            assert len(connection.fast_path.old_plans) <= 10
-        assert 0 < connection.taken < 500
-        for number in range(60):  # now only a few plans are in use, and they fit into the limit
-            connection.feed([_frame(connection, kind, number) for kind in groups[30:35]])
-        taken = connection.taken
-        connection.feed([_frame(connection, kind, 1) for kind in groups[30:35]])
-        assert connection.taken == taken + 5
-    finally:
-        commit_fast_path.MAX_PLAN_BYTES = before
+    assert connection.fast_path is not None
+    for number in range(20):  # together the plans exceed the limit, so most commits use the normal path
+        connection.feed([_frame(connection, kind, number) for kind in groups])
+        assert len(connection.fast_path.plans) <= 10
+        assert len(connection.fast_path.old_plans) <= 10
+    assert 0 < connection.taken < 500
+    for number in range(60):  # now only a few plans are in use, and they fit into the limit
+        connection.feed([_frame(connection, kind, number) for kind in groups[30:35]])
+    taken = connection.taken
+    connection.feed([_frame(connection, kind, 1) for kind in groups[30:35]])
+    assert connection.taken == taken + 5
 
 
 def test_equal_commits_use_the_fast_path_from_the_third_on() -> None:

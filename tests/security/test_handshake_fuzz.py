@@ -289,21 +289,21 @@ class Meeting:
         self.connection = OpenConnection()
         self.transport = TlsTransport(self.gate, self.side, lambda accepted_s: self.connection)  # type: ignore[arg-type,return-value]
         self.transport.connection_made(self.socket)  # type: ignore[arg-type]
-        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client_side(str(authority.pem), version).wrap_bio(
-            self._in, self._out, server_hostname="localhost"
+            self.incoming, self.outgoing, server_hostname="localhost"
         )
 
     def client_bytes(self) -> bytes:
         """The next bytes of the client's handshake."""
         if self.socket.sent:
-            self._in.write(bytes(self.socket.sent))
+            self.incoming.write(bytes(self.socket.sent))
             self.socket.sent.clear()
         try:
             self.client.do_handshake()
         except ssl.SSLWantReadError:
             pass
-        return self._out.read()
+        return self.outgoing.read()
 
     def give(self, data: bytes) -> None:
         self.transport.data_received(data)
@@ -393,10 +393,10 @@ def test_a_whole_handshake_opens_the_connection(authority: Authority) -> None:
                 meeting.give(bytes([byte]))
         meeting.client_bytes()
         meeting.client.write(b"hello")
-        meeting.give(meeting._out.read())
+        meeting.give(meeting.outgoing.read())
         assert meeting.connection.received == b"hello"
         meeting.transport.write(b"x" * 600_000)
-        meeting._in.write(bytes(meeting.socket.sent))
+        meeting.incoming.write(bytes(meeting.socket.sent))
         found = b""
         while len(found) < 600_000:
             found += meeting.client.read(1 << 20)

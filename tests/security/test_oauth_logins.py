@@ -439,7 +439,7 @@ def test_ignored_keys_are_logged_once_until_they_change(caplog: pytest.LogCaptur
         keys = ProviderKeys(KeySetSource("file:///k"), FetchTimes(60_000), lambda _: KeySet((), next(left)))
         for fault in faults:
             keys.begin()
-            while keys._is_fetching:
+            while keys.is_fetching:
                 await asyncio.sleep(0.001)
             assert keys.keys.faults == fault
 

@@ -98,7 +98,7 @@ class _UnsyncedLog:
         return self._log.end_offset
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        return self._log._log.epochs.end_offset(epoch, self._log.end_offset)
+        return self._log.records.epochs.end_offset(epoch, self._log.end_offset)
 
     def read_committed(self, offset: int, max_bytes: int) -> bytes:
         return self._log._read(offset, max_bytes, self._log.end_offset)
@@ -346,7 +346,7 @@ class ClusterScenario:
 
     def _batches(self, start: int) -> list[tuple[int, list[bytes | None]]]:
         assert self._catalog is not None
-        log = self._catalog.log._log
+        log = self._catalog.log.records
         found, offset = [], max(start, log.log_start_offset)
         while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES).bytes()

@@ -235,7 +235,7 @@ class VoterScenario:
     def _check_records(self, catalog: StoredCatalog) -> None:
         """Checks that the committed records are those from before the start."""
         found = {header.base_offset: (header.leader_epoch, data) for header, data in self._batches(0)}
-        start = catalog.log._log.log_start_offset
+        start = catalog.log.records.log_start_offset
         for offset, batch in self._committed.items():
             if offset >= start and found.get(offset) != batch:
                 self._fail(f"the committed record at offset {offset} is another one")
@@ -260,7 +260,7 @@ class VoterScenario:
     def _batches(self, start: int) -> Iterator[tuple[BatchHeader, bytes]]:
         """Yields the batches of the log from an offset on."""
         assert self._catalog is not None
-        log = self._catalog.log._log
+        log = self._catalog.log.records
         offset = max(start, log.log_start_offset)
         while offset < log.log_end_offset:
             data = log.read(offset, READ_BYTES).bytes()

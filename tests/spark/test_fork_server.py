@@ -123,14 +123,14 @@ def test_callers_killed_before_their_answer_end_nothing_else(tmp_path: Path) -> 
     server.write_program(program)
     environment = os.environ | {"GIVEN": "", "PYTHONPATH": str(tmp_path)}
     given: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "env": environment}
-    os.kill(server._server.pid, signal.SIGSTOP)
+    os.kill(server.pid, signal.SIGSTOP)
     callers = [subprocess.Popen([program, "-m", "a_module", "waits"], **given) for _ in range(3)]
     for caller in callers:
         # A caller closes its streams after it has sent its call.
         eventually(lambda caller=caller: not Path(f"/proc/{caller.pid}/fd/1").exists(), what="the caller's call")
         caller.kill()
         caller.wait(60)
-    os.kill(server._server.pid, signal.SIGCONT)
+    os.kill(server.pid, signal.SIGCONT)
     done = subprocess.run([program, "-m", "a_module", "3", "x"], check=False, timeout=60, **given)
     assert done.returncode == 3
     for caller in callers:

@@ -220,6 +220,7 @@ class ForkServer:
         self._server = subprocess.Popen(line, stdin=pipe, stdout=pipe, env=os.environ | path, process_group=0)
         assert self._server.stdout is not None
         assert self._server.stdout.readline() == b"ready\n"
+        self.pid = self._server.pid
 
     def start(self, arguments: list[str], stdin: int, stderr: int) -> Fork:
         """Does what ``python -m`` with these arguments does, in a process group of its own."""

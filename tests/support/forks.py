@@ -53,7 +53,7 @@ def start_member(*arguments: str) -> Fork | subprocess.Popen[bytes]:
 
 
 def _start_fork(broker: BrokerProcess, stdin: int, stderr: int) -> Fork | subprocess.Popen[bytes]:
-    command = broker._command()
+    command = broker.command_line()
     if broker.secrets or command[:2] != [sys.executable, "-m"]:
         return _start_plain(broker, stdin, stderr)
     return _server(BROKER).start(command[2:], stdin, stderr)

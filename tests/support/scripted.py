@@ -77,7 +77,7 @@ class ScriptedBroker:
         try:
             while data := connection.recv(65_536):
                 for frame in reader.feed(data):
-                    reply = self._reply(frame)
+                    reply = self.reply_to(frame)
                     if reply is None:
                         connection.close()
                         return
@@ -85,7 +85,7 @@ class ScriptedBroker:
         except OSError:
             return
 
-    def _reply(self, frame: bytes) -> bytes | None:
+    def reply_to(self, frame: bytes) -> bytes | None:
         head = frames.read_request_head(frame)
         key, version = head.api_key, head.version
         low, high = self.ranges.get(key, (0, -1))
@@ -164,7 +164,7 @@ class ScriptedBroker:
 class ScriptedCluster:
     """Topic ``t`` with partition 0, whose log is ``log``: pairs of last offset and batch."""
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, broker_type: type[ScriptedBroker] = ScriptedBroker) -> None:
         self.brokers: dict[int, ScriptedBroker] = {}
         self.leader = self.coordinator = 1
         self.leader_epoch = 0
@@ -175,7 +175,7 @@ class ScriptedCluster:
         self.log: list[tuple[int, bytes]] = []
         self.high_watermark: int | None = None
         for node_id in range(1, nodes + 1):
-            self.brokers[node_id] = ScriptedBroker(self, node_id)
+            self.brokers[node_id] = broker_type(self, node_id)
 
     @property
     def bootstrap(self) -> str:
@@ -232,8 +232,8 @@ def fetch_reply(
 
 
 @contextmanager
-def scripted(nodes: int = 1) -> Iterator[ScriptedCluster]:
-    cluster = ScriptedCluster(nodes)
+def scripted(nodes: int = 1, broker_type: type[ScriptedBroker] = ScriptedBroker) -> Iterator[ScriptedCluster]:
+    cluster = ScriptedCluster(nodes, broker_type)
     try:
         yield cluster
     finally:

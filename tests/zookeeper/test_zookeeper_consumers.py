@@ -212,7 +212,7 @@ def test_a_commit_between_an_expired_session_and_its_notice_changes_nothing(
         read(one, 20)
         one.commit({harness.a: 4})
         store = engine_of(one).group.storage.store
-        session = store._session  # type: ignore[union-attr]
+        session = store.session  # type: ignore[union-attr]
         harness.kazoo.delete(f"/consumers/{harness.group}/ids/{harness.ids()[0]}")  # as when a session ends
         with pytest.raises(OffsetsChanged, match="is gone, because the session has expired"):
             session.commit({harness.a: 9})

@@ -38,10 +38,10 @@ class ColumnMemory(threading.local):
         A small array gets memory of its own, because it would keep a whole block in memory. So does an array that is
         larger than half a block."""
         size = count * np.dtype(kind).itemsize
-        if size < _SMALL or size > _BLOCK // 2:
+        if size < SMALL or size > BLOCK // 2:
             return np.empty(count, kind)
         at = -(-self.used // 64) * 64
-        if at + size > _BLOCK or not len(self.block):
+        if at + size > BLOCK or not len(self.block):
             self._next_block()
             at = 0
         self.used = at + size
@@ -84,9 +84,9 @@ def _free_block() -> tuple[Bytes, int] | None:
 
 MOST_SPARE_BLOCKS = 16
 """The largest number of spare blocks in a process: a large poll's result is still in use during the next decode."""
-_BLOCK = 8 << 20
+BLOCK = 8 << 20
 _PAGE = 2 << 20
-_SMALL = 16 << 10
+SMALL = 16 << 10
 
 
 def large_pages() -> tuple[Bytes, int]:
@@ -94,8 +94,8 @@ def large_pages() -> tuple[Bytes, int]:
 
     Without ``MADV_HUGEPAGE``, the block has pages of the usual size, and the position is 0."""
     if sys.platform == "win32" or not hasattr(mmap, "MADV_HUGEPAGE"):
-        return np.empty(_BLOCK, np.uint8), 0
-    memory = mmap.mmap(-1, _BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        return np.empty(BLOCK, np.uint8), 0
+    memory = mmap.mmap(-1, BLOCK + _PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(OSError):  # a system without large pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(memory, np.uint8)

@@ -163,11 +163,15 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress(label: str, total: int, unit: str, text: Callable[[], str | None] | None = None) -> Iterator[Advance]:
+def progress(
+    label: str, total: int, unit: str, text: Callable[[], str | None] | None = None, console: Console | None = None
+) -> Iterator[Advance]:
     """Shows a progress bar with a rate on a terminal. Elsewhere, stderr gets ``text()`` after 1, 10, 100, … seconds.
 
-    ``total``: 0 if it is unknown. Without ``text``, nothing is shown elsewhere: a later line reports the result."""
-    console = _console()
+    ``total``: 0 if it is unknown. Without ``text``, nothing is shown elsewhere: a later line reports the result.
+    ``console``: that of stdout by default.
+    """
+    console = console or _console()
     if total <= 0 or not console.is_terminal:
         with progress_lines(text) if text is not None else nullcontext():
             yield lambda count: None
@@ -195,12 +199,12 @@ def bar_columns(unit: str) -> tuple[ProgressColumn, ...]:
 
 
 @contextmanager
-def spinner(label: str) -> Iterator[Callable[[str], None]]:
+def spinner(label: str, console: Console | None = None) -> Iterator[Callable[[str], None]]:
     """Shows a spinner during a wait of unknown length; shows nothing if stdout is not a terminal.
 
     Yields a function that changes the label.
     """
-    console = _console()
+    console = console or _console()
     if not console.is_terminal:
         yield lambda label: None
         return

@@ -111,7 +111,7 @@ class Cluster:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._access = _access(config)
-        self._metadata = _Metadata()
+        self.metadata = _Metadata()
         self._connections: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
         self._bootstrap_lock = asyncio.Lock()
@@ -171,7 +171,7 @@ class Cluster:
 
     # --- connections ------------------------------------------------------------------------------------------
 
-    async def _open(self, address: Address) -> BrokerConnection:
+    async def open_at(self, address: Address) -> BrokerConnection:
         return await BrokerConnection.open(
             address,
             client_id=self.config.client_id,
@@ -188,7 +188,7 @@ class Cluster:
         node = self.node(node_id)
         if node is None:
             raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
-        return await self._open(Address(node.host, node.port))
+        return await self.open_at(Address(node.host, node.port))
 
     async def any_connection(self) -> BrokerConnection:
         """Returns a connection to any broker: an open one, or else a new one to a known broker or a bootstrap address.
@@ -204,7 +204,7 @@ class Cluster:
             return throttled
         async with self._bootstrap_lock:
             if self._any is None or self._any.closed:
-                known = [Address(node.host, node.port) for node in self._metadata.nodes.values()]
+                known = [Address(node.host, node.port) for node in self.metadata.nodes.values()]
                 addresses = list(dict.fromkeys([*known, *self.config.addresses]))
                 note = asyncio.get_running_loop().call_later(PATIENCE_S, self._note_silence, addresses)
                 try:
@@ -230,7 +230,7 @@ class Cluster:
         try:
             while left or pending:
                 if left:
-                    pending.add(asyncio.ensure_future(self._open(left.pop(0))))
+                    pending.add(asyncio.ensure_future(self.open_at(left.pop(0))))
                 done, pending = await asyncio.wait(
                     pending, timeout=STAGGER_S if left else None, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -258,10 +258,10 @@ class Cluster:
         current = self._connections.get(node_id)
         if current is not None and not current.closed:
             return current
-        node = self._metadata.nodes.get(node_id)
+        node = self.metadata.nodes.get(node_id)
         if node is None:
             await self.refresh(None)
-            node = self._metadata.nodes.get(node_id)
+            node = self.metadata.nodes.get(node_id)
             if node is None:
                 raise KafkaError(ErrorCode.leader_not_available, f"broker {node_id} is not in the cluster now")
         opening = self._opening.get(node_id)
@@ -271,7 +271,7 @@ class Cluster:
         try:
             return await asyncio.shield(opening)
         except BrokerUnreachable:
-            self._metadata.refreshed_s = float("-inf")  # the broker may have another address: refresh the metadata
+            self.metadata.refreshed_s = float("-inf")  # the broker may have another address: refresh the metadata
             raise
 
     def is_throttled(self, node_id: int) -> bool:
@@ -282,7 +282,7 @@ class Cluster:
     async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
         """Opens a connection and registers it at once: otherwise a second caller could open another one in between."""
         try:
-            connection = self._connections[node_id] = await self._open(address)
+            connection = self._connections[node_id] = await self.open_at(address)
             return connection
         finally:
             del self._opening[node_id]
@@ -295,7 +295,7 @@ class Cluster:
 
     async def refresh_elsewhere(self, topics: Iterable[str]) -> None:
         """Refreshes these topics; asks another broker at each call, since one broker may have old metadata."""
-        nodes = sorted(self._metadata.nodes)
+        nodes = sorted(self.metadata.nodes)
         if nodes:
             self._turn += 1
             await self._refresh_at(await self.connection(nodes[self._turn % len(nodes)]), topics)
@@ -327,7 +327,7 @@ class Cluster:
         return reply
 
     def update_metadata(self, reply: Metadata, *, everything: bool) -> None:
-        known = self._metadata
+        known = self.metadata
         for node_id, node in reply.nodes.items():
             if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
                 stale.close()
@@ -366,7 +366,7 @@ class Cluster:
                 if grace.passed:
                     raise UnknownTopic(_unknown_text(unknown), unknown)
                 raise KafkaError(ErrorCode.leader_not_available, _unknown_text(unknown))
-            known = self._metadata.topics
+            known = self.metadata.topics
             if left_out := [name for name in wanted or () if name not in known and name not in errors]:
                 raise KafkaError(ErrorCode.leader_not_available, f"the broker's reply lacks topic {left_out[0]}")
             chosen = known if wanted is None else {name: known[name] for name in wanted if name in known}
@@ -388,28 +388,28 @@ class Cluster:
 
     def known_topic(self, name: str) -> TopicDescription | None:
         """Returns a topic's description in the cached metadata; None if the topic is not there."""
-        topic = self._metadata.topics.get(name)
+        topic = self.metadata.topics.get(name)
         return topic.description if topic is not None else None
 
     def node(self, node_id: int) -> Node | None:
-        return self._metadata.nodes.get(node_id)
+        return self.metadata.nodes.get(node_id)
 
     def nodes(self) -> list[Node]:
         """Returns the brokers in the cached metadata."""
-        return list(self._metadata.nodes.values())
+        return list(self.metadata.nodes.values())
 
     @property
     def cluster_id(self) -> str | None:
-        return self._metadata.cluster_id
+        return self.metadata.cluster_id
 
     @property
     def controller_id(self) -> int:
-        return self._metadata.controller_id
+        return self.metadata.controller_id
 
     def forget_topics(self, names: Iterable[str]) -> None:
         """Removes topics from the cached metadata: the next lookup asks the cluster."""
         for name in names:
-            self._metadata.topics.pop(name, None)
+            self.metadata.topics.pop(name, None)
 
     async def leaders(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
         """Returns the leader of each partition.
@@ -419,7 +419,7 @@ class Cluster:
         """
         wanted = list(partitions)
         fresh_s = self.config.metadata_max_age_ms / 1000
-        stale = time.monotonic() - self._metadata.refreshed_s > fresh_s
+        stale = time.monotonic() - self.metadata.refreshed_s > fresh_s
         asked = {tp.topic for tp in wanted if stale or self._partition(tp) is None}
         if asked:
             await self.topics(asked, deadline)
@@ -427,7 +427,7 @@ class Cluster:
         for tp in wanted:
             partition = self._partition(tp)
             if partition is None:
-                known = self._metadata.topics.get(tp.topic)
+                known = self.metadata.topics.get(tp.topic)
                 count = len(known.partitions) if known else 0
                 raise UnknownTopic(f"topic {tp.topic} has no partition {tp.partition} (it has {count})")
             if partition.leader < 0:
@@ -437,7 +437,7 @@ class Cluster:
         return found
 
     def _partition(self, tp: TopicPartition) -> PartitionDescription | None:
-        topic = self._metadata.topics.get(tp.topic)
+        topic = self.metadata.topics.get(tp.topic)
         return topic.partitions.get(tp.partition) if topic is not None else None
 
     def leader(self, tp: TopicPartition) -> int:
@@ -467,8 +467,8 @@ class Cluster:
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, getattr(row, "error_message", None) or what)
         node = Node(row.node_id, row.host, row.port)
-        if self._metadata.nodes.get(node.node_id) is None:
-            self._metadata.nodes[node.node_id] = node
+        if self.metadata.nodes.get(node.node_id) is None:
+            self.metadata.nodes[node.node_id] = node
         self._coordinators[key_type, key] = node
         return node
 

@@ -61,13 +61,17 @@ class Metadata:
 
 
 def read(
-    version: int, data: memoryview, now_s: float, asked: Collection[str | UUID] | None
+    version: int,
+    data: memoryview,
+    now_s: float,
+    asked: Collection[str | UUID] | None,
+    most_partitions: int = MAX_PARTITIONS_IN_ALL,
 ) -> Generator[None, None, Metadata]:
     """Reads a reply, correlation id first; yields after each ``STEP`` elements. ``asked``: names or ids, None for all.
 
-    Raises ValueError.
+    Raises ValueError, also for more than ``most_partitions`` of all topics.
     """
-    reader = _Reader(version, data, now_s, asked)
+    reader = _Reader(version, data, now_s, asked, most_partitions)
     try:
         return (yield from reader.reply())
     except (struct.error, IndexError) as error:
@@ -82,7 +86,15 @@ _NUMBERS = [struct.Struct(f">{count}i") for count in range(8)]
 class _Reader:
     """Most methods read at the position ``at``. They return the position after the read bytes, most with a value."""
 
-    def __init__(self, version: int, data: memoryview, now_s: float, asked: Collection[str | UUID] | None) -> None:
+    def __init__(
+        self,
+        version: int,
+        data: memoryview,
+        now_s: float,
+        asked: Collection[str | UUID] | None,
+        most_partitions: int,
+    ) -> None:
+        self._most_partitions = most_partitions
         self._version, self._data, self._now_s, self._asked = version, data, now_s, asked
         self._ids = {one.bytes for one in asked or () if isinstance(one, UUID)}
         self._is_flexible = version >= 9
@@ -148,8 +160,8 @@ class _Reader:
         partitions: dict[int, PartitionDescription] = {}
         count, at = self._count(at, 18, MAX_PARTITIONS, "partitions of a topic")
         self._partitions += count
-        if self._partitions > MAX_PARTITIONS_IN_ALL:
-            raise TooManyElements(f"more than {MAX_PARTITIONS_IN_ALL:,} partitions")
+        if self._partitions > self._most_partitions:
+            raise TooManyElements(f"more than {self._most_partitions:,} partitions")
         for _ in range(count):
             partition, at = self._partition(at)
             if is_wanted:

@@ -28,9 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COLUMNS = ("partition", "offset", "event", "distance")
-_SCHEMA = pa.schema(
-    [("partition", pa.int32()), ("offset", pa.int64()), ("event", pa.int64()), ("distance", pa.int32())]
-)
+SCHEMA = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("event", pa.int64()), ("distance", pa.int32())])
 
 
 class CheckError(OdradekError):
@@ -113,7 +111,7 @@ def read_rows(lake: Lake) -> pa.Table:
     """Returns the table's rows, read by pyarrow, with the columns that the check needs."""
     files = sorted(str(path) for path in lake.files())
     if not files:
-        return _SCHEMA.empty_table()
+        return SCHEMA.empty_table()
     return pyarrow.dataset.dataset(files, format="parquet").to_table(columns=list(_COLUMNS)).combine_chunks()
 
 

@@ -57,8 +57,8 @@ class AbortedIndex(IndexFile):
         self._known = known
         self._checked: Mapped | None = None
 
-    def _data(self) -> Mapped:
-        data = super()._data()
+    def data(self) -> Mapped:
+        data = super().data()
         if self._memory is None and self._known is not None and data is not self._checked:
             if self._digest_of(data) != self._known:
                 self._view = None
@@ -72,7 +72,7 @@ class AbortedIndex(IndexFile):
 
     def digest(self) -> IndexDigest | None:
         """Returns the digest of the entries; None without entries. Raises OSError."""
-        found = self._digest_of(self._data())
+        found = self._digest_of(self.data())
         if not found.entries:
             return None
         if self._memory is None:
@@ -106,7 +106,7 @@ class AbortedIndex(IndexFile):
         slot = self._slot_at_most(start - 1, _LAST_OFFSET_COLUMN) + 1
         entries = self.entries
         stop = max(self._slot_at_most(end - 1, _LAST_STABLE_COLUMN) + 1, slot)  # the last entry to look at
-        view = memoryview(self._data())
+        view = memoryview(self.data())
         while slot <= stop and slot < entries:
             block = slot // _BLOCK
             block_end = min((block + 1) * _BLOCK, stop + 1, entries)
@@ -130,7 +130,7 @@ class AbortedIndex(IndexFile):
 
     def all_entries(self) -> list[AbortedEntry]:
         """Returns the whole entries, which may be damaged."""
-        data = bytes(self._data())
+        data = bytes(self.data())
         return [AbortedEntry(*one[1:]) for one in _ENTRY.iter_unpack(data[: len(data) // _ENTRY.size * _ENTRY.size])]
 
     def truncate_to(self, offset: int) -> None:
@@ -143,7 +143,7 @@ class AbortedIndex(IndexFile):
         """Raises IndexCorrupt if this cannot be the index of its segment."""
         self._check_size()
         if self.entries:
-            version, _, _, last_offset, _ = _ENTRY.unpack_from(self._data())
+            version, _, _, last_offset, _ = _ENTRY.unpack_from(self.data())
             if version > _VERSION or last_offset < self.base_offset:
                 raise IndexCorrupt(f"{self.path}: its first entry has version {version}, last offset {last_offset}")
 

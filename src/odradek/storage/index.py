@@ -59,7 +59,7 @@ class IndexFile:
 
     @property
     def size(self) -> int:
-        return len(self._data())
+        return len(self.data())
 
     @property
     def entries(self) -> int:
@@ -69,7 +69,7 @@ class IndexFile:
         """Reads the entries into memory."""
         memory = self._memory
         if memory is None:
-            memory = self._memory = bytearray(self._data())
+            memory = self._memory = bytearray(self.data())
             self._written = len(memory)
             self._view = None
         return memory
@@ -129,7 +129,7 @@ class IndexFile:
                 file.close()
             self._written = size
 
-    def _data(self) -> Mapped:
+    def data(self) -> Mapped:
         if self._memory is not None:
             return self._memory
         if self._view is None:
@@ -148,7 +148,7 @@ class IndexFile:
 
     def _slot_at_most(self, target: int, column: int) -> int:
         """Returns the last slot whose column is at most ``target``; -1 if all are larger."""
-        data = self._data()
+        data = self.data()
         unpack, size = self.entry.unpack_from, self.entry.size
         low, high = 0, len(data) // size
         while low < high:
@@ -160,7 +160,7 @@ class IndexFile:
         return low - 1
 
     def _get(self, slot: int) -> tuple[int, int]:
-        first, second = self.entry.unpack_from(self._data(), slot * self.entry.size)
+        first, second = self.entry.unpack_from(self.data(), slot * self.entry.size)
         return first, second
 
     def _check_size(self) -> None:

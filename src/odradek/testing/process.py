@@ -153,7 +153,7 @@ class BrokerProcess(PortOwner):
             secrets = [] if number is None else [f"--config-file=/dev/fd/{number}"]
             # Its own process group: Ctrl-C is for this process, which then stops the broker.
             return subprocess.Popen(
-                [*self._command(), *secrets], bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
+                [*self.command_line(), *secrets], bufsize=0, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr,
                 process_group=0, pass_fds=() if number is None else (number,),
             )  # fmt: skip
 
@@ -162,7 +162,7 @@ class BrokerProcess(PortOwner):
         """The settings that are not on the command line."""
         return {name: value for name, value in self.config.items() if any(word in name for word in _SECRETS)}
 
-    def _command(self) -> list[str]:
+    def command_line(self) -> list[str]:
         """Returns the command without the secrets."""
         options = ["--control", f"--clock-ahead-ms={self.clock_ahead_ms}"]
         if self.temporary:

@@ -57,7 +57,7 @@ class ZooKeeperOffsets:
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="odradek-zookeeper")
         self.connection = ZooKeeperConnection(config)
-        self._session: ConsumerSession | None = None
+        self.session: ConsumerSession | None = None
         self._opening: asyncio.Task[None] | None = None
         self._failure: OdradekError | None = None
         self._answers = asyncio.Event()
@@ -85,7 +85,7 @@ class ZooKeeperOffsets:
         """Waits for the connection. Raises OffsetStoreUnreachable after the timeout.
 
         Raises ConfigError or NoPermission as soon as an attempt to connect fails with it."""
-        if self._opening is None and self._session is None:
+        if self._opening is None and self.session is None:
             self._failure = None
             self._opening = asyncio.ensure_future(self._open())
         try:
@@ -96,10 +96,10 @@ class ZooKeeperOffsets:
                 raise self._failure from None
             away = f"ZooKeeper {self._config.hosts} is not connected"
             raise OffsetStoreUnreachable(f"{away}, after a wait of {round(timeout_ms)} ms") from None
-        if self._session is None:
+        if self.session is None:
             assert self._failure is not None
             raise self._failure
-        return self._session
+        return self.session
 
     async def _open(self) -> None:
         """Opens the first connection. Repeats the attempt while no node responds; ends after any other error."""
@@ -117,7 +117,7 @@ class ZooKeeperOffsets:
                 self._answers.set()  # the waiting calls raise the error
                 self._loop.call_soon(self._answers.clear)
                 return
-        self._session = ConsumerSession(self.connection, self._group)
+        self.session = ConsumerSession(self.connection, self._group)
         self._failure, self._opening = None, None
         self.connection.client.add_listener(self._on_state)
         self._on_connected(bool(self.connection.client.connected))
@@ -194,7 +194,7 @@ class ZooKeeperOffsets:
         self._unreleased |= given_up
         for wanted in self._requested:
             wanted -= given_up
-        if self._session is None:
+        if self.session is None:
             self._unreleased = frozenset()  # this consumer has never owned a partition
         elif self.is_connected:
             await self._release()

@@ -102,7 +102,7 @@ def test_the_number_of_spare_blocks_is_limited() -> None:
     assert len(starts) == len(held), "a block that is no longer in the list of spare blocks is not overwritten"
 
 
-@pytest.mark.parametrize("size", [1, blocks._SMALL - 1, blocks._BLOCK])
+@pytest.mark.parametrize("size", [1, blocks.SMALL - 1, blocks.BLOCK])
 def test_small_and_very_large_columns_have_separate_memory(size: int) -> None:
     space = blocks.ColumnMemory()
     space.take(1 << 20, np.uint8)

@@ -546,5 +546,5 @@ def test_pending_offsets_take_no_memory_after_their_end() -> None:
     for index in range(2):
         shard = harness.runtime.shard(index)
         assert shard is not None
-        assert shard._offsets.pending.open == {}
-        assert shard._offsets.pending.state() == {}
+        assert not shard.has_pending_offsets
+        assert shard.durable_state().pending == {}

@@ -61,7 +61,7 @@ def entries(log: Log) -> list[AbortedEntry]:
     for segment in log.segments:
         if segment.has_aborted:
             index = segment.aborted_index
-            rows = [index.entry.unpack_from(index._data(), at * 34) for at in range(index.entries)]
+            rows = [index.entry.unpack_from(index.data(), at * 34) for at in range(index.entries)]
             found += [AbortedEntry(*row[1:]) for row in rows]
     return found
 

@@ -104,8 +104,10 @@ class CommitFastPath:
     at its limit, the layouts of one frame length are dropped, the oldest length first.
     """
 
-    def __init__(self, broker: BrokerServices) -> None:
+    def __init__(self, broker: BrokerServices, most_bytes: int = MAX_PLAN_BYTES) -> None:
+        """``most_bytes``: the limit for the bytes of the new plans, and of the old ones."""
         self._broker = broker
+        self._most_bytes = most_bytes
         self._layouts: OrderedDict[int, list[Layout]] = OrderedDict()  # by the frames' length
         self.layout_bytes = 0
         self.plans: dict[Key, PlanEntry] = {}
@@ -210,7 +212,7 @@ class CommitFastPath:
             self.seen.add(mark)
             return
         size = _PLAN_BYTES + _PARTITION_BYTES * len(parts[1].offsets) + _COPIES_OF_FRAME * len(frame)
-        if size > MAX_PLAN_BYTES or not self._has_room(size):
+        if size > self._most_bytes or not self._has_room(size):
             return
         planned = self._plan(frame, parts[1], size)
         if planned is not None:
@@ -219,7 +221,7 @@ class CommitFastPath:
 
     def _has_room(self, size: int) -> bool:
         """Returns whether a plan of ``size`` bytes fits. May make room for it: see the class."""
-        if self._plan_bytes + size > MAX_PLAN_BYTES:
+        if self._plan_bytes + size > self._most_bytes:
             plans = len(self.plans)
             if self.uses < USES_PER_PLAN * plans and self._refused < REFUSALS_PER_PLAN * plans:
                 self._refused += 1

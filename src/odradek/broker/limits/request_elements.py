@@ -26,9 +26,12 @@ FEW_ELEMENTS = 200
 
 
 class RequestElements:
-    """The elements of the requests in progress."""
+    """The elements of the requests in progress. A request of up to ``small_request`` elements is a small one."""
 
-    def __init__(self, large: int = LARGE_ELEMENTS, small: int = SMALL_ELEMENTS) -> None:
+    def __init__(
+        self, large: int = LARGE_ELEMENTS, small: int = SMALL_ELEMENTS, small_request: int = SMALL_REQUEST_ELEMENTS
+    ) -> None:
+        self._small_request = small_request
         self._large = _Budget(large)
         self._small = _Budget(small)
 
@@ -36,6 +39,11 @@ class RequestElements:
     def used(self) -> int:
         """The elements of all requests in progress that count."""
         return self._large.used + self._small.used
+
+    @property
+    def large_size(self) -> int:
+        """The elements that long requests may have together."""
+        return self._large.size
 
     @property
     def waiting(self) -> int:
@@ -49,7 +57,7 @@ class RequestElements:
 
     def reserve(self, count: int) -> Share:
         """Returns a share that is granted when there is room for it."""
-        share = Share(self._small if count <= SMALL_REQUEST_ELEMENTS else self._large, count)
+        share = Share(self._small if count <= self._small_request else self._large, count)
         share.wait()
         return share
 

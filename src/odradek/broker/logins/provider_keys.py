@@ -29,7 +29,7 @@ class ProviderKeys:
         self._fetch = fetch
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._is_fetching = False
+        self.is_fetching = False
         self._begun_s: float | None = None
         self._failures = 0
         self._last_failure = ""
@@ -38,12 +38,12 @@ class ProviderKeys:
 
     def begin(self) -> None:
         """Starts a fetch, unless one is in progress."""
-        if self._is_fetching:
+        if self.is_fetching:
             return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._is_fetching = True
+        self.is_fetching = True
         self._begun_s = self._loop.time()
         # A thread of its own: one that waits for a server does not keep the process from its end.
         threading.Thread(target=self._run, name="odradek-provider-keys", daemon=True).start()
@@ -60,7 +60,7 @@ class ProviderKeys:
             pass  # the broker has stopped meanwhile
 
     def _end(self, found: KeySet | Exception) -> None:
-        self._is_fetching = False
+        self.is_fetching = False
         times = self._times
         if isinstance(found, KeySet):
             if self._failures:

@@ -131,7 +131,7 @@ class Task(Generic[T]):
     If ``must_finish()`` is True, ``abandon`` has no effect. ``on_share(seconds)`` is called after each share.
     """
 
-    __slots__ = ("_must_finish", "_next", "_on_share", "_running", "_scheduler", "_steps", "promise")
+    __slots__ = ("_must_finish", "_next", "_on_share", "_running", "_steps", "promise", "scheduler")
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class Task(Generic[T]):
         on_share: Callable[[float], None] | None = None,
     ) -> None:
         self.promise: Deferred[T] = Deferred()
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._steps: Steps[T] | None = steps
         self._must_finish = must_finish
         self._on_share = on_share
@@ -150,12 +150,12 @@ class Task(Generic[T]):
         self._next: Any = None  # the value to send to the generator next
 
     def run_share(self, until_s: float) -> bool:
-        started_s = self._scheduler.clock()
+        started_s = self.scheduler.clock()
         self._running = True
         has_more = self._advance(until_s)
         self._running = False
         if self._on_share is not None:
-            self._on_share(self._scheduler.clock() - started_s)
+            self._on_share(self.scheduler.clock() - started_s)
         return has_more
 
     @property
@@ -171,7 +171,7 @@ class Task(Generic[T]):
             steps.close()
 
     def _advance(self, until_s: float) -> bool:
-        steps, clock = self._steps, self._scheduler.clock
+        steps, clock = self._steps, self.scheduler.clock
         if steps is None:
             return False
         value, self._next = self._next, None
@@ -199,7 +199,7 @@ class Task(Generic[T]):
     def _resume(self, value: object) -> None:
         if self._steps is not None:
             self._next = value
-            self._scheduler.add(self)
+            self.scheduler.add(self)
 
 
 class Callbacks:
@@ -209,12 +209,12 @@ class Callbacks:
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         self._queue: deque[Callable[[], None]] = deque()
 
     def run(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` now or in a share of a later tick."""
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         if not self._queue and scheduler.begin_share():
             try:
                 callback()
@@ -226,7 +226,7 @@ class Callbacks:
             scheduler.add(self)
 
     def run_share(self, until_s: float) -> bool:
-        queue, clock = self._queue, self._scheduler.clock
+        queue, clock = self._queue, self.scheduler.clock
         while queue:
             try:
                 queue[0]()

@@ -302,6 +302,11 @@ class MetadataLog:
     # --- what followers read ------------------------------------------------------------------------------------
 
     @property
+    def records(self) -> Log:
+        """The log of the records, for readers."""
+        return self._log
+
+    @property
     def start_offset(self) -> int:
         return self._log.log_start_offset
 

@@ -55,7 +55,7 @@ class RequestedPartition:
     log_start_offset: int = field(default=-1, compare=False)
 
 
-def _bytes_of(topic: TopicKey) -> int:
+def bytes_of(topic: TopicKey) -> int:
     """Returns the estimated memory of an entry. The topic's name counts for each of its partitions."""
     return _ENTRY_BYTES + (len(topic) if isinstance(topic, str) else _ID_BYTES)
 
@@ -81,7 +81,7 @@ class Session:
             key = (item.topic, item.partition)
             known = partitions.get(key)
             if known is None:
-                self.bytes += _bytes_of(item.topic)
+                self.bytes += bytes_of(item.topic)
             else:
                 item.high_watermark, item.log_start_offset = known.high_watermark, known.log_start_offset
             partitions[key] = item
@@ -89,7 +89,7 @@ class Session:
     def remove(self, forgotten: Iterable[Key]) -> None:
         for key in forgotten:
             if self._partitions.pop(key, None) is not None:
-                self.bytes -= _bytes_of(key[0])
+                self.bytes -= bytes_of(key[0])
 
     @property
     def wanted(self) -> list[RequestedPartition]:

@@ -91,7 +91,7 @@ class Fetcher:
         """The number of each broker's last fetch; ``_fetches`` numbers the fetches to all brokers."""
         self._fetches = 0
         self._followers: dict[TopicPartition, tuple[int, float]] = {}
-        self._out_of_range: set[TopicPartition] = set()
+        self.out_of_range: set[TopicPartition] = set()
         """Partitions that wait until their buffered records are returned or the log's range is looked up."""
         self.in_iteration: set[TopicPartition] = set()
         """Partitions with records in an iteration that has not yielded them yet."""
@@ -119,7 +119,7 @@ class Fetcher:
     def drop(self, tp: TopicPartition) -> None:
         self.buffer.drop(tp)
         self._followers.pop(tp, None)
-        self._out_of_range.discard(tp)
+        self.out_of_range.discard(tp)
         self.lookups.forget(tp)
 
     def _fail(self, error: Exception) -> None:
@@ -187,11 +187,11 @@ class Fetcher:
                 # The next fetch waits until only half of ``ahead`` is buffered: many small fetches cost too much.
                 due.room_at[tp] = ahead // 2
                 continue
-            if tp in self._out_of_range:
+            if tp in self.out_of_range:
                 if self.buffer.bytes_of(tp) or tp in self.in_iteration or self.lookups.is_under_way(RANGE_LOOKUP):
                     due.room_at[tp] = 0
                     continue
-                self._out_of_range.discard(tp)
+                self.out_of_range.discard(tp)
             leader = self._cluster.leader(tp)
             if leader < 0:
                 due.leaderless.add(tp.topic)
@@ -404,9 +404,9 @@ class Fetcher:
     def _on_out_of_range(self, tp: TopicPartition, state: PartitionState, offset: int) -> None:
         timestamp = reset_timestamp(self.config.auto_offset_reset, round(time.time() * 1000))
         if self.buffer.bytes_of(tp) or tp in self.in_iteration:
-            self._out_of_range.add(tp)  # polls return the buffered records first; a later fetch gets the error again
+            self.out_of_range.add(tp)  # polls return the buffered records first; a later fetch gets the error again
         elif timestamp is None:
-            self._out_of_range.add(tp)
+            self.out_of_range.add(tp)
             self.lookups.look_up_range(tp, state.version, offset)
         else:
             policy = self.config.auto_offset_reset

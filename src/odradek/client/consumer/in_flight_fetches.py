@@ -82,7 +82,9 @@ class InFlightFetches:
         on_lost: Callable[[InFlightFetch], None],
         on_end: Callable[[InFlightFetch], None],
         fail: Callable[[Exception], None],
+        connections: NodeConnections | None = None,
     ) -> None:
+        """``connections``: own ones by default."""
         self.by_node: dict[int, InFlightFetch] = {}
         self._config = config
         self._cluster = cluster
@@ -90,14 +92,14 @@ class InFlightFetches:
             prepare, on_reply, on_lost, on_end, fail
         )  # fmt: skip
         self._isolation = isolation(config.isolation_level)
-        self._connections = NodeConnections(cluster)
+        self._connections = connections or NodeConnections(cluster)
         self._sessions: dict[int, FetchSession] = {}
-        self._connecting: set[asyncio.Task[None]] = set()
+        self.connecting: set[asyncio.Task[None]] = set()
         self._prepared = False
 
     async def close(self) -> None:
         self.by_node.clear()
-        connecting = list(self._connecting)
+        connecting = list(self.connecting)
         for task in connecting:
             task.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
@@ -111,8 +113,8 @@ class InFlightFetches:
             self._send(fetch, connection)
             return
         task = asyncio.ensure_future(self._connect_and_send(fetch))
-        self._connecting.add(task)
-        task.add_done_callback(self._connecting.discard)
+        self.connecting.add(task)
+        task.add_done_callback(self.connecting.discard)
 
     async def _connect_and_send(self, fetch: InFlightFetch) -> None:
         try:

@@ -18,12 +18,12 @@ class WakeupSignal:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self._queue: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._thread_waits = False
+        self.thread_waits = False
 
     def notify(self) -> None:
         """Ends the wait. Runs on the loop."""
         self._event.set()
-        thread_waits, self._thread_waits = self._thread_waits, False
+        thread_waits, self.thread_waits = self.thread_waits, False
         if thread_waits:
             self._queue.put(None)
 
@@ -42,11 +42,11 @@ class WakeupSignal:
         """Waits on the caller's thread for a ``notify`` (perhaps an old one), at most ``timeout_s``.
 
         Returns at once if ``is_done()`` is True; it is called only once, before the wait."""
-        self._thread_waits = True
+        self.thread_waits = True
         try:
             if not is_done():
                 self._queue.get(timeout=timeout_s)
         except queue.Empty:
             return
         finally:
-            self._thread_waits = False
+            self.thread_waits = False

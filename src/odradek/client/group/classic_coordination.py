@@ -52,7 +52,7 @@ class ClassicCoordination(Coordination):
         self._heartbeat_task: asyncio.Task[None] | None = None
         self._prepared = False
         self._counts: dict[str, int] = {}
-        self._racks: PartitionRacks = NO_RACKS
+        self.racks: PartitionRacks = NO_RACKS
 
     # --- state ------------------------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class ClassicCoordination(Coordination):
                 if following is NextStep.CONTINUE:
                     if member.is_leader:
                         await self._count_partitions()
-                    request = member.sync_request(self._counts, self._racks)
+                    request = member.sync_request(self._counts, self.racks)
                     following, assigned = member.on_sync(
                         await connection.call(SYNC_GROUP, request, timeout_ms=patience)
                     )
@@ -210,7 +210,7 @@ class ClassicCoordination(Coordination):
         )
         self._counts = {name: len(topic.partitions) for name, topic in found.items()}
         racks = {node.node_id: node.rack for node in self._cluster.nodes()}
-        self._racks = {
+        self.racks = {
             TopicPartition(name, row.partition): frozenset(
                 rack for node_id in row.replicas if (rack := racks.get(node_id)) is not None
             )
@@ -224,9 +224,9 @@ class ClassicCoordination(Coordination):
         If this consumer has a rack, changed racks of partitions count, too."""
         if not self.membership.is_leader or not self.membership.joined:
             return
-        before, racks_before = self._counts, self._racks
+        before, racks_before = self._counts, self.racks
         await self._count_partitions()
-        moved = bool(self.config.client_rack) and self._racks != racks_before
+        moved = bool(self.config.client_rack) and self.racks != racks_before
         if (self._counts != before or moved) and self.membership.joined:
             self.membership.request_rejoin("the topics' partitions have changed")
             self._changed()

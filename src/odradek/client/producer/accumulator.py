@@ -102,7 +102,7 @@ class PartitionQueue:
         self._idempotent = idempotent
         self._most_in_flight = in_flight if idempotent else 1
         self._epoch = epoch
-        self._next_sequence = 0
+        self.next_sequence = 0
         self._is_known = not idempotent  # whether the broker has a sequence of this producer
 
     def append(
@@ -162,11 +162,11 @@ class PartitionQueue:
         return batch
 
     def _number(self, batch: ProducerBatch) -> None:
-        batch.epoch, batch.sequence, batch.refused = self._epoch, self._next_sequence, False
-        self._next_sequence = (self._next_sequence + batch.count) % _MAX_SEQUENCE
+        batch.epoch, batch.sequence, batch.refused = self._epoch, self.next_sequence, False
+        self.next_sequence = (self.next_sequence + batch.count) % _MAX_SEQUENCE
 
     def _renumber(self) -> None:
-        self._epoch, self._next_sequence = self._epoch + 1, 0
+        self._epoch, self.next_sequence = self._epoch + 1, 0
         for batch in self.waiting:
             if batch.sequence >= 0:
                 self._number(batch)

@@ -153,7 +153,7 @@ def test_each_start_begins_an_epoch_once() -> None:
     assert epoch_of(files) == 3
     catalog = opened(files)
     assert topics(catalog) == ["t1", "t2", "t3"]
-    assert catalog.log._log.epochs.latest == 3
+    assert catalog.log.records.epochs.latest == 3
     assert catalog.catalog.log_end_offset == 9
 
 

@@ -68,7 +68,7 @@ class Directory:
         """Returns the offset of the record."""
         log = self.start().log
         data = encode_batch([record], now_ms=T0, control=control)
-        offset = log._log.append(data, now_ms=T0, leader_epoch=epoch, origin="coordinator").base_offset
+        offset = log.records.append(data, now_ms=T0, leader_epoch=epoch, origin="coordinator").base_offset
         log.sync()
         log.note_synced()
         self.stop()

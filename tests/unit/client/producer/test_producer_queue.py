@@ -39,7 +39,7 @@ def queue(records: int, *, idempotent: bool = True, in_flight: int = MAX_IN_FLIG
     made.append(0, 1, (None, b"the first", (), 0), None)
     (first,) = all_of(made)
     made.remove_answered(first, appended=True)
-    made._next_sequence = 0
+    made.next_sequence = 0
     for n in range(records):
         made.append(0, 1, (None, b"%d" % n, (), n), None)  # a limit of one byte: one batch per record
     return made
