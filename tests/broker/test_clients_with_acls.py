@@ -11,7 +11,7 @@ from support.brokers import Wire, unique
 
 import odradek
 import odradek.aio
-from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
+from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.client.model import NewTopic
 from odradek.core.acl import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode, OdradekError

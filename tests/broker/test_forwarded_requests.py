@@ -8,7 +8,7 @@ import pytest
 from support.cluster_nodes import NONE, SESSION_MS, SHORT, Nodes, described, produce
 
 from odradek.broker.remote.forwarder import REQUEST_TIMEOUT_MS
-from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
+from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.core.errors import ErrorCode
 from odradek.security.forwarded_principal import pack_principal, read_principal
 from odradek.security.principal import ANONYMOUS, USER, Principal, TokenPrincipal

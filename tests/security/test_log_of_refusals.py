@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.brokers import Wire
 
-from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
+from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.testing.ports import reserve_ports
 from odradek.testing.process import BrokerProcess
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
+from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.security.principal import USER, Principal
 from odradek.testing.thread import BrokerThread
 from support.brokers import Wire

@@ -17,7 +17,6 @@ from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
-from odradek.broker.settings.authorizer import AUTHORIZER
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
 from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import dynamic_broker_key
@@ -197,7 +196,8 @@ _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
     set_to = {key: value for key, value in changes.items() if value is not None}  # any setting may be reset
     try:
-        protection.check({AUTHORIZER: config.authorizer_class_name, **set_to})  # only a start sets the authorizer
+        # Only a start sets the authorizer.
+        protection.check({protection.AUTHORIZER: config.authorizer_class_name, **set_to})
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
     for key in set_to:

@@ -16,7 +16,7 @@ from odradek.acls.audit_log import OPERATIONS, resource_text, rule_text
 from odradek.acls.index import AclIndex
 from odradek.acls.rules import SUPER_USER, Decision
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.settings.authorizer import allows_unlisted, super_users
+from odradek.broker.settings.protection import allows_unlisted, super_users
 from odradek.broker.settings.resources import AUDIT_LOG
 from odradek.core.acl import Acl, Operation, Permission, Resource
 from odradek.core.pace import Pace

@@ -172,7 +172,7 @@ class BrokerConfig:
 
             check(self.texts)
         if self.texts.get("authorizer.class.name"):
-            from odradek.broker.settings.authorizer import check_authorizer
+            from odradek.broker.settings.protection import check_authorizer
 
             check_authorizer(self.texts)
         for name, text in self.texts.items():

@@ -1,10 +1,11 @@
-"""Kafka's settings that protect a broker or its data by features that this broker does not have.
+"""The settings that protect a broker or its data: those of the authorizer, and those that this broker refuses.
 
-The broker must not accept and ignore such a setting: an operator would rely on it. Therefore the start,
-AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default, and values that protect nothing in
-Kafka either: an empty value of a setting without a default, and the times, sizes and switches of a mechanism, which
-another setting would have to select. ``listeners`` checks the settings of the protections that the broker has. The
-other settings of ``ignored`` concern speed, sizes or missing features; a broker without them is as safe.
+The broker lacks the features of some of Kafka's settings. It must not accept and ignore such a setting: an operator
+would rely on it. Therefore the start, AlterConfigs and IncrementalAlterConfigs refuse it. They accept Kafka's default,
+and values that protect nothing in Kafka either: an empty value of a setting without a default, and the times, sizes and
+switches of a mechanism, which another setting would have to select. ``listeners`` checks the settings of the
+protections that the broker has. The other settings of ``ignored`` concern speed, sizes or missing features; a broker
+without them is as safe.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from odradek.broker.settings.authorizer import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.broker.settings.keys import ConfigType, authorizer_keys, inert_broker_keys
 from odradek.broker.settings.prefixes import scope_of
 from odradek.core.errors import ConfigError
+
+AUTHORIZER = "authorizer.class.name"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 
 class Protection(NamedTuple):
@@ -115,6 +118,28 @@ _CLASSES = {
 def protections_by_setting() -> dict[str, Protection]:
     """Returns the protection that each setting needs."""
     return {name: protection for protection in PROTECTIONS for name in protection.names.split()}
+
+
+def check_authorizer(texts: Mapping[str, str]) -> None:
+    """Raises ConfigError if the authorizer is unknown or a super user is no principal."""
+    name = texts.get(AUTHORIZER, "").strip()
+    if name not in ("", STANDARD_AUTHORIZER):
+        raise ConfigError(f"{AUTHORIZER}: this broker has no class {name!r}; set {STANDARD_AUTHORIZER} or leave it out")
+    super_users(texts)
+
+
+def super_users(texts: Mapping[str, str]) -> list[str]:
+    """Returns the principals of ``super.users``. Raises ConfigError."""
+    users = [part.strip() for part in texts.get("super.users", "").split(";") if part.strip()]
+    for user in users:
+        if ":" not in user:
+            raise ConfigError(f"super.users: {user!r} is no principal; write kind:name, as in User:admin")
+    return users
+
+
+def allows_unlisted(texts: Mapping[str, str]) -> bool:
+    """Returns whether all clients may use a resource that no ACL names."""
+    return texts.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
 
 
 def check(texts: Mapping[str, str]) -> None:
