@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
@@ -21,6 +22,12 @@ EVERYTHING = [*MODULES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT /
 MODULE_LINES, TEST_MODULE_LINES = 600, 800
 LONG_MODULES = {"src/odradek/storage/log.py": 680}
 """Modules above the limit, each with its own, where a cut would part methods that call each other."""
+ROOM_MODULES = 15
+"""The modules of a folder under ``src``, without ``__init__``: a reader sees them in one look."""
+API = re.compile(r"k\d\d_")
+"""Handlers of one API each. ``broker/handlers`` has as many of them as Kafka has APIs, so they do not count."""
+LARGE_ROOMS = {"batches", "cli", "client", "core", "groups", "history", "monitor", "spark", "storage"}
+"""Folders above the limit: older than it, each with one subject. No room of the broker or of the pipelines is one."""
 FUNCTION_LINES, TEST_FUNCTION_LINES = 60, 70
 PARAMETERS = 8
 KERNEL = (
@@ -185,6 +192,26 @@ def test_modules_have_a_limited_number_of_lines() -> None:
         for name, size in sizes.items()
         if size > LONG_MODULES.get(name, MODULE_LINES if name.startswith("src/") else TEST_MODULE_LINES)
     } == {}
+
+
+def room_sizes(modules: Iterable[str]) -> dict[str, int]:
+    """Folder -> modules. ``modules``: paths below ``src/odradek``."""
+    counted = [name for name in map(Path, modules) if name.name != "__init__.py" and not API.match(name.name)]
+    return Counter(name.parent.as_posix() for name in counted)
+
+
+def test_rooms_have_a_limited_number_of_modules() -> None:
+    sizes = room_sizes(path.relative_to(SOURCE).as_posix() for path in MODULES if path.is_relative_to(SOURCE))
+    assert {room: size for room, size in sizes.items() if size > ROOM_MODULES and room not in LARGE_ROOMS} == {}
+    assert [room for room in sorted(LARGE_ROOMS) if sizes[room] <= ROOM_MODULES] == [], "no longer needed"
+
+
+def test_a_room_of_too_many_modules_is_found() -> None:
+    names = [f"broker/room/part_{number}.py" for number in range(ROOM_MODULES + 1)]
+    apis = [f"broker/handlers/k{number}_name.py" for number in range(10, 90)]
+    inner = "broker/room/inner/part.py"
+    sizes = room_sizes([*names, "broker/room/__init__.py", *apis, "broker/handlers/api.py", inner])
+    assert sizes == {"broker/room": ROOM_MODULES + 1, "broker/handlers": 1, "broker/room/inner": 1}
 
 
 def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
