@@ -20,9 +20,8 @@ from pathlib import Path
 
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import TokenSource
-from odradek.security.plain_http import unprotected_host
 from odradek.security.secret import Secret
-from odradek.security.stores import client_context
+from odradek.security.stores import client_context, unprotected_host
 
 logger = logging.getLogger("odradek.client")
 

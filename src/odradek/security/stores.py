@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -305,3 +306,20 @@ def _reason(error: Exception) -> str:
     """Returns OpenSSL's words without its numbers and source lines: ``key values mismatch``."""
     reason = getattr(error, "reason", None) or str(error)
     return str(reason).replace("_", " ").lower()
+
+
+def unprotected_host(url: str) -> str:
+    """Returns the host of an address with ``http`` that is not this machine; "" for any other address.
+
+    Others on the network can read and replace the messages of such an address: it has no TLS.
+    """
+    from ipaddress import ip_address  # TLS alone does not need it
+
+    parts = urllib.parse.urlsplit(url)
+    host = parts.hostname or ""
+    if parts.scheme != "http" or host == "localhost":
+        return ""
+    try:
+        return "" if ip_address(host).is_loopback else host
+    except ValueError:  # a name
+        return host

@@ -147,7 +147,7 @@ class TokenCheck:
 
 def _warn_of_plain_http(setting: str, url: str) -> None:
     """Warns of keys that come from another host without TLS."""
-    from odradek.security.plain_http import unprotected_host  # few brokers have this mechanism
+    from odradek.security.stores import unprotected_host  # few brokers have this mechanism
 
     if host := unprotected_host(url):
         log.warning(
