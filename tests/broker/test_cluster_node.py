@@ -281,3 +281,26 @@ def test_directories_are_set_aside_only_after_the_broker_has_caught_up(nodes: No
     partition = first.broker.partition("t", 0)
     assert partition is not None
     assert partition.log_end_offset == 3
+
+
+def test_only_a_log_that_was_there_is_reported_as_missing(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Topics that are made while a broker is away, before its session ends, are no loss."""
+    first = nodes.brokers[1]
+    nodes.create("old", 1)
+    nodes.create("other", 2)
+    nodes.settle()
+    first.kill()
+    nodes.create("new", 1)
+    for name in (
+        "partition.metadata",
+        *(one for one in first.files.list(HOME / "old-0") if one != "partition.metadata"),
+    ):
+        first.files.remove(HOME / "old-0" / name)
+    first.files.remove(HOME / "old-0")
+    first.begin()
+    first.run_until_joined()
+    nodes.settle()
+    assert logs_of(first) == {"old-0", "new-0"}
+    lines = [line for line in caplog.messages if "directory is missing" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("old-0: its directory is missing: all records")

@@ -7,6 +7,7 @@ from typing import Any
 
 from odradek.catalog.copy import CatalogCopy
 from odradek.core.errors import ErrorCode
+from odradek.storage import checkpoints
 from odradek.wire.api_keys import OFFSET_COMMIT, PRODUCE
 from support.logs import batch
 from support.simulated_brokers import SimulatedBroker, SimulatedNetwork
@@ -22,10 +23,10 @@ NONE, LEFT = ErrorCode.none, ErrorCode.not_leader_or_follower
 class Nodes:
     """A controller and two brokers. ``common``: settings of all; ``of_controller``: with _ in place of dots."""
 
-    def __init__(self, common: Mapping[str, str] | None = None, **of_controller: str) -> None:
+    def __init__(self, common: Mapping[str, str] | None = None, *, seed: int = 1, **of_controller: str) -> None:
         self._common = SHORT | dict(common or {})
         own = {name.replace("_", "."): text for name, text in of_controller.items()}
-        self.controller = SimulatedController(self._common | own)
+        self.controller = SimulatedController(self._common | own, seed=seed)
         self.world = self.controller.world
         self.network = SimulatedNetwork(self.controller)
         self.brokers = {number: self.new_broker(number) for number in (1, 2)}
@@ -100,6 +101,7 @@ def commit(broker: SimulatedBroker, group: str, topic: str) -> ErrorCode:
 
 
 def logs_of(broker: SimulatedBroker) -> set[str]:
-    """The directories of partitions."""
-    names = broker.files.list(HOME)
-    return {name for name in names if name[-1].isdigit() and not name.startswith("__cluster_metadata")}
+    """The directories of partitions. A power cut may leave others, without the id of a topic."""
+    files = broker.files
+    names = [name for name in files.list(HOME) if name[-1].isdigit() and not name.startswith("__cluster_metadata")]
+    return {name for name in names if checkpoints.read_partition_metadata(HOME / name, files) is not None}

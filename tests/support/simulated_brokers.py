@@ -16,7 +16,7 @@ from support.simulated_controller import ANSWER_MS, CONTROLLER, SimulatedControl
 from support.simulated_node import HOME, SimulatedNode, Wire
 
 TRAVEL_MS = 1
-"""How long bytes travel from one node to another."""
+"""How long bytes travel from one node to another, at least."""
 
 
 class SimulatedLink:
@@ -25,13 +25,20 @@ class SimulatedLink:
     def __init__(self, network: SimulatedNetwork, near: SimulatedNode, make: Callable[[], asyncio.Protocol]) -> None:
         self._network, self._near = network, near
         self._protocol = make()
-        self._wire: Wire = network.controller.node.connect(self._on_frame, self._on_end)
         self.is_open = True
+        self._arrivals = {"near": 0, "far": 0}
+        self._wire: Wire = network.controller.node.connect(self._on_frame, self._on_end)
         near.loop.run(lambda: self._protocol.connection_made(self))  # type: ignore[arg-type]
 
     def _later(self, work: Callable[[], None]) -> None:
         """Does something at the near node after the time of travel, unless it is dead."""
-        self._near.world.at(self._near.world.now_ms + TRAVEL_MS, lambda: self._near.loop.run(work), self._near.process)
+        self._near.world.at(self._arrival("near"), lambda: self._near.loop.run(work), self._near.process)
+
+    def _arrival(self, end: str) -> int:
+        """Returns when bytes that are sent now arrive: never before those that were sent earlier."""
+        at_ms = max(self._arrivals[end], self._near.world.now_ms + self._network.travel_ms())
+        self._arrivals[end] = at_ms
+        return at_ms
 
     def _on_frame(self, frame: bytes) -> None:
         if self._network.is_up(self._near):
@@ -48,22 +55,26 @@ class SimulatedLink:
     # the transport of the near end
 
     def write(self, data: bytes) -> None:
-        world = self._near.world
         if self._network.is_up(self._near):
-            world.at(world.now_ms + TRAVEL_MS, lambda: self._wire.send(data))
+            self._near.world.at(self._arrival("far"), lambda: self._wire.send(data))
 
     def abort(self) -> None:
         self.is_open = False
-        world = self._near.world
-        world.at(world.now_ms + TRAVEL_MS, self._wire.hang_up)
+        self._near.world.at(self._arrival("far"), self._wire.hang_up)
 
 
 class SimulatedNetwork:
-    """The network between brokers and their controller. ``cut_off``: brokers whose bytes are lost, both ways."""
+    """The network between brokers and their controller. ``cut_off``: brokers whose bytes are lost, both ways.
+
+    ``most_travel_ms``: bytes travel for 1 ms up to this time."""
 
     def __init__(self, controller: SimulatedController) -> None:
         self.controller = controller
         self.cut_off: set[int] = set()
+        self.most_travel_ms = TRAVEL_MS
+
+    def travel_ms(self) -> int:
+        return TRAVEL_MS if self.most_travel_ms == TRAVEL_MS else self.controller.world.between(1, self.most_travel_ms)
 
     def is_up(self, node: SimulatedNode) -> bool:
         return node.broker.node_id not in self.cut_off
@@ -79,7 +90,7 @@ class SimulatedNetwork:
             else:
                 near.loop.run(lambda: on_failure("Connection refused"))
 
-        return near.world.at(near.world.now_ms + TRAVEL_MS, arrive, near.process).cancel
+        return near.world.at(near.world.now_ms + self.travel_ms(), arrive, near.process).cancel
 
 
 class SimulatedClusterBroker(ClusterBrokerNode):

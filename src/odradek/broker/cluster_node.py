@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from odradek.broker.remote.dialer import Dialer
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
-    from odradek.catalog.records import MetadataRecord
+    from odradek.catalog.records import Id16, MetadataRecord
     from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
@@ -101,6 +102,7 @@ class ClusterBrokerNode(BrokerNode):
             )
         assert config.roles is not None  # the settings are those of a node of a cluster
         self.controller_id, self._controller_address = config.roles.controller
+        self._topics_of_snapshot: frozenset[Id16] = frozenset()
         self.joined: Deferred[Exception | None] = Deferred()
         self._left: Deferred[None] = Deferred()
         self._link: RemoteControllerLink | None = None
@@ -140,11 +142,23 @@ class ClusterBrokerNode(BrokerNode):
         self.metadata_log = copy
         copy.on_snapshot_due = self.controller.begin_snapshot
         directory.adopt_metadata_log(copy)
+        directory.may_be_new = self._may_be_new
+        self._topics_of_snapshot = frozenset(self.catalog.state.topics_by_id)
         self.applied = AppliedOffsets(self.loop)
         copy.on_applied = self.applied.move
         self._forwards = self._remote_controller(MOST_REPLY_BYTES, logging.INFO)
         self.forwarder = RequestForwarder(self._forwards, self.applied, self.steady_ms)
         self.catalog.begin_at(copy.applied.end_offset, copy.read_removed)
+
+    def _may_be_new(self, topic_id: Id16) -> bool:
+        """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
+        if topic_id in self._topics_of_snapshot:
+            return False
+        return self._known_topics is None or topic_id not in self._known_topics
+
+    @cached_property
+    def _known_topics(self) -> set[Id16] | None:
+        return self.metadata_log.topics_at_open()
 
     def _follow_catalog(self) -> None:
         """Begins to join the cluster."""

@@ -12,23 +12,26 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+from uuid import UUID
 
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import LogCheck, check_batches, check_log
-from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataLog, open_log
+from odradek.broker.metadata_log.log import DIRECTORY, MAKING, MetadataConfig, MetadataLog, open_log
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.metadata_log.replay import MetadataReplay, Replay
 from odradek.broker.metadata_log.snapshot import MetadataSnapshot
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
+from odradek.catalog.records import Id16, PartitionRecord, TopicRecord, decode, kind_of
 from odradek.cluster.observers import LogPlace
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
 from odradek.storage import checkpoints
 from odradek.storage.files import File, Files
+from odradek.storage.segment import LOG_SUFFIX
 
 _logger = logging.getLogger("odradek.broker")
 READ_BYTES = 1 << 20
@@ -58,6 +61,8 @@ class ObserverLog(MetadataLog):
     """Called with the end of each batch that the catalogue has."""
     _voters: tuple[int, ...] = ()
     _part: tuple[Path, File] | None = None
+    _known_start = _known_end = 0
+    """The records that the node had when it was opened: from the newest snapshot to the end."""
 
     @classmethod
     def open_copy(
@@ -93,6 +98,7 @@ class ObserverLog(MetadataLog):
         opened._snapshots = [one for one in snapshots if one.end_offset >= log.log_start_offset]
         opened._epoch = max(checked.epoch, place.epoch)
         opened.applied, opened._voters = place, voters
+        opened._known_end, opened._known_start = log.log_end_offset, place.end_offset
         opened.leader_epoch = max(opened._epoch, _noted_epoch(path, files))
         return opened
 
@@ -189,6 +195,27 @@ class ObserverLog(MetadataLog):
             (path, file), self._part = self._part, None
             file.close()
             self._files.remove(path)
+
+    def topics_at_open(self) -> set[Id16] | None:
+        """Returns the topics of the records that the node had when it was opened; None if they are gone meanwhile.
+
+        Not those of the newest change: a crash may have come before their logs were made. Raises OSError."""
+        if self._log.log_start_offset > self._known_start:
+            return None
+        found: dict[Id16, int] = {}
+        for segment in self._log.segments:
+            data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
+            for position, header in scan(data):
+                if header.is_control or not self._known_start <= header.base_offset < self._known_end:
+                    continue
+                for row in batch_rows(data, position, header):
+                    value = row.value or b""
+                    if kind_of(value) in MAKING:
+                        record = decode(value, lambda packed: UUID(bytes=packed))
+                        assert isinstance(record, TopicRecord | PartitionRecord)
+                        found[record.topic_id] = header.base_offset
+        newest = max(found.values(), default=NO_OFFSET)
+        return {topic_id for topic_id, offset in found.items() if offset < newest}
 
     # --- the catalogue ------------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _MAX_BATCH_BYTES = 1 << 30
 _NAMING = frozenset({records.TOPIC, records.REMOVE_TOPIC})
-_MAKING = frozenset({records.TOPIC, records.PARTITION})
+MAKING = frozenset({records.TOPIC, records.PARTITION})
 
 
 class MetadataConfig(NamedTuple):
@@ -185,7 +185,7 @@ class MetadataLog:
                 values = [row.value or b"" for row in batch_rows(data, pos, header)]
                 kinds = {records.kind_of(value) for value in values} & records.NEWEST_VERSIONS.keys()
                 if kinds - {records.PARTITION_CHANGE}:
-                    making = (value for value in values if records.kind_of(value) in _MAKING)
+                    making = (value for value in values if records.kind_of(value) in MAKING)
                     change = (records.decode(value, lambda data: UUID(bytes=data)) for value in making)
                     return {record.topic_id for record in change if isinstance(record, TopicRecord | PartitionRecord)}
         return set()

@@ -80,6 +80,8 @@ class LogDirectory:
         """Called after each ``GROWTH_LOGS`` new logs."""
         self.broker_epoch = -1
         """The broker epoch of this incarnation, which the mark of a clean stop keeps; −1 for a lone broker."""
+        self.may_be_new: Callable[[UUID], bool] = lambda topic_id: False
+        """Whether a topic may have been made while this node was away, so that a missing directory is no loss."""
         self.is_new = False
         """Whether no broker has used the directory before this start."""
         self.has_compacted = False
@@ -286,7 +288,12 @@ class LogDirectory:
 
         ``Log.reopen`` reports it if a checkpoint knows its records. ``has_later``: a later partition has one."""
         is_there = self._files.exists(self.path / str(name))
-        if is_there or self._is_missed(name) or (self.clean and name in self._offsets.points):
+        if (
+            is_there
+            or self.may_be_new(cast("UUID", topic.id))
+            or self._is_missed(name)
+            or (self.clean and name in self._offsets.points)
+        ):
             return
         # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
         metadata = None if self.clean or has_later else self._metadata_log
