@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -31,7 +32,27 @@ produced = st.builds(
     log_start_offset=i64,
     record_errors=st.lists(st.tuples(i32, st.none() | text), max_size=3).map(tuple),
     error_message=st.none() | text,
+    leader=st.none() | st.tuples(i32.filter(lambda leader: leader != -1), i32),
 )
+
+
+class Endpoint(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    def row(self) -> dict[str, object]:
+        return {"node_id": self.broker_id, "host": self.host, "port": self.port, "rack": self.rack}
+
+
+endpoints = st.lists(st.builds(Endpoint, i32, text, i32, st.none() | text), max_size=3).map(
+    lambda rows: {row.broker_id: row for row in rows}
+)
+
+
+def leader_field(leader: tuple[int, int] | None) -> dict[str, object]:
+    return {} if leader is None else {"current_leader": {"leader_id": leader[0], "leader_epoch": leader[1]}}
 
 
 @st.composite
@@ -48,6 +69,7 @@ def fetched(draw: st.DrawFn) -> FetchedPartition:
         records=[memoryview(part) for part in slices],
         size=sum(map(len, slices)),
         diverging=draw(st.none() | st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))),
+        leader=draw(st.none() | st.tuples(i32.filter(lambda leader: leader != -1), i32)),
     )
 
 
@@ -57,14 +79,17 @@ def topic_lists(partition: st.SearchStrategy) -> st.SearchStrategy:
 
 @pytest.mark.parametrize("version", range(3, 14))
 @settings(max_examples=examples(6))
-@given(topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1))
-def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms) -> None:
+@given(topics=topic_lists(produced), throttle_ms=st.integers(0, 2**31 - 1), nodes=endpoints)
+def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms, nodes) -> None:
+    if version < 10:
+        topics, nodes = without_leaders(topics), {}
     expected = schemas.encode(
         0,
         version,
         Kind.RESPONSE,
         {
             "throttle_time": throttle_ms,
+            "node_endpoints": [node.row() for node in nodes.values()],
             "responses": [
                 {
                     "name": name,
@@ -82,6 +107,7 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
                             ],
                             "error_message": p.error_message,
                         }
+                        | leader_field(p.leader)
                         for p in partitions
                     ],
                 }
@@ -90,19 +116,23 @@ def test_produce_replies_equal_those_of_the_schemas(version, topics, throttle_ms
         },
     )
     named = [(_key(version >= 13, t), t[2]) for t in topics]
-    assert produce_fetch_replies.produce_reply(version, named, throttle_ms) == expected
-    pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named, 2))
+    if not nodes:
+        assert produce_fetch_replies.produce_reply(version, named, throttle_ms) == expected
+    pieces = finish(produce_fetch_replies.produce_reply_in_steps(version, named, nodes, step_partitions=2))
     assert b"".join(with_throttle_time(0, version, pieces, throttle_ms)) == expected
 
 
 @pytest.mark.parametrize("version", range(4, 19))
 @settings(max_examples=examples(6))
-@given(topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1))
-def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, session) -> None:
+@given(topics=topic_lists(fetched()), error=code, session=st.integers(0, 2**31 - 1), nodes=endpoints)
+def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, session, nodes) -> None:
+    if version < 16:
+        topics, nodes = without_leaders(topics), {}
     message = {
         "throttle_time": 7,
         "error_code": error,
         "session_id": session,
+        "node_endpoints": [node.row() for node in nodes.values()],
         "responses": [
             {
                 "topic": name,
@@ -121,6 +151,7 @@ def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, sessio
                     }
                     | ({"diverging_epoch": dict(zip(("epoch", "end_offset"), p.diverging, strict=True))}
                        if p.diverging else {})
+                    | leader_field(p.leader)
                     for p in partitions
                 ],
             }
@@ -132,16 +163,22 @@ def test_fetch_replies_equal_those_of_the_schemas(version, topics, error, sessio
             if partition["aborted_transactions"] == ():
                 partition["aborted_transactions"] = []
     chunks = produce_fetch_replies.fetch_reply(
-        version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7
-    )
+        version, [(_key(version >= 13, t), t[2]) for t in topics], error_code=error, session_id=session, throttle_ms=7,
+        endpoints=nodes,
+    )  # fmt: skip
     assert b"".join(chunks) == schemas.encode(1, version, Kind.RESPONSE, message)
     named = ((_key(version >= 13, t), t[2]) for t in topics)
-    pieces = finish(
-        produce_fetch_replies.fetch_reply_in_steps(version, len(topics), named, session_id=session, step_partitions=2)
+    steps = produce_fetch_replies.fetch_reply_in_steps(
+        version, len(topics), named, session_id=session, endpoints=nodes, step_partitions=2
     )
+    pieces = finish(steps)
     whole = message | {"throttle_time": 0, "error_code": 0}
     assert b"".join(pieces) == schemas.encode(1, version, Kind.RESPONSE, whole)
     assert all(part in chunks for _, _, partitions in topics for p in partitions if p.size for part in p.records)
+
+
+def without_leaders(topics: list) -> list:
+    return [(name, topic_id, [part._replace(leader=None) for part in parts]) for name, topic_id, parts in topics]
 
 
 def _key(by_id: bool, topic: tuple) -> str | bytes:

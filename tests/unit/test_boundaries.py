@@ -204,6 +204,7 @@ def members(module: str, protocol: str) -> set[str]:
 
 SERVICES = members("handlers/api", "BrokerServices")
 USES = {
+    "brokers": members("metadata/brokers", "Brokers"),
     "catalog": members("metadata/image", "CatalogImage"),
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},

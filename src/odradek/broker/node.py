@@ -30,6 +30,7 @@ from odradek.broker.loop.clock import Alarms
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.metadata.brokers import LoneBroker, RegisteredNodes
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
@@ -58,12 +59,13 @@ if TYPE_CHECKING:
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
     from odradek.broker.front_end.connection import Connection
     from odradek.broker.front_end.request_quota import RequestQuota
-    from odradek.broker.handlers.api import Client, Context
+    from odradek.broker.handlers.api import Client
     from odradek.broker.limits.request_elements import RequestElements
     from odradek.broker.logins.first_users import FirstUsers
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
+    from odradek.broker.metadata.brokers import Brokers, ClientRequest
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
@@ -146,6 +148,11 @@ class BrokerNode:
         self.on_failure: Callable[[], object] = lambda: None
 
     # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
+
+    @cached_property
+    def brokers(self) -> Brokers:
+        """The brokers that replies name."""
+        return LoneBroker(self) if self.is_lone else RegisteredNodes(self.catalog, self.listeners, self.new_uuid)
 
     @cached_property
     def groups(self) -> GroupRuntime:
@@ -237,8 +244,8 @@ class BrokerNode:
     def new_uuid(self) -> UUID:
         return self.world.new_uuid()
 
-    def advertised_address(self, context: Context) -> tuple[str, int]:
-        """Returns the host and port that replies give to this client as the broker's address."""
+    def advertised_address(self, context: ClientRequest) -> tuple[str, int]:
+        """Returns the host and port at which this client reaches this node."""
         listener = context.connection.listener or self.listeners[0]
         if listener.advertised is not None:
             return listener.advertised

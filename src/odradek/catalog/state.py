@@ -221,6 +221,11 @@ class CatalogState:
         """The node ids that replicas may have."""
         return self._own_brokers
 
+    @property
+    def registered_brokers(self) -> Mapping[int, object]:
+        """The registrations of brokers by id (``cluster/registrations``). A lone broker has none."""
+        return {}
+
     # --- requests -----------------------------------------------------------------------------------------------
 
     def generate(self, request: CatalogRequest) -> RecordSteps:

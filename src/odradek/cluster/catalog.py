@@ -13,7 +13,7 @@ from odradek.catalog.records import ConfigRecord, Id16, IdFactory, MetadataRecor
 from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps, Topic
 from odradek.cluster import records
 from odradek.cluster.placement import Dice, UsableBroker, place
-from odradek.cluster.registrations import Registrations
+from odradek.cluster.registrations import BrokerRegistration, Registrations
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 
@@ -49,6 +49,11 @@ class ClusterCatalog(CatalogState):
     def brokers(self) -> tuple[int, ...]:
         """The ids of the registered brokers."""
         return tuple(self.nodes.brokers)
+
+    @property
+    def registered_brokers(self) -> Mapping[int, BrokerRegistration]:
+        """The registrations of brokers by id."""
+        return self.nodes.brokers
 
     def generate(self, request: CatalogRequest) -> RecordSteps:
         if isinstance(request, SteppedRecords):

@@ -27,6 +27,7 @@ SECURITY_PROTOCOLS = (0, 1, 2, 3)
 MAX_PORT = 65535
 FIRST_OWN_DIRECTORY = 100
 """Ids of directories below this number have a meaning of their own: 0 lost, 1 unassigned, 2 migrating."""
+LOST = bytes(16)
 UNASSIGNED = bytes(15) + b"\x01"
 MIGRATING = bytes(15) + b"\x02"
 
@@ -55,6 +56,13 @@ class BrokerRegistration(NamedTuple):
     def takes_replicas(self) -> bool:
         """Whether a log directory of the broker may get new replicas."""
         return not self.directories or not set(self.directories) <= set(self.cordoned or ())
+
+    def has_online(self, directory: Id16) -> bool:
+        """Returns whether a replica in this log directory is online. A registration without directories is an old one:
+        its directories are unknown, and count as online."""
+        if directory.bytes in (UNASSIGNED, MIGRATING):
+            return True
+        return directory.bytes != LOST and (not self.directories or directory in self.directories)
 
     def record(self) -> RegisterBrokerRecord:
         """Returns the record of a snapshot."""

@@ -3,23 +3,26 @@
 ``fetch_reply`` returns chunks, which are written one after another. Its chunks of records are the given slices of the
 log, without a copy. A property test compares all replies with those of ``wire.schemas.encode`` for every version.
 
-Versions of Produce: 5 adds the log start offset, 8 adds record errors and a message, 9 is flexible, 10 can name the
-leader, 13 has topic ids. Versions of Fetch: 5 adds the log start offset, 7 adds sessions, 11 adds the preferred
-replica, 12 is flexible, 13 has topic ids, 16 can name endpoints. These encoders write neither leaders nor endpoints.
+Versions of Produce: 5 adds the log start offset, 8 adds record errors and a message, 9 is flexible, 10 can name
+leaders and their endpoints, 13 has topic ids. Versions of Fetch: 5 adds the log start offset, 7 adds sessions, 11 adds
+the preferred replica, 12 is flexible and can name leaders, 13 has topic ids, 16 can name endpoints. The caller passes
+leaders and endpoints only to versions that have them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 from odradek.core.varints import uvarint
 from odradek.wire.chunks import Chunk
 
 
 class ProducedPartition(NamedTuple):
-    """The result of Produce for one partition. ``append_time_ms`` is −1 with CreateTime."""
+    """The result of Produce for one partition. ``append_time_ms`` is −1 with CreateTime. ``leader``: the id of another
+    leader, and its leader epoch."""
 
     partition: int
     error_code: int = 0
@@ -28,13 +31,15 @@ class ProducedPartition(NamedTuple):
     log_start_offset: int = -1
     record_errors: tuple[tuple[int, str | None], ...] = ()
     error_message: str | None = None
+    leader: tuple[int, int] | None = None
 
 
 class FetchedPartition(NamedTuple):
     """The result of Fetch for one partition. ``records`` are slices of its log, ``size`` is their total size.
 
     ``aborted`` has (producer id, first offset) pairs; it is ``None`` for read_uncommitted. ``diverging`` is an (epoch,
-    end offset) pair if the reader's log has diverged from this log.
+    end offset) pair if the reader's log has diverged from this log. ``leader``: the id of another leader, and its
+    leader epoch.
     """
 
     partition: int
@@ -47,8 +52,28 @@ class FetchedPartition(NamedTuple):
     records: Sequence[Chunk] = ()
     size: int = 0
     diverging: tuple[int, int] | None = None
+    leader: tuple[int, int] | None = None
 
 
+class NodeEndpoint(Protocol):
+    """The address of a leader."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def rack(self) -> str | None: ...
+
+
+Endpoints = Mapping[int, NodeEndpoint]
+"""The addresses of leaders, by id. They may grow while a reply is packed in steps."""
+NO_ENDPOINTS: Endpoints = MappingProxyType({})
 _I32 = struct.Struct(">i").pack
 _I64 = struct.Struct(">q").pack
 _PRODUCED_LEGACY = struct.Struct(">ihqq").pack
@@ -59,6 +84,7 @@ _BYTES_LIKE_A_PARTITION = 512
 """A topic name of this many bytes takes as long to pack as one partition."""
 _ABORTED = struct.Struct(">qq").pack
 _DIVERGING = struct.Struct(">iq").pack
+_LEADER = struct.Struct(">ii").pack
 
 
 def _short_text(value: str | None) -> bytes:
@@ -73,6 +99,18 @@ def _compact_text(value: str | None) -> bytes:
         return b"\0"
     packed = value.encode()
     return uvarint(len(packed) + 1) + packed
+
+
+def _end_tags(endpoints: Endpoints) -> bytes:
+    """Returns the tagged fields at the end of a reply."""
+    if not endpoints:
+        return b"\0"
+    rows = (
+        _I32(each.broker_id) + _compact_text(each.host) + _I32(each.port) + _compact_text(each.rack) + b"\0"
+        for each in endpoints.values()
+    )
+    field = uvarint(len(endpoints) + 1) + b"".join(rows)
+    return b"\x01\0" + uvarint(len(field)) + field
 
 
 # --- Produce ----------------------------------------------------------------------------------------------------
@@ -105,9 +143,14 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
 
 
 def produce_reply_in_steps(
-    version: int, topics: ProducedTopics, step_partitions: int = _STEP_PARTITIONS
+    version: int,
+    topics: ProducedTopics,
+    endpoints: Endpoints = NO_ENDPOINTS,
+    *,
+    step_partitions: int = _STEP_PARTITIONS,
 ) -> Generator[None, None, list[Chunk]]:
-    """Returns the chunks of the same reply with throttle time 0. Works in steps of some hundred partitions."""
+    """Returns the chunks of the same reply with throttle time 0, which the last chunk begins with. Works in steps of
+    some hundred partitions."""
     pieces: list[Chunk] = []
     packed = [_count(version >= 9, len(topics))]
     left = step_partitions
@@ -124,7 +167,7 @@ def produce_reply_in_steps(
                 yield
         if version >= 9:
             packed.append(b"\0")
-    pieces += (b"".join(packed), produced_end(version, 0))
+    pieces += (b"".join(packed), _I32(0) + (_end_tags(endpoints) if version >= 9 else b""))
     return pieces
 
 
@@ -139,11 +182,6 @@ def _produced_topic(version: int, topic: str | bytes, partition_count: int) -> b
     return name + _count(flexible, partition_count)
 
 
-def produced_end(version: int, throttle_ms: int) -> bytes:
-    """Returns the part of the reply after the last topic."""
-    return _I32(throttle_ms) + (b"\0" if version >= 9 else b"")
-
-
 def _pack_all_produced(out: list[bytes], version: int, partitions: Sequence[ProducedPartition]) -> None:
     if version >= 9:
         for partition in partitions:
@@ -154,7 +192,7 @@ def _pack_all_produced(out: list[bytes], version: int, partitions: Sequence[Prod
 
 
 def _pack_produced(out: list[bytes], version: int, partition: ProducedPartition) -> None:
-    index, error_code, base_offset, append_time_ms, log_start_offset, record_errors, message = partition
+    index, error_code, base_offset, append_time_ms, log_start_offset, record_errors, message, _ = partition
     out.append(_PRODUCED_LEGACY(index, error_code, base_offset, append_time_ms))
     if version >= 5:
         out.append(_I64(log_start_offset))
@@ -166,12 +204,13 @@ def _pack_produced(out: list[bytes], version: int, partition: ProducedPartition)
 
 
 def _pack_produced_flexible(out: list[bytes], partition: ProducedPartition) -> None:
-    index, error_code, base_offset, append_time_ms, log_start_offset, record_errors, message = partition
+    index, error_code, base_offset, append_time_ms, log_start_offset, record_errors, message, leader = partition
     out.append(_FETCHED_5(index, error_code, base_offset, append_time_ms, log_start_offset))
     out.append(uvarint(len(record_errors) + 1))
     for batch_index, text in record_errors:
         out.append(_I32(batch_index) + _compact_text(text) + b"\0")
-    out.append(_compact_text(message) + b"\0")
+    tags = b"\0" if leader is None else b"\x01\0\x09" + _LEADER(*leader) + b"\0"
+    out.append(_compact_text(message) + tags)
 
 
 # --- Fetch ------------------------------------------------------------------------------------------------------
@@ -180,7 +219,13 @@ FetchedTopics = Iterable[tuple[str | bytes, Sequence[FetchedPartition]]]
 
 
 def fetch_reply(
-    version: int, topics: FetchedTopics, *, error_code: int = 0, session_id: int = 0, throttle_ms: int = 0
+    version: int,
+    topics: FetchedTopics,
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+    throttle_ms: int = 0,
+    endpoints: Endpoints = NO_ENDPOINTS,
 ) -> list[Chunk]:
     """Returns the chunks of a Fetch reply of version 4 to 18 without its header.
 
@@ -195,14 +240,20 @@ def fetch_reply(
         if version >= 12:
             packed.append(b"\0")
     if version >= 12:
-        packed.append(b"\0")
+        packed.append(_end_tags(endpoints))
     if packed:
         out.append(b"".join(packed))
     return out
 
 
 def fetch_reply_in_steps(
-    version: int, count: int, topics: FetchedTopics, *, session_id: int = 0, step_partitions: int = _STEP_PARTITIONS
+    version: int,
+    count: int,
+    topics: FetchedTopics,
+    *,
+    session_id: int = 0,
+    endpoints: Endpoints = NO_ENDPOINTS,
+    step_partitions: int = _STEP_PARTITIONS,
 ) -> Generator[None, None, list[Chunk]]:
     """Does the same as ``fetch_reply`` without error and throttle time, in steps of some hundred partitions.
 
@@ -225,7 +276,7 @@ def fetch_reply_in_steps(
         if version >= 12:
             packed.append(b"\0")
     if version >= 12:
-        packed.append(b"\0")
+        packed.append(_end_tags(endpoints))
     out.append(b"".join(packed))
     return out
 
@@ -265,7 +316,7 @@ def _pack_fetched(
 
 def _fetched_head(version: int, partition: FetchedPartition) -> bytes:
     """Returns the fields of a partition before its records. The last one is the length of the records."""
-    index, error_code, high_watermark, last_stable, log_start, aborted, preferred, _, size, _ = partition
+    index, error_code, high_watermark, last_stable, log_start, aborted, preferred, _, size, _, _ = partition
     if version >= 5:
         head = _FETCHED_5(index, error_code, high_watermark, last_stable, log_start)
     else:
@@ -283,6 +334,10 @@ def _fetched_head(version: int, partition: FetchedPartition) -> bytes:
 
 
 def _fetched_tags(partition: FetchedPartition) -> bytes:
-    if partition.diverging is None:
+    diverging, leader = partition.diverging, partition.leader
+    if diverging is None and leader is None:
         return b"\0"
-    return b"\x01\x00\x0d" + _DIVERGING(*partition.diverging) + b"\0"
+    tags = b"" if diverging is None else b"\0\x0d" + _DIVERGING(*diverging) + b"\0"
+    if leader is not None:
+        tags += b"\x01\x09" + _LEADER(*leader) + b"\0"
+    return uvarint((diverging is not None) + (leader is not None)) + tags

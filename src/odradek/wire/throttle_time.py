@@ -9,7 +9,6 @@ from functools import cache
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT, OFFSET_FETCH, PRODUCE
 from odradek.wire.chunks import Chunk, joined
-from odradek.wire.produce_fetch_replies import produced_end
 from odradek.wire.schemas import Kind
 
 Packed = Mapping[str, object] | bytes | list[Chunk]
@@ -25,7 +24,7 @@ def with_throttle_time(api_key: int, version: int, reply: Packed, throttle_ms: i
         return {**reply, "throttle_time": throttle_ms}
     packed = throttle_ms.to_bytes(4, "big")
     if isinstance(reply, list) and api_key == PRODUCE:
-        return [*reply[:-1], produced_end(version, throttle_ms)]
+        return [*reply[:-1], packed + joined(reply[-1:])[4:]]
     if isinstance(reply, list):
         at = _throttle_time_at(api_key, version)
         start = joined(reply[:1])

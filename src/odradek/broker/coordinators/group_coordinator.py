@@ -48,7 +48,7 @@ class GroupCoordinator:
             GroupConfig.of(config.value),
             broker.coordinator_environment,
             topic_id=topic_id,
-            catalog=BrokerGroupCatalog(catalog, config),
+            catalog=BrokerGroupCatalog(catalog, config, broker.brokers),
         )
 
     def on_metadata_update(self, runtime: GroupRuntime, delta: Delta) -> None:

@@ -10,6 +10,7 @@ from odradek.catalog.state import GROUP, Topic
 from odradek.groups.metadata_hash import TopicFacts
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.config import BrokerConfig
 
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 class BrokerGroupCatalog:
     """The catalogue and the broker's settings as a ``groups.kip848_group.GroupCatalog``."""
 
-    def __init__(self, catalog: CatalogImage, config: BrokerConfig) -> None:
+    def __init__(self, catalog: CatalogImage, config: BrokerConfig, brokers: Brokers) -> None:
         self._catalog = catalog
         self._config = config
-        self._racks = () if config.broker_rack is None else (config.broker_rack,)
+        self._brokers = brokers
 
     @property
     def version(self) -> int:
@@ -44,5 +45,4 @@ class BrokerGroupCatalog:
     def _facts(self, topic: Topic | None) -> TopicFacts | None:
         if topic is None or topic.id is None:
             return None
-        racks = (self._racks,) * topic.partition_count if self._racks else ()
-        return TopicFacts(topic.name, topic.id.bytes, topic.partition_count, racks)
+        return TopicFacts(topic.name, topic.id.bytes, topic.partition_count, self._brokers.racks(topic))

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from odradek.broker.controller.write_events import TopicSpec
     from odradek.broker.coordinators.group_runtime import GroupRuntime
     from odradek.broker.loop.clock import Clock
+    from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.partitions.partition import Partition
@@ -26,6 +27,12 @@ class CoordinatorBroker(Protocol):
     producer_ids: ProducerIds
     is_lone: bool
     """Whether this broker is the only one, and so leads every partition for ever."""
+
+    @property
+    def node_id(self) -> int: ...
+
+    @property
+    def brokers(self) -> Brokers: ...
 
     @property
     def catalog(self) -> CatalogImage: ...

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from odradek.broker.coordinators.group_coordinator import GROUPS
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.partitions.partition import PartitionRole
+from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from odradek.broker.controller.write_events import TopicSpec
@@ -59,9 +60,18 @@ class Coordinator(Generic[R]):
     def has_topic(self) -> bool:
         return self._broker.catalog.topic(self.topic) is not None
 
-    def serves(self, key: str) -> bool:
-        """Returns whether this broker leads the key's partition of the topic."""
-        return self.runtime.partition_of(key) in self.runtime.partitions()
+    def leader_of(self, key: str) -> int:
+        """Returns the broker that leads the key's partition of the topic. −1 without a leader, and if this broker leads
+        the partition and cannot serve it."""
+        runtime = self.runtime
+        index = runtime.partition_of(key)
+        if index in runtime.partitions():
+            return self._broker.node_id
+        topic = self._broker.catalog.topic(self.topic)
+        if topic is None or not 0 <= index < topic.partition_count:
+            return NO_NODE
+        leader = topic.partitions[index].leader
+        return NO_NODE if leader == self._broker.node_id else leader
 
     def on_metadata_update(self, delta: Delta) -> None:
         """Informs the coordinator, if it was used before, of changes of the catalogue."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler, Steps
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.authorizer import Authorizer
+    from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
@@ -190,6 +191,10 @@ if TYPE_CHECKING:
         scheduler: Scheduler
 
         @property
+        def brokers(self) -> Brokers:
+            """The brokers that replies name."""
+
+        @property
         def catalog(self) -> CatalogImage: ...
 
         @property
@@ -243,7 +248,7 @@ if TYPE_CHECKING:
         def new_uuid(self) -> UUID: ...
 
         def advertised_address(self, context: Context) -> tuple[str, int]:
-            """Returns the host and port that replies give to this client as the broker's address."""
+            """Returns the host and port at which this client reaches this node."""
 
         def partition(self, topic: str, index: int) -> Partition | None:
             """Returns a partition that this broker leads. None for any other: ``missing_partition`` has the error."""

@@ -20,9 +20,11 @@ from __future__ import annotations
 
 from itertools import chain, islice
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from odradek.broker.limits.quotas import PRODUCER_BYTE_RATE
 from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.loop.scheduler import finish
 from odradek.broker.loop.workers import OUTLIVING_BYTES
 from odradek.broker.partitions.produce_appends import STEP_PARTITIONS, ProduceAppends, is_transactional
 from odradek.core.acl import Operation, Resource
@@ -30,7 +32,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS
 from odradek.wire.chunks import Chunk
-from odradek.wire.produce_fetch_replies import produce_reply, produce_reply_in_steps
+from odradek.wire.produce_fetch_replies import NO_ENDPOINTS, produce_reply, produce_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.partitions.produce_appends import TopicBatches
+    from odradek.wire.produce_fetch_replies import Endpoints, ProducedPartition
 
     class TopicProduceData(v13.TopicProduceData):
         name: TopicName  # until version 12
@@ -53,7 +56,7 @@ VERSIONS = (3, 13)
 ADVERTISED_OLDEST = 0
 IS_FREQUENT = True
 ADMIN_CLIENT_ID = "__admin_client"
-KNOWS_ZSTD, KNOWS_TRANSACTION_ABORTABLE, ADDS_PARTITIONS, HAS_TOPIC_IDS = 7, 11, 12, 13
+KNOWS_ZSTD, NAMES_LEADERS, KNOWS_TRANSACTION_ABORTABLE, ADDS_PARTITIONS, HAS_TOPIC_IDS = 7, 10, 11, 12, 13
 """The first version of each."""
 _NO_ID = bytes(16)
 _Packed = bytes | list[Chunk] | None
@@ -62,7 +65,7 @@ _Reply = list[Chunk] | Deferred[_Packed] | None
 
 def handle(
     broker: BrokerServices, context: Context, message: ProduceRequest
-) -> bytes | Deferred[_Packed] | Steps[_Reply] | None:
+) -> _Packed | Deferred[_Packed] | Steps[_Reply]:
     call = _DecodedProduce(broker, context, message)
     appends = ProduceAppends(broker, call)
     rest = appends.begin()
@@ -202,7 +205,9 @@ def _has_transactional_batch(message: ProduceRequest) -> bool:
 # --- replies ----------------------------------------------------------------------------------------------------------
 
 
-def _reply(broker: BrokerServices, context: Context, call: _DecodedProduce, appends: ProduceAppends) -> bytes | None:
+def _reply(broker: BrokerServices, context: Context, call: _DecodedProduce, appends: ProduceAppends) -> _Packed:
+    if appends.is_led_elsewhere and context.version >= NAMES_LEADERS:
+        return finish(_reply_in_steps(broker, context, call, appends))
     if broker.quotas.has_quota(PRODUCER_BYTE_RATE):
         _count_bytes(broker, context)
     if call.acks:
@@ -218,7 +223,10 @@ def _reply_in_steps(
         _count_bytes(broker, context)
     try:
         if call.acks:
-            return (yield from produce_reply_in_steps(context.version, appends.results))
+            nodes = NO_ENDPOINTS
+            if appends.is_led_elsewhere and context.version >= NAMES_LEADERS:
+                nodes = yield from _named_leaders(broker, context, appends.results)
+            return (yield from produce_reply_in_steps(context.version, appends.results, nodes))
         codes: set[int] = set()
         for number, (_, parts) in enumerate(appends.results):
             for first in range(0, len(parts), STEP_PARTITIONS):
@@ -229,6 +237,25 @@ def _reply_in_steps(
         return None
     finally:
         appends.forget()
+
+
+def _named_leaders(
+    broker: BrokerServices, context: Context, results: list[tuple[str | bytes, list[ProducedPartition]]]
+) -> Steps[Endpoints]:
+    """Adds the leaders of the partitions that another broker leads. Returns the leaders' addresses."""
+    from odradek.broker.handlers.current_leaders import CurrentLeaders
+
+    leaders = CurrentLeaders(broker, context)
+    for number, (key, parts) in enumerate(results):
+        topic = UUID(bytes=key) if isinstance(key, bytes) else key
+        for position, part in enumerate(parts):
+            if part.error_code == ErrorCode.not_leader_or_follower:
+                parts[position] = part._replace(leader=leaders.of(topic, part.partition))
+            if position and not position % STEP_PARTITIONS:
+                yield None
+        if not number % STEP_PARTITIONS:
+            yield None
+    return leaders.nodes
 
 
 def _count_bytes(broker: BrokerServices, context: Context) -> None:

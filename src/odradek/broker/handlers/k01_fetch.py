@@ -36,7 +36,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
-from odradek.wire.produce_fetch_replies import FetchedPartition, fetch_reply, fetch_reply_in_steps
+from odradek.wire.produce_fetch_replies import FetchedPartition, FetchedTopics, fetch_reply, fetch_reply_in_steps
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kio.schema.types import BrokerId, TopicName
 
     from odradek.broker.handlers.api import BrokerServices, Context, Reply
+    from odradek.broker.handlers.current_leaders import CurrentLeaders
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.partitions.partition import Partition
 
@@ -66,7 +67,10 @@ _Positions = dict[TopicKey, "array[int]"]
 _UNREAD = (
     ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition, ErrorCode.topic_authorization_failed,
 )  # fmt: skip
+_LED_ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 VERSIONS = (4, 18)
+NAMES_LEADERS = 16
+"""The first version that names the leaders of partitions, and their endpoints."""
 LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
@@ -181,6 +185,8 @@ def _packed(topic: TopicKey) -> str | bytes:
 
 class _Fetch:
     """One fetch. If it was parked, it may read a second time."""
+
+    _leaders: CurrentLeaders | None = None
 
     def __init__(self, broker: BrokerServices, context: Context, message: FetchRequest, session: FetchContext) -> None:
         self._broker = broker
@@ -371,7 +377,19 @@ class _Fetch:
         if not isinstance(result, ErrorCode):
             return result
         aborted = () if result in _UNREAD else None
-        return FetchedPartition(self._session.wanted[position].partition, result, aborted=aborted)
+        item = self._session.wanted[position]
+        names_leader = result in _LED_ELSEWHERE and self._version >= NAMES_LEADERS
+        leader = self._current_leaders.of(item.topic, item.partition) if names_leader else None
+        return FetchedPartition(item.partition, result, aborted=aborted, leader=leader)
+
+    @property
+    def _current_leaders(self) -> CurrentLeaders:
+        """The leaders that the reply names, made at their first use: few replies name one."""
+        if self._leaders is None:
+            from odradek.broker.handlers.current_leaders import CurrentLeaders
+
+            self._leaders = CurrentLeaders(self._broker, self._context)
+        return self._leaders
 
     def _over_quota(self) -> bool:
         return self._broker.quotas.has_quota(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
@@ -421,14 +439,19 @@ class _Fetch:
         if len(wanted) == 1:  # most fetches: without the dictionary, they take 2 % less time
             row = self._finished(0, wanted[0])
             packed = [] if row is None else [(_packed(wanted[0].topic), [row])]
-            return fetch_reply(self._version, packed, session_id=self._session.session_id)
+            return self._packed_at_once(packed)
         topics: dict[TopicKey, list[FetchedPartition]] = {}
         for position, item in enumerate(wanted):
             row = self._finished(position, item)
             if row is not None:
                 topics.setdefault(item.topic, []).append(row)
-        packed = [(_packed(key), rows) for key, rows in topics.items()]
-        return fetch_reply(self._version, packed, session_id=self._session.session_id)
+        return self._packed_at_once([(_packed(key), rows) for key, rows in topics.items()])
+
+    def _packed_at_once(self, topics: FetchedTopics) -> list[Chunk]:
+        session_id = self._session.session_id
+        if self._leaders is None:
+            return fetch_reply(self._version, topics, session_id=session_id)
+        return fetch_reply(self._version, topics, session_id=session_id, endpoints=self._leaders.nodes)
 
     def _reply_in_steps(self) -> Steps[list[Chunk]]:
         try:
@@ -448,9 +471,10 @@ class _Fetch:
     def _packed_in_steps(self, topics: _Positions) -> Steps[list[Chunk]]:
         """Packs a reply. The caller must not use ``topics`` afterwards."""
         packed = ((_packed(key), _LazyRows(self._row, positions)) for key, positions in topics.items())
-        session_id = self._session.session_id
+        session_id, endpoints = self._session.session_id, self._current_leaders.nodes
+        steps = fetch_reply_in_steps(self._version, len(topics), packed, session_id=session_id, endpoints=endpoints)
         try:
-            return (yield from fetch_reply_in_steps(self._version, len(topics), packed, session_id=session_id))
+            return (yield from steps)
         finally:
             self._broker.leftovers.add(topics)
 

@@ -14,7 +14,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -26,7 +26,7 @@ from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic, check_topic_name
 from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import INTERNAL_TOPICS
+from odradek.core.ids import INTERNAL_TOPICS, NO_NODE
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13 import request as v13
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.brokers import ReplicaView
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 
@@ -46,6 +47,8 @@ IS_FREQUENT = True
 ALL_TOPIC_OPERATIONS = 0b110111111000  # Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs
 ALL_CLUSTER_OPERATIONS = 0b1111110100000
 NOT_ASKED = -(1 << 31)
+LISTS_ALL_REPLICAS, KNOWS_LISTENER_NOT_FOUND = 1, 6
+"""The first version of each."""
 TOPICS_AT_ONCE, PARTITIONS_AT_ONCE = 100, 1000
 """The most topics and partitions of a reply that is made in one step."""
 
@@ -77,7 +80,12 @@ def handle(
     if broker.authorizer is not None or len(wanted) > TOPICS_AT_ONCE or not _is_small(broker, wanted):
         return _reply_in_steps(broker, context, message, wanted, wants_all=wants_all)
     operations = _topic_operations(context, message)
-    topics = [_topic_row(topic, operations) for key in wanted if (topic := _find(broker, key)) is not None]
+    view = broker.brokers.replicas_for(context)
+    topics = [
+        _topic_row(topic, operations, _partition_rows(topic.partitions, view, context.version))
+        for key in wanted
+        if (topic := _find(broker, key)) is not None
+    ]
     return metadata_reply(broker, context, message, topics)
 
 
@@ -146,6 +154,7 @@ def _reply_in_steps(
     if may_create and broker.config.auto_create_topics_enable:
         refused = yield from _create(broker, context, wanted)
     asked = _topic_operations(context, message)
+    view = broker.brokers.replicas_for(context)
     topics = elements(context, "topics")
     for key in wanted:
         topic = _find(broker, key)
@@ -153,7 +162,7 @@ def _reply_in_steps(
         if topic is not None:
             partitions = elements(context, "topics", "partitions")
             for partition in topic.partitions:
-                partitions.add(_partition_rows((partition,))[0])
+                partitions.add(_partition_rows((partition,), view, context.version)[0])
                 yield None
             topics.add(_topic_row(topic, operations, partitions))
         elif not wants_all:
@@ -206,12 +215,14 @@ def metadata_reply(
     broker: BrokerServices, context: Context, message: MetadataRequest, topics: list[dict[str, object]] | Elements
 ) -> dict[str, object]:
     """Returns a reply with these topics."""
-    host, port = broker.advertised_address(context)
     asked_cluster = 8 <= context.version <= 10 and message.include_cluster_authorized_operations
     return {
-        "brokers": [{"node_id": broker.node_id, "host": host, "port": port, "rack": broker.config.broker_rack}],
+        "brokers": [
+            {"node_id": broker_id, "host": host, "port": port, "rack": rack}
+            for broker_id, host, port, rack, _ in broker.brokers.reachable(context)
+        ],
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.node_id,
+        "controller_id": broker.brokers.controller(),
         "topics": topics,
         "cluster_authorized_operations": cluster_operations(broker, context) if asked_cluster else NOT_ASKED,
         "error_code": ErrorCode.none,
@@ -285,20 +296,22 @@ def _error_row(name: str | None, topic_id: UUID | None, code: ErrorCode) -> dict
     return {"error_code": code, "name": name, "topic_id": topic_id, "is_internal": False, "partitions": []}
 
 
-def _topic_row(topic: Topic, operations: int, partitions: Elements | None = None) -> dict[str, object]:
-    """Returns the row of a topic. ``partitions``: the rows of its partitions, if they are packed already."""
+def _topic_row(topic: Topic, operations: int, partitions: Elements | list[dict[str, object]]) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
         "topic_id": topic.id,
         "is_internal": topic.internal,
         "topic_authorized_operations": operations,
-        "partitions": partitions or _partition_rows(topic.partitions),
+        "partitions": partitions,
     }
 
 
-def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[str, object]]:
-    return [
+def _partition_rows(
+    partitions: Sequence[PartitionRegistration], view: ReplicaView | None, version: int
+) -> list[dict[str, object]]:
+    """Returns the rows of partitions. ``view``: the replicas that the client can reach; None if it can reach all."""
+    rows: list[dict[str, object]] = [
         {
             "error_code": ErrorCode.none,
             "partition_index": partition.partition_id,
@@ -310,3 +323,27 @@ def _partition_rows(partitions: Iterable[PartitionRegistration]) -> list[dict[st
         }
         for partition in partitions
     ]
+    if view is not None:
+        for row, partition in zip(rows, partitions, strict=True):
+            row |= _reachable_part(view, partition, version)
+    return rows
+
+
+def _reachable_part(view: ReplicaView, partition: PartitionRegistration, version: int) -> dict[str, object]:
+    """Returns the fields of a partition's row that depend on the brokers that the client can reach."""
+    leader, code = view.leader(partition), ErrorCode.none
+    replicas, isr = partition.replicas, partition.isr
+    if version < LISTS_ALL_REPLICAS:
+        replicas, isr = view.online(replicas), view.online(isr)
+    if leader == NO_NODE:
+        is_listener_missing = version >= KNOWS_LISTENER_NOT_FOUND and view.is_registered(partition.leader)
+        code = ErrorCode.listener_not_found if is_listener_missing else ErrorCode.leader_not_available
+    elif len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr):
+        code = ErrorCode.replica_not_available
+    return {
+        "error_code": code,
+        "leader_id": leader,
+        "replica_nodes": replicas,
+        "isr_nodes": isr,
+        "offline_replicas": view.offline(partition),
+    }

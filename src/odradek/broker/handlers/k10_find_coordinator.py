@@ -18,6 +18,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6 import request as v6
@@ -88,10 +89,11 @@ def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> 
     coordinator = broker.coordinators.of_key_type(key_type)
     if coordinator is None:
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
-    if not coordinator.serves(key):
+    leader = coordinator.leader_of(key)
+    found = None if leader == NO_NODE else broker.brokers.reachable_one(leader, context)
+    if found is None:
         return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
-    host, port = broker.advertised_address(context)
-    row = {"key": key, "node_id": broker.node_id, "host": host, "port": port}
+    row = {"key": key, "node_id": leader, "host": found.host, "port": found.port}
     return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 
 

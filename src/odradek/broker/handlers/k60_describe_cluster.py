@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 VERSIONS = (0, 2)
 _BROKERS = 1
 _CONTROLLERS = 2
+_SHOWS_FENCED = 2
+"""The first version that shows fenced brokers."""
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeClusterRequest) -> dict[str, object]:
@@ -35,22 +37,15 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClusterReq
             "cluster_id": "",
             "brokers": [],
         }
-    host, port = broker.advertised_address(context)
+    shows_fenced = context.version >= _SHOWS_FENCED and message.include_fenced_brokers
+    addresses = broker.brokers.known(context) if shows_fenced else broker.brokers.reachable(context)
     operations = cluster_operations(broker, context) if message.include_cluster_authorized_operations else NOT_ASKED
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
         "endpoint_type": _BROKERS,
         "cluster_id": broker.cluster_id,
-        "controller_id": broker.node_id,
-        "brokers": [
-            {
-                "broker_id": broker.node_id,
-                "host": host,
-                "port": port,
-                "rack": broker.config.broker_rack,
-                "is_fenced": False,
-            }
-        ],
+        "controller_id": broker.brokers.controller(),
+        "brokers": [address._asdict() for address in addresses],
         "cluster_authorized_operations": operations,
     }

@@ -1,4 +1,4 @@
-"""ListConfigResources 0–1: returns topics, this broker, its logger, groups and client metrics subscriptions.
+"""ListConfigResources 0–1: returns topics, brokers, their loggers, groups and client metrics subscriptions.
 
 Of groups and client metrics subscriptions, only those with settings are returned.
 
@@ -35,15 +35,15 @@ def handle(broker: BrokerServices, context: Context, message: ListConfigResource
         return reply(context, {"error_code": ErrorCode.unsupported_version, "config_resources": ()})
     listed = elements(context, "config_resources")
     for kind in dict.fromkeys(kinds):
-        for name in _names(broker, kind):
+        for name in _names(broker, context, kind):
             listed.add({"resource_name": name, "resource_type": kind})
             yield None
     return reply(context, {"error_code": ErrorCode.none, "config_resources": listed})
 
 
-def _names(broker: BrokerServices, kind: int) -> list[str]:
+def _names(broker: BrokerServices, context: Context, kind: int) -> list[str]:
     if kind == TOPIC:
         return [topic.name for topic in broker.catalog.topics()]
     if kind in (BROKER, LOGGER):
-        return [str(broker.node_id)]
+        return [str(address.broker_id) for address in broker.brokers.known(context)]
     return broker.catalog.configured_resources(kind)

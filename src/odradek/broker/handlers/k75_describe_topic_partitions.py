@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.brokers import ReplicaView
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)
@@ -36,6 +37,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
             return (yield from _all_failed(context, message, ErrorCode.invalid_request))
     left = max(1, min(message.response_partition_limit, broker.config.max_request_partition_size_limit))
     described = elements(context, "topics")
+    view = broker.brokers.replicas_for(context)
     next_cursor = None
     hidden: list[str] = []
     for name in (yield from _in_order(named or {topic.name: None for topic in broker.catalog.topics()})):
@@ -54,7 +56,7 @@ def handle(broker: BrokerServices, context: Context, message: DescribeTopicParti
             next_cursor = {"topic_name": name, "partition_index": first}
             break
         page = topic.partitions[first : first + left]
-        described.add(_described(topic, page) | operations)
+        described.add(_described(topic, page, view) | operations)
         left -= len(page)
         if first + len(page) < topic.partition_count:
             next_cursor = {"topic_name": name, "partition_index": first + len(page)}
@@ -104,7 +106,7 @@ def _unknown(name: str) -> dict[str, object]:
     return _failed(name, code)
 
 
-def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, object]:
+def _described(topic: Topic, page: list[PartitionRegistration], view: ReplicaView | None) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
@@ -114,13 +116,13 @@ def _described(topic: Topic, page: list[PartitionRegistration]) -> dict[str, obj
             {
                 "error_code": ErrorCode.none,
                 "partition_index": partition.partition_id,
-                "leader_id": partition.leader,
+                "leader_id": partition.leader if view is None else view.leader(partition),
                 "leader_epoch": partition.leader_epoch,
                 "replica_nodes": partition.replicas,
                 "isr_nodes": partition.isr,
-                "eligible_leader_replicas": (),
-                "last_known_elr": (),
-                "offline_replicas": (),
+                "eligible_leader_replicas": partition.elr,
+                "last_known_elr": partition.last_known_elr,
+                "offline_replicas": () if view is None else view.offline(partition),
             }
             for partition in page
         ],

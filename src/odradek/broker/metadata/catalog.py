@@ -21,6 +21,7 @@ from odradek.core.delegation_token import DelegationToken
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
+    from odradek.cluster.registrations import BrokerRegistration
 
 
 class Catalog:
@@ -142,6 +143,10 @@ class Catalog:
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""
         return self.state.features
+
+    def registered_brokers(self) -> Mapping[int, BrokerRegistration]:
+        """Returns the registered brokers by id, fenced ones, too. A lone broker registers none."""
+        return cast("Mapping[int, BrokerRegistration]", self.state.registered_brokers)
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""

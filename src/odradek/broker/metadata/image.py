@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from odradek.catalog.credentials import FormCounts
     from odradek.catalog.delta import Delta
     from odradek.catalog.state import Entity, Topic
+    from odradek.cluster.registrations import BrokerRegistration
     from odradek.core.acl import Acl
     from odradek.core.credential import Credential
     from odradek.core.delegation_token import DelegationToken
@@ -58,6 +59,9 @@ class CatalogImage(Protocol):
 
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""
+
+    def registered_brokers(self) -> Mapping[int, BrokerRegistration]:
+        """Returns the registered brokers by id, fenced ones, too. A lone broker registers none."""
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""

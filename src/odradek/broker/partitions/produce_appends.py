@@ -149,16 +149,18 @@ class ProduceAppends:
     """The appends of one request. ``begin`` first; when its steps have ended, ``results`` or ``replication``.
 
     ``results``: for each topic its field in the reply and the results of its partitions. ``awaited``: the appended
-    records that are not replicated yet; None if the results are complete.
+    records that are not replicated yet; None if the results are complete. ``is_led_elsewhere``: whether a result is
+    NOT_LEADER_OR_FOLLOWER.
     """
 
-    __slots__ = ("_broker", "_call", "_errors_left", "_long", "_verification", "awaited", "results")
+    __slots__ = ("_broker", "_call", "_errors_left", "_long", "_verification", "awaited", "is_led_elsewhere", "results")
 
     def __init__(self, broker: AppendServices, call: ProduceCall) -> None:
         self._broker = broker
         self._call = call
         self._verification: BatchVerification | None = None
         self.awaited: list[AwaitedRecords] | None = None
+        self.is_led_elsewhere = False
         self._errors_left = RECORD_ERRORS
         self._long: list[list[ProducedPartition]] = []  # the results of topics with many partitions
         self.results: list[tuple[str | bytes, list[ProducedPartition]]] = []
@@ -259,7 +261,7 @@ class ProduceAppends:
         """Returns the partition and its batch, or the row of the reply if they are refused."""
         partition = self._broker.partition(topic, part.index)
         if partition is None:
-            return ProducedPartition(part.index, self._broker.missing_partition(topic, part.index))
+            return self._missing(topic, part.index)
         try:
             data = single_batch(part.records or b"")
         except KafkaError as error:
@@ -288,7 +290,7 @@ class ProduceAppends:
             info = yield from self._broker.workers.run(steps)
         except KafkaError as error:
             if self._broker.partition(partition.topic, index) is not partition:
-                return ProducedPartition(index, self._broker.missing_partition(partition.topic, index))
+                return self._missing(partition.topic, index)
             refused = self._refusal(partition, index, data, error)
             return refused if isinstance(refused, ProducedPartition) else (yield from refused)
         if partition.is_replicated:
@@ -370,6 +372,13 @@ class ProduceAppends:
         result = self._append_batch(partition, index, data, guard)
         return result if isinstance(result, ProducedPartition) else (yield from result)
 
+    def _missing(self, topic: str, index: int) -> ProducedPartition:
+        """Returns the result for a partition that this broker does not lead."""
+        code = self._broker.missing_partition(topic, index)
+        if code is ErrorCode.not_leader_or_follower:
+            self.is_led_elsewhere = True
+        return ProducedPartition(index, code)
+
     # --- refused batches ----------------------------------------------------------------------------------------
 
     def _refusal(
@@ -432,6 +441,8 @@ class ProduceAppends:
         def complete(errors: list[ErrorCode]) -> None:
             for (_, _, done, number), error in zip(awaited, errors, strict=True):
                 if error:
+                    if error is ErrorCode.not_leader_or_follower:
+                        self.is_led_elsewhere = True
                     done[number] = done[number]._replace(error_code=error)
             promise.resolve(None)
 
