@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from typing import Protocol
     from uuid import UUID
 
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.image import CatalogImage, RegisteredBroker
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
     from odradek.catalog.records import Id16
     from odradek.catalog.registrations import PartitionRegistration
     from odradek.catalog.state import Topic
-    from odradek.cluster.registrations import BrokerRegistration
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
@@ -153,7 +152,7 @@ class RegisteredNodes:
 class ReplicaView:
     """The replicas of partitions as clients of one listener can reach them."""
 
-    def __init__(self, brokers: Mapping[int, BrokerRegistration], listener: str) -> None:
+    def __init__(self, brokers: Mapping[int, RegisteredBroker], listener: str) -> None:
         self._brokers = brokers
         self._listener = listener
 
@@ -186,7 +185,7 @@ class ReplicaView:
         return directory is None or self._brokers[broker_id].has_online(directory)
 
 
-def _address(broker: BrokerRegistration, listener: str) -> BrokerAddress | None:
+def _address(broker: RegisteredBroker, listener: str) -> BrokerAddress | None:
     for endpoint in broker.endpoints:
         if endpoint.name == listener:
             return BrokerAddress(broker.broker_id, endpoint.host, endpoint.port, broker.rack, broker.is_fenced)

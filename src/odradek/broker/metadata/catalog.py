@@ -20,8 +20,7 @@ from odradek.core.credential import Credential
 from odradek.core.delegation_token import DelegationToken
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.image import CatalogImage
-    from odradek.cluster.registrations import BrokerRegistration
+    from odradek.broker.metadata.image import CatalogImage, RegisteredBroker
 
 
 class Catalog:
@@ -144,9 +143,9 @@ class Catalog:
         """Returns feature → level. Features at level 0 are absent."""
         return self.state.features
 
-    def registered_brokers(self) -> Mapping[int, BrokerRegistration]:
+    def registered_brokers(self) -> Mapping[int, RegisteredBroker]:
         """Returns the registered brokers by id, fenced ones, too. A lone broker registers none."""
-        return cast("Mapping[int, BrokerRegistration]", self.state.registered_brokers)
+        return cast("Mapping[int, RegisteredBroker]", self.state.registered_brokers)
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
         """Raises KafkaError (INVALID_REPLICA_ASSIGNMENT) if these brokers cannot be the replicas of a partition."""

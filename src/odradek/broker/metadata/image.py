@@ -11,11 +11,41 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.catalog.credentials import FormCounts
     from odradek.catalog.delta import Delta
+    from odradek.catalog.records import Id16
     from odradek.catalog.state import Entity, Topic
-    from odradek.cluster.registrations import BrokerRegistration
     from odradek.core.acl import Acl
     from odradek.core.credential import Credential
     from odradek.core.delegation_token import DelegationToken
+
+
+class BrokerEndpoint(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class RegisteredBroker(Protocol):
+    """The registration of a broker (``cluster/registrations``)."""
+
+    @property
+    def broker_id(self) -> int: ...
+
+    @property
+    def endpoints(self) -> tuple[BrokerEndpoint, ...]: ...
+
+    @property
+    def rack(self) -> str | None: ...
+
+    @property
+    def is_fenced(self) -> bool: ...
+
+    def has_online(self, directory: Id16) -> bool:
+        """Returns whether a replica in this log directory is online."""
 
 
 class CatalogImage(Protocol):
@@ -60,7 +90,7 @@ class CatalogImage(Protocol):
     def features(self) -> Mapping[str, int]:
         """Returns feature → level. Features at level 0 are absent."""
 
-    def registered_brokers(self) -> Mapping[int, BrokerRegistration]:
+    def registered_brokers(self) -> Mapping[int, RegisteredBroker]:
         """Returns the registered brokers by id, fenced ones, too. A lone broker registers none."""
 
     def check_replicas(self, replicas: tuple[int, ...]) -> None:
