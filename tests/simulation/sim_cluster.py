@@ -44,7 +44,7 @@ from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
+from odradek.cluster.control import ClusterControl, ControlResult, Directories, HeartbeatReply, Moment
 from odradek.cluster.follower import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
 from odradek.cluster.observers import ObserverKey
@@ -335,7 +335,7 @@ class ClusterScenario:
 
     def _fence(self) -> RecordSteps:
         now = self._world.steady()
-        generated = yield from self._control.fence_one(now)
+        generated = (yield from self._control.fence_one(now)).records
         for record in generated:
             heard = self._heard.get((getattr(record, "broker_id", 0), getattr(record, "broker_epoch", 0)), -SESSION_MS)
             if now - heard <= SESSION_MS:
@@ -420,7 +420,7 @@ class ClusterScenario:
                 heard = -SESSION_MS if existing is None else self._heard.get((number, existing.epoch), -SESSION_MS)
                 now = self._world.steady()
                 end = self._quorum._log.end_offset
-                generated = yield from control.register_broker(asked, end, now)
+                generated = (yield from control.register_broker(asked, Moment(now, end))).records
                 is_new = existing is None or existing.incarnation_id != incarnation
                 if existing is not None and is_new and now - heard <= SESSION_MS:
                     self.fail(f"broker {number} registers again within the session of its former incarnation")
@@ -474,19 +474,25 @@ class ClusterScenario:
         if known is not None and known.epoch == asked.broker_epoch:
             self._heard[key] = now
         control.hear(*key, now)
-        reply = HeartbeatReply(False, BrokerState.FENCED, BrokerState.FENCED)
+        decided: list[ControlResult[HeartbeatReply]] = []
+
+        def steps() -> RecordSteps:
+            decided.append((yield from control.heartbeat(asked, Directories())))
+            return decided[0].records
 
         def ended(result: int | KafkaError) -> None:
             if isinstance(result, KafkaError):
                 code = result.code
                 self._send(lambda: answer(code))
                 return
+            reply, note = decided[0].response, decided[0].on_committed
             self._check_heartbeat(asked, reply)
-            control.end_heartbeat(asked, reply, result)
+            assert note is not None
+            note(result)
             said = HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
             self._send(lambda: answer(said))
 
-        self._submit(Event("heartbeat", lambda: control.begin_heartbeat(asked, Directories(), reply), ended))
+        self._submit(Event("heartbeat", steps, ended))
 
     def _check_heartbeat(self, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
         registered_at = self._state.nodes.registered_at[asked.broker_id]
@@ -589,7 +595,11 @@ class ClusterScenario:
             return
         if self.dice.random() < 0.06:
             removed, control = self.dice.choice(list(self.brokers)), self._control
-            self._submit(Event("unregistration", lambda: control.unregister(removed), lambda result: None))
+
+            def unregistered() -> RecordSteps:
+                return (yield from control.unregister(removed)).records
+
+            self._submit(Event("unregistration", unregistered, lambda result: None))
         request = self._request()
 
         def steps() -> RecordSteps:

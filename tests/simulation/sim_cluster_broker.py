@@ -234,6 +234,8 @@ class SimulatedBroker:
     def on_caught_up(self) -> None:
         self.soon(self._dice.randrange(200), self.membership.set_ready)  # the time to open its logs
 
+    def on_unfenced(self) -> None: ...
+
     def on_end(self, failure: str) -> None:
         if not failure:
             self.membership.copy.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from odradek.catalog.copy import CatalogCopy
@@ -12,11 +12,13 @@ from odradek.catalog.records import MetadataRecord, encode
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
+from odradek.cluster.control import ClusterControl, ControlSteps, Directories, HeartbeatReply, Moment
 from odradek.cluster.records import Endpoint, FeatureRange, decode
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
+
+R = TypeVar("R")
 
 CLUSTER = "cluster"
 SESSION_MS = 9000
@@ -58,6 +60,18 @@ class ControlledCluster:
     def run(self, steps: RecordSteps) -> list[MetadataRecord]:
         return self.commit(result_of(steps))
 
+    def decide(self, steps: ControlSteps[R]) -> R:
+        """Runs an operation of the controller. Returns its response."""
+        return self.decided(steps)[1]
+
+    def decided(self, steps: ControlSteps[R]) -> tuple[list[MetadataRecord], R]:
+        """Runs an operation of the controller. Returns its records and its response."""
+        result = result_of(steps)
+        self.commit(result.records)
+        if result.on_committed is not None:
+            result.on_committed(len(self.values) - 1)
+        return result.records, result.response
+
     def replayed(self) -> ClusterCatalog:
         """Another node's catalogue, from the log."""
         catalog = new_catalog()
@@ -79,8 +93,9 @@ class ControlledCluster:
             broker_id, CLUSTER, UUID(int=broker_id * 1000 + incarnation),
             (Endpoint("PLAINTEXT", f"h{broker_id}", 9092, 0),), FEATURES, None, (UUID(int=broker_id << 64),),
         )._replace(**changes)  # fmt: skip
-        records = self.run(self.control.register_broker(asked, len(self.values), self.now_ms))
-        return records[-1].broker_epoch  # type: ignore[union-attr]
+        epoch = self.decide(self.control.register_broker(asked, Moment(self.now_ms, len(self.values))))
+        assert epoch == self.catalog.nodes.brokers[broker_id].epoch
+        return epoch
 
     def start(self, *broker_ids: int) -> dict[int, int]:
         """Registers brokers and lifts their fences. Returns their epochs."""
@@ -103,17 +118,14 @@ class ControlledCluster:
         if epoch is None:
             epoch = self.catalog.nodes.brokers[broker_id].epoch
         asked = BrokerHeartbeat(broker_id, epoch, len(self.values) - 1 if offset is None else offset, fence, shutdown)
-        reply = HeartbeatReply(False, BrokerState.FENCED, BrokerState.FENCED)
         self.control.hear(broker_id, epoch, self.now_ms)
-        self.run(self.control.begin_heartbeat(asked, directories, reply))
-        self.control.end_heartbeat(asked, reply, len(self.values) - 1)
-        return reply
+        return self.decide(self.control.heartbeat(asked, directories))
 
     def expire(self) -> list[MetadataRecord]:
         """Fences all brokers whose session is over."""
         found: list[MetadataRecord] = []
         while self.control.sessions.next_end_ms() <= self.now_ms:
-            found += self.run(self.control.fence_one(self.now_ms))
+            found += self.decided(self.control.fence_one(self.now_ms))[0]
         return found
 
     def request(self, asked: CatalogRequest) -> list[MetadataRecord]:

@@ -1,17 +1,19 @@
 """The controller's decisions about brokers: registrations, heartbeats, fences and the elections that follow.
 
-Each request has two halves. The first checks it and generates records, in steps. The second, ``on_applied`` for each
-committed record and ``end_heartbeat``, changes the sessions. Between both halves the quorum commits the records. No
-other request comes between, because the controller handles one write event at a time.
+Each operation has two halves. The first checks the request and generates records and the response, in steps, and
+returns both as a ``ControlResult``. The second, ``on_applied`` for each committed record and
+``ControlResult.on_committed``, changes the sessions. Between both halves the quorum commits the records. No other
+operation comes between, because the controller handles one write event at a time. A new operation is one method, which
+its handler passes to ``broker/controller/registered_brokers.RegisteredBrokers.submit``.
 
 Time is passed in, in milliseconds of a clock that only goes forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.registrations import PartitionRegistration
@@ -31,7 +33,32 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
 MAX_PRODUCER_ID = (1 << 63) - 1
+
+
+class Moment(NamedTuple):
+    """When an operation begins. ``next_offset``: the offset of its first record."""
+
+    now_ms: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult(Generic[R_co]):
+    """The records of an operation, and its response, which is valid when the records are committed.
+
+    ``on_committed``: called then, with the offset of the newest record."""
+
+    records: list[MetadataRecord]
+    response: R_co
+    on_committed: Callable[[int], None] | None = None
+
+
+ControlSteps: TypeAlias = Generator[None, None, ControlResult[R]]
+"""The steps of an operation. They raise KafkaError for a refused request."""
 
 
 class Directories(NamedTuple):
@@ -49,7 +76,7 @@ class ReplicaDirectory(NamedTuple):
     directory: Id16
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class HeartbeatReply:
     """The answer to a heartbeat, with the states before and after it."""
 
@@ -86,11 +113,11 @@ class ClusterControl:
 
     # --- registrations ------------------------------------------------------------------------------------------
 
-    def register_broker(self, request: NewBroker, next_offset: int, now_ms: int) -> RecordSteps:
-        """Generates the records of a registration, the last one is the broker's. Raises KafkaError.
+    def register_broker(self, request: NewBroker, moment: Moment) -> ControlSteps[int]:
+        """Generates the records of a registration, the last one is the broker's. The response is its broker epoch.
 
-        ``next_offset``: the offset of the first of these records.
-        """
+        Raises KafkaError."""
+        next_offset, now_ms = moment.next_offset, moment.now_ms
         nodes = self.catalog.nodes
         existing = nodes.brokers.get(request.broker_id)
         has_session = existing is not None and self.sessions.is_valid(existing.broker_id, existing.epoch, now_ms)
@@ -101,7 +128,7 @@ class ClusterControl:
                 existing is not None and request.previous_epoch is not None and existing.epoch == request.previous_epoch
             )
             generated = yield from self._end_incarnation(request.broker_id, is_clean=is_clean)
-        return [*generated, record]
+        return ControlResult([*generated, record], record.broker_epoch)
 
     def _end_incarnation(self, broker_id: int, *, is_clean: bool) -> RecordSteps:
         """Removes an earlier incarnation from each ISR. After an unclean stop its log may have lost records, so it is
@@ -112,25 +139,30 @@ class ClusterControl:
             )
         return self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
 
-    def unregister(self, broker_id: int) -> RecordSteps:
+    def unregister(self, broker_id: int) -> ControlSteps[None]:
         """Generates the records that remove a broker. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
         record = self.catalog.nodes.unregistered(broker_id)
         generated = yield from self._changes(
             lambda partition: broker_id in partition.isr or broker_id in partition.elr, removed=broker_id
         )
-        return [*generated, record]
+        return ControlResult([*generated, record], None)
 
-    def register_controller(self, request: NewController) -> list[MetadataRecord]:
+    def register_controller(self, request: NewController) -> ControlSteps[None]:
         """Generates the record of a controller. Raises KafkaError."""
-        return [self.catalog.nodes.new_controller(request)]
+        yield from ()
+        return ControlResult([self.catalog.nodes.new_controller(request)], None)
 
-    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> list[MetadataRecord]:
-        """Generates the record of a producer id block. Raises KafkaError (STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR)."""
+    def allocate_producer_ids(self, broker_id: int, broker_epoch: int) -> ControlSteps[tuple[int, int]]:
+        """Generates the record of a producer id block. The response is the first id and the number.
+
+        Raises KafkaError (STALE_BROKER_EPOCH, UNKNOWN_SERVER_ERROR)."""
+        yield from ()
         self.catalog.nodes.check_epoch(broker_id, broker_epoch)
         first = self.catalog.next_producer_id
         if first > MAX_PRODUCER_ID - PRODUCER_ID_BLOCK:
             raise KafkaError(ErrorCode.unknown_server_error, "All producer ids are allocated.")
-        return [ProducerIdsRecord(broker_id, broker_epoch, first + PRODUCER_ID_BLOCK)]
+        record = ProducerIdsRecord(broker_id, broker_epoch, first + PRODUCER_ID_BLOCK)
+        return ControlResult([record], (first, PRODUCER_ID_BLOCK))
 
     # --- heartbeats ---------------------------------------------------------------------------------------------
 
@@ -141,17 +173,17 @@ class ClusterControl:
         if broker is not None and broker.epoch == broker_epoch:
             self.sessions.hear(broker_id, broker_epoch, now_ms)
 
-    def begin_heartbeat(self, request: BrokerHeartbeat, directories: Directories, reply: HeartbeatReply) -> RecordSteps:
-        """Generates the records of a heartbeat, and completes ``reply``. Raises KafkaError (STALE_BROKER_EPOCH)."""
+    def heartbeat(self, request: BrokerHeartbeat, directories: Directories) -> ControlSteps[HeartbeatReply]:
+        """Generates the records of a heartbeat. Raises KafkaError (STALE_BROKER_EPOCH)."""
         broker_id, epoch = request.broker_id, request.broker_epoch
         nodes = self.catalog.nodes
         broker = nodes.check_epoch(broker_id, epoch)
         registered_at = nodes.registered_at[broker_id]
-        reply.before, reply.after = self.sessions.next_state(request, registered_at, lambda: self.leads(broker_id))
-        reply.is_caught_up = request.metadata_offset >= registered_at
+        before, after = self.sessions.next_state(request, registered_at, lambda: self.leads(broker_id))
+        reply = HeartbeatReply(request.metadata_offset >= registered_at, before, after)
         generated: list[MetadataRecord] = []
-        if reply.after is not reply.before:
-            generated = yield from self._enter(reply.after, broker_id, epoch)
+        if after is not before:
+            generated = yield from self._enter(after, broker_id, epoch)
         if offline := offline_directories(broker, directories.offline):
             generated += yield from self._changes(
                 lambda partition: broker_id in partition.replicas and _directory(partition, broker_id) in offline,
@@ -162,7 +194,7 @@ class ClusterControl:
         cordoned = directories.cordoned
         if cordoned is not None and (broker.cordoned is None or set(broker.cordoned) != set(cordoned)):
             generated.append(BrokerRegistrationChangeRecord(broker_id, epoch, cordoned=cordoned))
-        return generated
+        return ControlResult(generated, reply, lambda end_offset: self._end_heartbeat(request, reply, end_offset))
 
     def _enter(self, state: BrokerState, broker_id: int, epoch: int) -> RecordSteps:
         if state is BrokerState.UNFENCED:
@@ -179,23 +211,23 @@ class ClusterControl:
             return [*began, *generated]
         return (yield from self._fence(broker_id, epoch))
 
-    def end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatReply, end_offset: int) -> None:
+    def _end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatReply, end_offset: int) -> None:
         """Notes the heartbeat after its records are committed. ``end_offset``: the offset of the newest record."""
         self.sessions.touch(request.broker_id, is_fenced=reply.is_fenced, metadata_offset=request.metadata_offset)
         if reply.after is BrokerState.CONTROLLED_SHUTDOWN:
             self.sessions.begin_shutdown(request.broker_id, end_offset)
 
-    def fence_one(self, now_ms: int) -> RecordSteps:
+    def fence_one(self, now_ms: int) -> ControlSteps[None]:
         """Ends one session that is over, and generates the records of its fence. Without such a session there is
         none."""
         over = self.sessions.end_one(now_ms)
         if over is None:
-            return []
+            return ControlResult([], None)
         broker_id, epoch = over
         broker = self.catalog.nodes.brokers.get(broker_id)
         if broker is None or broker.epoch != epoch:  # the session of an earlier incarnation
-            return []
-        return (yield from self._fence(broker_id, epoch))
+            return ControlResult([], None)
+        return ControlResult((yield from self._fence(broker_id, epoch)), None)
 
     def _fence(self, broker_id: int, epoch: int) -> RecordSteps:
         generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
@@ -204,17 +236,18 @@ class ClusterControl:
     # --- directories of replicas --------------------------------------------------------------------------------
 
     def assign_directories(
-        self, broker_id: int, broker_epoch: int, assigned: Sequence[ReplicaDirectory], errors: list[ErrorCode]
-    ) -> RecordSteps:
+        self, broker_id: int, broker_epoch: int, assigned: Sequence[ReplicaDirectory]
+    ) -> ControlSteps[list[ErrorCode]]:
         """Generates the records that give replicas of a broker their directories.
 
-        ``errors`` gets the result of each: NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or
+        The response has the result of each: NONE, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION or
         NOT_LEADER_OR_FOLLOWER. A replica in a directory that is not online leaves its ISR. Raises KafkaError
         (STALE_BROKER_EPOCH).
         """
         nodes = self.catalog.nodes
         broker = nodes.check_epoch(broker_id, broker_epoch)
         generated: list[MetadataRecord] = []
+        errors: list[ErrorCode] = []
         offline: set[tuple[Id16, int]] = set()
         pace = Pace()
         for asked in assigned:
@@ -237,7 +270,7 @@ class ClusterControl:
             generated += yield from self._changes(
                 lambda partition: broker_id in partition.isr, removed=broker_id, only=offline
             )
-        return generated
+        return ControlResult(generated, errors)
 
     def _with_directory(
         self, topic: Topic, partition: PartitionRegistration, broker_id: int, directory: Id16

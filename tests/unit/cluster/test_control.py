@@ -225,11 +225,11 @@ def test_a_broker_without_leaders_stops_at_once(cluster: ControlledCluster) -> N
 
 def test_an_unregistered_broker_leaves_the_isr(cluster: ControlledCluster) -> None:
     cluster.create("t", (1, 2))
-    records = cluster.run(cluster.control.unregister(1))
+    records, _ = cluster.decided(cluster.control.unregister(1))
     assert isinstance(records[0], PartitionChangeRecord)
     assert isinstance(records[-1], UnregisterBrokerRecord)
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (2, (2,))
-    assert code_of(lambda: cluster.run(cluster.control.unregister(1))) is ErrorCode.broker_id_not_registered
+    assert code_of(lambda: cluster.decide(cluster.control.unregister(1))) is ErrorCode.broker_id_not_registered
     assert code_of(lambda: cluster.create("u", (1,))) is ErrorCode.invalid_replica_assignment
     assert cluster.register(1, incarnation=4) == len(cluster.values) - 1
     cluster.now_ms += SESSION_MS + 1
@@ -303,13 +303,16 @@ def test_racks_share_the_replicas() -> None:
 
 def test_producer_ids_are_for_registered_incarnations(cluster: ControlledCluster) -> None:
     epoch = cluster.catalog.nodes.brokers[2].epoch
-    cluster.commit(cluster.control.allocate_producer_ids(2, epoch))
-    cluster.commit(cluster.control.allocate_producer_ids(2, epoch))
+    blocks = [cluster.decide(cluster.control.allocate_producer_ids(2, epoch)) for _ in range(2)]
+    assert blocks == [(0, 1000), (1000, 1000)]
     assert cluster.catalog.next_producer_id == 2000
     stale = ErrorCode.stale_broker_epoch
-    assert code_of(lambda: cluster.control.allocate_producer_ids(2, epoch + 1)) is stale
+    assert code_of(lambda: cluster.decide(cluster.control.allocate_producer_ids(2, epoch + 1))) is stale
     cluster.commit([ProducerIdsRecord(2, epoch, MAX_PRODUCER_ID - 999)])
-    assert code_of(lambda: cluster.control.allocate_producer_ids(2, epoch)) is ErrorCode.unknown_server_error
+    assert (
+        code_of(lambda: cluster.decide(cluster.control.allocate_producer_ids(2, epoch)))
+        is ErrorCode.unknown_server_error
+    )
 
 
 def test_a_request_of_thousands_of_partitions_has_steps(cluster: ControlledCluster) -> None:

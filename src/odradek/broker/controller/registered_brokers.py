@@ -7,18 +7,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
+from odradek.catalog.state import RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply, ReplicaDirectory
-from odradek.cluster.registrations import NewBroker, NewController
-from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
+from odradek.cluster.control import ClusterControl, ControlResult, ControlSteps, Moment
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:
     import asyncio
@@ -30,7 +26,6 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
-    from odradek.catalog.records import MetadataRecord
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
@@ -47,6 +42,7 @@ if TYPE_CHECKING:
         def cluster_id(self) -> str: ...
 
 
+R = TypeVar("R")
 log = logging.getLogger("odradek.broker")
 
 CHECKS_A_SESSION = 8
@@ -88,70 +84,30 @@ class RegisteredBrokers:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def register(self, request: NewBroker, context: ControllerRequestContext) -> Deferred[int]:
-        """Registers a broker. The promise has its broker epoch, or a KafkaError."""
+    def hear(self, broker_id: int, broker_epoch: int) -> None:
+        """Notes that a heartbeat has arrived. The session goes on while the heartbeat waits in the queue."""
+        self._control.hear(broker_id, broker_epoch, self._now_ms())
 
-        def write(change: Change) -> Steps[Callable[[], int]]:
-            next_offset, now_ms = self._node.metadata_log.end_offset, self._now_ms()
-            yield from _add(change, self._control.register_broker(request, next_offset, now_ms))
-            return lambda: self._control.catalog.nodes.brokers[request.broker_id].epoch
+    def submit(
+        self, make: Callable[[ClusterControl, Moment], ControlSteps[R]], context: ControllerRequestContext | None = None
+    ) -> Deferred[R]:
+        """Queues an operation of ``cluster/control`` as a write event. ``make`` is called when it is the first of the
+        queue, and returns its steps. The promise has its response when its records are committed, or a KafkaError.
 
-        promise: Deferred[int] = Deferred()
-        self._node.controller.write(write, context, max_records=None).then(
-            lambda found: promise.resolve(found() if callable(found) else found)
-        )
-        return promise
+        As in Kafka, an operation about brokers may have any number of records.
+        """
 
-    def heartbeat(
-        self, request: BrokerHeartbeat, directories: Directories, context: ControllerRequestContext
-    ) -> Deferred[HeartbeatReply]:
-        """Answers a heartbeat. The promise has the reply, or a KafkaError."""
-        self._control.hear(request.broker_id, request.broker_epoch, self._now_ms())
-        reply = HeartbeatReply(is_caught_up=False, before=BrokerState.FENCED, after=BrokerState.FENCED)
+        def write(change: Change) -> Steps[R]:
+            made: list[ControlResult[R]] = []
 
-        def write(change: Change) -> Steps[HeartbeatReply]:
-            change.on_end = partial(self._control.end_heartbeat, request, reply)
-            yield from _add(change, self._control.begin_heartbeat(request, directories, reply))
-            return reply
+            def records() -> RecordSteps:
+                moment = Moment(self._now_ms(), self._node.metadata_log.end_offset)
+                made.append((yield from make(self._control, moment)))
+                return made[0].records
 
-        return self._node.controller.write(write, context, max_records=None)
-
-    def unregister(self, broker_id: int, context: ControllerRequestContext) -> Deferred[None]:
-        """Removes a broker. The promise may have a KafkaError."""
-        return self._node.controller.write(lambda change: _add(change, self._control.unregister(broker_id)), context)
-
-    def register_controller(self, request: NewController, context: ControllerRequestContext) -> Deferred[None]:
-        """Registers a controller. The promise may have a KafkaError."""
-        return self._node.controller.write(
-            lambda change: _add(change, _at_once(partial(self._control.register_controller, request))), context
-        )
-
-    def allocate_producer_ids(
-        self, broker_id: int, broker_epoch: int, context: ControllerRequestContext
-    ) -> Deferred[tuple[int, int]]:
-        """Allocates a block of producer ids. The promise has the first id and the number, or a KafkaError."""
-
-        def write(change: Change) -> Steps[tuple[int, int]]:
-            first = self._control.catalog.next_producer_id
-            allocate = partial(self._control.allocate_producer_ids, broker_id, broker_epoch)
-            yield from _add(change, _at_once(allocate))
-            return first, PRODUCER_ID_BLOCK
-
-        return self._node.controller.write(write, context)
-
-    def assign_directories(
-        self,
-        broker_id: int,
-        broker_epoch: int,
-        assigned: Sequence[ReplicaDirectory],
-        context: ControllerRequestContext,
-    ) -> Deferred[list[ErrorCode]]:
-        """Gives replicas their directories. The promise has the error code of each, or a KafkaError."""
-
-        def write(change: Change) -> Steps[list[ErrorCode]]:
-            errors: list[ErrorCode] = []
-            yield from _add(change, self._control.assign_directories(broker_id, broker_epoch, assigned, errors))
-            return errors
+            yield from change.add(SteppedRecords(records))
+            change.on_end = made[0].on_committed
+            return made[0].response
 
         return self._node.controller.write(write, context, max_records=None)
 
@@ -164,10 +120,7 @@ class RegisteredBrokers:
         if self._control.sessions.next_end_ms() > self._now_ms():
             self._timer = self._node.loop.call_later(self._check_s, self._check)
             return
-        fence = self._node.controller.write(
-            lambda change: _add(change, self._control.fence_one(self._now_ms())), max_records=None
-        )
-        fence.then(self._after_fence)
+        self.submit(lambda control, moment: control.fence_one(moment.now_ms)).then(self._after_fence)
 
     def _after_fence(self, failure: object) -> None:
         if isinstance(failure, Exception):
@@ -177,13 +130,3 @@ class RegisteredBrokers:
             self._timer = self._node.loop.call_later(self._check_s, self._check)
             return
         self._check()
-
-
-def _add(change: Change, steps: RecordSteps) -> Steps[None]:
-    return change.add(SteppedRecords(lambda: steps))
-
-
-def _at_once(make: Callable[[], list[MetadataRecord]]) -> RecordSteps:
-    """Makes records in one step."""
-    yield from ()
-    return make()

@@ -269,3 +269,9 @@ if TYPE_CHECKING:
 
         def checkpoint_log_starts(self) -> None:
             """Writes the checkpoint of log start offsets. Raises OSError."""
+
+    class ControllerServices(BrokerServices, Protocol):
+        """The services of a cluster's controller, for the APIs that only its listener has. Such an API is one handler
+        file and one method of ``cluster/control.ClusterControl``, which the handler submits to ``cluster``."""
+
+        cluster: RegisteredBrokers

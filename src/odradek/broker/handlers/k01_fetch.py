@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v18 import request as v18
     from kio.schema.types import BrokerId, TopicName
 
-    from odradek.broker.handlers.api import BrokerServices, Context, Reply
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices, Reply
     from odradek.broker.handlers.current_leaders import CurrentLeaders
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.partitions.partition import Partition
@@ -112,7 +112,7 @@ def handle(
 
 
 def handle_at_controller(
-    broker: BrokerServices, context: Context, message: FetchRequest
+    broker: ControllerServices, context: Context, message: FetchRequest
 ) -> dict[str, object] | Deferred[Reply]:
     """Serves a follower of the metadata log."""
     from odradek.broker.handlers import observer_fetches  # here, because only a controller has followers

@@ -20,7 +20,7 @@ from odradek.core.ids import METADATA_TOPIC
 if TYPE_CHECKING:
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -37,10 +37,9 @@ def handle(
 
 
 def handle_at_controller(
-    broker: BrokerServices, context: Context, message: DescribeQuorumRequest
+    broker: ControllerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, object] | Steps[list[Chunk]]:
     """Answers with the observers that have fetched in the last minutes."""
-    assert broker.cluster is not None  # only a controller has this listener
     present = broker.cluster.observer_reads.present()
     observers: list[dict[str, object]] = [
         {

@@ -14,12 +14,12 @@ from odradek.core.acl import Operation
 if TYPE_CHECKING:
     from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
 
 VERSIONS = (0, 1)
 LISTENERS = ("controller",)
 
 
-def handle(broker: BrokerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
+def handle(broker: ControllerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
     return observer_fetches.fetch_snapshot(broker, context, message)

@@ -20,7 +20,7 @@ from odradek.core.acl import Operation
 if TYPE_CHECKING:
     from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 4)
@@ -28,9 +28,10 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: BrokerServices, context: Context, message: BrokerRegistrationRequest) -> Steps[dict[str, object]]:
+def handle(
+    broker: ControllerServices, context: Context, message: BrokerRegistrationRequest
+) -> Steps[dict[str, object]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    assert broker.cluster is not None  # only a controller has this listener
     version = context.version
     request = NewBroker(
         message.broker_id,
@@ -43,5 +44,7 @@ def handle(broker: BrokerServices, context: Context, message: BrokerRegistration
         message.previous_broker_epoch if version >= 3 else None,
         version >= 1 and message.is_migrating_zk_broker,
     )
-    epoch = yield from value_of(broker.cluster.register(request, context))
+    epoch = yield from value_of(
+        broker.cluster.submit(lambda control, moment: control.register_broker(request, moment), context)
+    )
     return {"broker_epoch": epoch}

@@ -18,7 +18,7 @@ from odradek.core.acl import Operation
 if TYPE_CHECKING:
     from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 2)
@@ -26,9 +26,8 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: BrokerServices, context: Context, message: BrokerHeartbeatRequest) -> Steps[dict[str, object]]:
+def handle(broker: ControllerServices, context: Context, message: BrokerHeartbeatRequest) -> Steps[dict[str, object]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    assert broker.cluster is not None  # only a controller has this listener
     request = BrokerHeartbeat(
         message.broker_id,
         message.broker_epoch,
@@ -41,7 +40,10 @@ def handle(broker: BrokerServices, context: Context, message: BrokerHeartbeatReq
     directories = Directories(
         tuple(one or ZERO for one in offline), None if cordoned is None else tuple(one or ZERO for one in cordoned)
     )
-    reply = yield from value_of(broker.cluster.heartbeat(request, directories, context))
+    broker.cluster.hear(request.broker_id, request.broker_epoch)
+    reply = yield from value_of(
+        broker.cluster.submit(lambda control, _: control.heartbeat(request, directories), context)
+    )
     return {
         "is_caught_up": reply.is_caught_up,
         "is_fenced": reply.is_fenced,

@@ -34,5 +34,5 @@ def handle(
 
 
 def _unregister(brokers: RegisteredBrokers, context: Context, broker_id: int) -> Steps[dict[str, object]]:
-    yield from value_of(brokers.unregister(broker_id, context))
+    yield from value_of(brokers.submit(lambda control, _: control.unregister(broker_id), context))
     return {"error_code": ErrorCode.none, "error_message": None}

@@ -12,17 +12,19 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kio.schema.allocate_producer_ids.v0.request import AllocateProducerIdsRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 0)
 LISTENERS = ("controller",)
 
 
-def handle(broker: BrokerServices, context: Context, message: AllocateProducerIdsRequest) -> Steps[dict[str, object]]:
+def handle(
+    broker: ControllerServices, context: Context, message: AllocateProducerIdsRequest
+) -> Steps[dict[str, object]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    assert broker.cluster is not None  # only a controller has this listener
-    promise = broker.cluster.allocate_producer_ids(message.broker_id, message.broker_epoch, context)
+    owner = message.broker_id, message.broker_epoch
+    promise = broker.cluster.submit(lambda control, _: control.allocate_producer_ids(*owner), context)
     try:
         first, count = yield from value_of(promise)
     except KafkaError as error:

@@ -14,7 +14,7 @@ from odradek.core.acl import Operation
 if TYPE_CHECKING:
     from kio.schema.controller_registration.v0.request import ControllerRegistrationRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 0)
@@ -22,10 +22,9 @@ LISTENERS = ("controller",)
 
 
 def handle(
-    broker: BrokerServices, context: Context, message: ControllerRegistrationRequest
+    broker: ControllerServices, context: Context, message: ControllerRegistrationRequest
 ) -> Steps[dict[str, object]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    assert broker.cluster is not None  # only a controller has this listener
     request = NewController(
         message.controller_id,
         message.incarnation_id or UUID(int=0),
@@ -33,5 +32,5 @@ def handle(
         tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
         message.zk_migration_ready,
     )
-    yield from value_of(broker.cluster.register_controller(request, context))
+    yield from value_of(broker.cluster.submit(lambda control, _: control.register_controller(request), context))
     return {"error_message": None}

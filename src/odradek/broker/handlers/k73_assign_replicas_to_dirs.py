@@ -15,7 +15,7 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -24,16 +24,16 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: BrokerServices, context: Context, message: AssignReplicasToDirsRequest) -> Steps[list[Chunk]]:
+def handle(broker: ControllerServices, context: Context, message: AssignReplicasToDirsRequest) -> Steps[list[Chunk]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    assert broker.cluster is not None  # only a controller has this listener
     assigned = []
     for directory in message.directories:
         for topic in directory.topics:
             for part in topic.partitions:
                 assigned.append(ReplicaDirectory(topic.topic_id or ZERO, part.partition_index, directory.id_ or ZERO))
                 yield None
-    promise = broker.cluster.assign_directories(message.broker_id, message.broker_epoch, assigned, context)
+    owner = message.broker_id, message.broker_epoch
+    promise = broker.cluster.submit(lambda control, _: control.assign_directories(*owner, assigned), context)
     errors = iter((yield from value_of(promise)))
     directories = elements(context, "directories")
     for directory in message.directories:

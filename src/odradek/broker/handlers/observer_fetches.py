@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest, PartitionSnapshot
 
     from odradek.broker.controller.observer_reads import ObserverReads
-    from odradek.broker.handlers.api import BrokerServices, Context, Reply
+    from odradek.broker.handlers.api import Context, ControllerServices, Reply
 
 METADATA_ID = UUID(int=1)
 """The id of the metadata log's topic."""
@@ -32,7 +32,7 @@ has the leader's address from 17 on, as in Kafka, although 16 has the field."""
 
 
 def fetch(
-    broker: BrokerServices, context: Context, message: FetchRequest, replica_id: int
+    broker: ControllerServices, context: Context, message: FetchRequest, replica_id: int
 ) -> dict[str, object] | Deferred[Reply]:
     """Answers a fetch at once, or when records are committed or the time is over."""
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
@@ -57,8 +57,7 @@ def fetch(
     return promise
 
 
-def _reads(broker: BrokerServices) -> ObserverReads:
-    assert broker.cluster is not None  # only a controller has this listener
+def _reads(broker: ControllerServices) -> ObserverReads:
     return broker.cluster.observer_reads
 
 
@@ -89,7 +88,7 @@ def _refused(code: ErrorCode) -> dict[str, object]:
     return {"error_code": code, "session_id": 0, "responses": [], "node_endpoints": []}
 
 
-def _fetched(broker: BrokerServices, context: Context, reply: ObserverReply) -> dict[str, object]:
+def _fetched(broker: ControllerServices, context: Context, reply: ObserverReply) -> dict[str, object]:
     diverging, snapshot = reply.diverging, reply.snapshot
     partition: dict[str, object] = {
         "partition_index": 0,
@@ -117,7 +116,7 @@ def _place(place: LogPlace) -> dict[str, object]:
     return {"end_offset": place.end_offset, "epoch": place.epoch}
 
 
-def _leader_node(broker: BrokerServices, context: Context) -> dict[str, object]:
+def _leader_node(broker: ControllerServices, context: Context) -> dict[str, object]:
     host, port = broker.advertised_address(context)
     return {"node_id": broker.quorum.leader, "host": host, "port": port, "rack": None}
 
@@ -125,7 +124,7 @@ def _leader_node(broker: BrokerServices, context: Context) -> dict[str, object]:
 # --- FetchSnapshot ----------------------------------------------------------------------------------------------
 
 
-def fetch_snapshot(broker: BrokerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
+def fetch_snapshot(broker: ControllerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
     """Answers with a part of a snapshot."""
     reads = _reads(broker)
     if message.cluster_id not in (None, broker.cluster_id):
@@ -146,7 +145,7 @@ def fetch_snapshot(broker: BrokerServices, context: Context, message: FetchSnaps
 
 
 def _metadata_snapshot(
-    broker: BrokerServices, reads: ObserverReads, asked: PartitionSnapshot, max_bytes: int
+    broker: ControllerServices, reads: ObserverReads, asked: PartitionSnapshot, max_bytes: int
 ) -> dict[str, object]:
     leader = {"current_leader": {"leader_id": broker.quorum.leader, "leader_epoch": broker.quorum.epoch}}
     if refusal := reads.check_leader(asked.current_leader_epoch):
