@@ -25,7 +25,7 @@ PURE = (
 whose docstring says the same."""
 IMPURE = ("asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading")
 """Python's modules that a pure module does not use."""
-SILENT = ("acls", "catalog", "cluster", "transactions")
+SILENT = ("acls", "catalog", "cluster", "groups", "transactions")
 """State machines that return an effect (``core/effects.Warn``) and do not log."""
 BEGIN, END = "# packages: python scripts/import_contracts.py\n", "# end of packages\n"
 _WIDTH = 120

@@ -18,7 +18,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import ConsumerHeartbeat
+from odradek.groups.kip848_messages import Kip848Heartbeat
 from odradek.groups.messages import (
     DescribeGroup,
     Heartbeat,
@@ -283,9 +283,9 @@ def test_after_a_load_many_sessions_start_in_steps() -> None:
     assert max(large_group.lines) < LINES_PER_STEP
 
 
-def _heartbeat(member_id: str, epoch: int) -> ConsumerHeartbeat:
+def _heartbeat(member_id: str, epoch: int) -> Kip848Heartbeat:
     joins = epoch == 0
-    return ConsumerHeartbeat(
+    return Kip848Heartbeat(
         "g", member_id, epoch, member_id, "c", "/h", rebalance_timeout_ms=REBALANCE_MS if joins else -1,
         topics=("t",) if joins else None, owned={} if joins else None,
     )  # fmt: skip

@@ -21,8 +21,8 @@ from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.groups import kip848_checks, kip848_records
-from odradek.groups.kip848_group import ConsumerGroup
-from odradek.groups.kip848_member import ConsumerMember, MemberState
+from odradek.groups.kip848_group import Kip848Group
+from odradek.groups.kip848_member import Kip848Member, Kip848MemberState
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 
@@ -87,7 +87,7 @@ class Steps:
         return sorted(self.harness.catalog.topics)
 
     @property
-    def group(self) -> ConsumerGroup:
+    def group(self) -> Kip848Group:
         return self.harness.shard("g").consumer_groups["g"]
 
 
@@ -216,10 +216,10 @@ ids = st.integers(1, 2**128 - 1).map(lambda number: number.to_bytes(16, "big"))
 numbers = st.frozensets(st.integers(0, 2**31 - 1), max_size=30)
 owned = st.dictionaries(ids, st.dictionaries(st.integers(0, 10_000), st.integers(0, 2**31 - 1), max_size=8), max_size=8)
 members = st.builds(
-    lambda **fields: ConsumerMember("m", **fields),
+    lambda **fields: Kip848Member("m", **fields),
     epoch=st.integers(0, 1000),
     previous_epoch=st.integers(-1, 1000),
-    state=st.sampled_from([MemberState.STABLE, MemberState.UNREVOKED_PARTITIONS]),
+    state=st.sampled_from([Kip848MemberState.STABLE, Kip848MemberState.UNREVOKED_PARTITIONS]),
     topics=st.frozensets(st.text(st.characters(codec="utf-8"), max_size=200), max_size=20),
     pattern=st.sampled_from(["", "a.*"]),
     assigned=owned,
@@ -229,9 +229,7 @@ members = st.builds(
 
 @given(who=members, target=st.dictionaries(ids, numbers, max_size=20))
 @settings(max_examples=examples(40))
-def test_records_made_in_steps_equal_those_made_at_once(
-    who: ConsumerMember, target: dict[bytes, frozenset[int]]
-) -> None:
+def test_records_made_in_steps_equal_those_made_at_once(who: Kip848Member, target: dict[bytes, frozenset[int]]) -> None:
     at_once = [
         kip848_records.member("g", who),
         kip848_records.target_member("g", "m", target),

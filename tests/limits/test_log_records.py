@@ -7,18 +7,25 @@ import asyncio
 import io
 import logging
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from support.group_harness import GroupHarness
 
+from odradek.batches.encode import encode_batch
+from odradek.batches.header import scan
 from odradek.broker.limits.host_limits import OVERRIDES, HostLimits
 from odradek.broker.node import log as server_log
 from odradek.broker.settings.config import BrokerConfig
-from odradek.codecs.offsets_topic import offset_key_prefix
+from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
+from odradek.coordinator.loader import Loader
+from odradek.core.effects import SimpleRecord
 from odradek.groups.commit_runs import CommitRuns
+from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetDelete
+from odradek.groups.shard import GroupShard
 
 EVIL = "evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"
 SHOWN = r"evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"
@@ -81,15 +88,21 @@ def test_a_host_name_set_at_run_time_is_shown_with_escapes(shown: io.StringIO) -
 
 
 def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO) -> None:
-    harness = GroupHarness(partition_count=1)
-    shard = harness.shard("g")
+    shard = GroupShard(GroupConfig())
 
     def fail(*_: object) -> None:
         raise ValueError(EVIL)
 
-    shard.replay_commits = fail
-    CommitRuns(shard, "log", print)._replay_commits((EVIL, "t"), {0: None}, offset_key_prefix(EVIL, "t"), {})
+    shard.replay_commits = fail  # type: ignore[method-assign]
+    commit = SimpleRecord(offset_key(EVIL, "t", 0), offset_value(OffsetCommitValue(5, 1, "", 0)))
+    data = encode_batch([commit], now_ms=0)
+    ((position, header),) = scan(data)
+    loader = Loader(shard, "log", CommitRuns)
+    deque(loader.take(data, position, header, 0), 0)
+    deque(loader.finish(), 0)
     _assert_harmless(shown.getvalue())
+    assert "WARNING log: the commits of group evil" in shown.getvalue()
+    assert shard.committed(EVIL, "t", 0) == OffsetCommitValue(5, 1, "", 0), "the commits are replayed one by one"
 
 
 def test_a_request_that_fails_shows_its_error_with_escapes(shown: io.StringIO) -> None:

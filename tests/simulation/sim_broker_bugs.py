@@ -15,7 +15,7 @@ from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
-from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_group import Kip848Group
 from odradek.storage.log import Log
 from odradek.storage.memory_files import MemoryFiles
 from odradek.storage.producers import Producers
@@ -103,7 +103,7 @@ BUGS: dict[str, Bug] = {
         offsets.Offsets, "replay_commits", _forgetting_commits(offsets.Offsets.replay_commits)
     ),
     "a partition is given away before it is free": _replacing(
-        ConsumerGroup, "is_taken", lambda self, topic_id, partition: False
+        Kip848Group, "is_taken", lambda self, topic_id, partition: False
     ),
 }
 

@@ -21,7 +21,7 @@ from odradek.groups import assignors, kip848_protocol, offsets
 from odradek.groups.classic import ClassicGroup
 from odradek.groups.classic_protocol import JOIN, Membership
 from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_group import Kip848Group
 from odradek.groups.kip848_member import Reconciliation
 from odradek.groups.offsets import Offsets
 from odradek.groups.shard import GroupShard
@@ -225,7 +225,7 @@ def _generation_does_not_change(real: Any) -> Any:
 
 
 def _stale_epochs_may_commit(real: Any) -> Any:
-    def refuse(group: ConsumerGroup, request: Any, metadata_limit: int) -> ErrorCode:
+    def refuse(group: Kip848Group, request: Any, metadata_limit: int) -> ErrorCode:
         error = real(group, request, metadata_limit)
         return error if error is ErrorCode.unknown_member_id and not request.member_id else ErrorCode.none
 
@@ -308,7 +308,7 @@ def _revocation_never_ends(real: Any) -> Any:
 
 
 BUGS: dict[str, Bug] = {
-    "no fencing of commits": _replacing(offsets, "refuse_classic_commit", _no_fencing_of_commits),
+    "no fencing of commits": _replacing(offsets, "check_classic_commit", _no_fencing_of_commits),
     "no fencing of static members": _replacing(ClassicGroup, "check_member", _no_fencing_of_static_members),
     "deletion lost in replay": _replacing(Offsets, "replay", _deletion_lost_in_replay),
     "group tombstone lost in replay": _replacing(GroupShard, "_replay_group", _group_tombstone_lost_in_replay),
@@ -330,14 +330,14 @@ BUGS: dict[str, Bug] = {
     "a new term begins with an empty shard": _replacing(Runtime, "load", _a_new_term_begins_with_an_empty_shard),
     "replies before the append": _replacing(Driver, "_take", _replies_before_the_append),
     "subscribed topics expire": _replacing(ClassicGroup, "reads", _subscribed_topics_expire),
-    "subscribed topics of 848 expire": _replacing(ConsumerGroup, "reads", _subscribed_topics_expire),
+    "subscribed topics of 848 expire": _replacing(Kip848Group, "reads", _subscribed_topics_expire),
     "retention counts from the commit": _replacing(offsets, "_retention_start", _retention_from_the_commit),
     "deleted topics keep offsets": _replacing(Offsets, "on_topics_deleted", _deleted_topics_keep_offsets),
     "offsets stay when a group is deleted": _replacing(Offsets, "partitions", _offsets_stay_when_a_group_is_deleted),
     "no rebalance timeout": _replacing(Membership, "_prepare_rebalance", _no_rebalance_timeout),
     "a join is not answered": _replacing(Membership, "_reply_to_join", _pending_join_not_answered),
     "generations do not change": _replacing(ClassicGroup, "start_generation", _generation_does_not_change),
-    "removed members of 848 may commit": _replacing(offsets, "refuse_consumer_commit", _stale_epochs_may_commit),
+    "removed members of 848 may commit": _replacing(offsets, "check_kip848_commit", _stale_epochs_may_commit),
     "first commit of a block wins": _first_commit_of_a_block_wins(None),
     "sessions never end": _replacing(Membership, "on_session_timer", _sessions_never_end),
     "sessions of 848 never end": _replacing(
@@ -347,7 +347,7 @@ BUGS: dict[str, Bug] = {
     "an empty group is not written": _replacing(Membership, "_complete_join", _no_record_of_an_empty_group),
     "no sessions after a load": _replacing(Membership, "on_loaded", _sessions_end_with_a_restart),
     "no sessions of 848 after a load": _replacing(
-        kip848_protocol.ConsumerMembership, "on_loaded", _sessions_end_with_a_restart
+        kip848_protocol.Kip848Protocol, "on_loaded", _sessions_end_with_a_restart
     ),
     "generations lost in load": _replacing(ClassicGroup, "from_metadata", _generations_lost_in_load),
     "compaction drops a newest record": _replacing(RowEngine, "_stays", _newest_record_dropped),

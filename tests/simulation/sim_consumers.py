@@ -8,7 +8,7 @@ from sim_members import OK, RETRY_MS, Process
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.groups.kip848_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from odradek.groups.kip848_messages import Kip848Heartbeat, Kip848HeartbeatReply
 
 LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
 """After one of these errors, the member is not in the group any more: it drops all partitions and joins again."""
@@ -86,7 +86,7 @@ class ConsumerProcess(Process):
         if full or self._said_owned != self.owned:
             owned = self._by_id(set() if joins else self.owned)
         self._said_owned = set(self.owned)
-        request = ConsumerHeartbeat(
+        request = Kip848Heartbeat(
             self.group_id,
             self.member_id,
             self.epoch,
@@ -123,7 +123,7 @@ class ConsumerProcess(Process):
         self._had_late_heartbeats |= comes_late
         return comes_late
 
-    def _beaten(self, reply: ConsumerHeartbeatReply | None, sent_epoch: int) -> None:
+    def _beaten(self, reply: Kip848HeartbeatReply | None, sent_epoch: int) -> None:
         self._beating = False
         if self.leaving:
             return
@@ -161,7 +161,7 @@ class ConsumerProcess(Process):
             self._beats_soon = True
             self.later(by_ms, again)
 
-    def _describe(self, reply: ConsumerHeartbeatReply) -> object:
+    def _describe(self, reply: Kip848HeartbeatReply) -> object:
         return "unchanged" if reply.assignment is None else sorted(map(str, self._named(reply.assignment)))
 
     def _lose_all(self) -> None:
@@ -231,7 +231,7 @@ class ConsumerProcess(Process):
             self.die()
             return
         static = self.instance_id is not None and self.world.chance(0.7)
-        request = ConsumerHeartbeat(
+        request = Kip848Heartbeat(
             self.group_id, self.member_id, -2 if static else -1, "", self.name, "/sim", self.instance_id
         )
         self.net.call(self.group_id, request, lambda _: self.die(), timeout_ms=5_000, may_arrive_late=lambda: False)

@@ -24,9 +24,9 @@ from support.world import SimulationFailure, World
 
 from odradek.core.ids import TopicPartition
 from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic import State as GroupState
+from odradek.groups.classic import State as Kip848GroupState
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_member import MemberState
+from odradek.groups.kip848_member import Kip848MemberState
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,
@@ -208,7 +208,7 @@ class Scenario:
             shard = self._shard(group.name)
             consumer = None if shard is None else shard.consumer_groups.get(group.name)
             for member in consumer.members.values() if consumer is not None else ():
-                if member.state is MemberState.UNREVOKED_PARTITIONS:
+                if member.state is Kip848MemberState.UNREVOKED_PARTITIONS:
                     key = (group.name, member.member_id, member.epoch)
                     waiting[key] = since.get(key, self.world.now_ms)
                     if self.world.now_ms - waiting[key] > group.rebalance_ms + 10_000:
@@ -226,7 +226,7 @@ class Scenario:
         for group in self.groups:
             shard = self._shard(group.name)
             classic, consumer = shard.groups.get(group.name), shard.consumer_groups.get(group.name)
-            if classic is not None and (classic.members or classic.state is not GroupState.EMPTY):
+            if classic is not None and (classic.members or classic.state is not Kip848GroupState.EMPTY):
                 raise SimulationFailure(f"{group.name} is {classic.state} with {list(classic.members)}", group.name)
             if classic is not None and classic.persisted is not None and classic.persisted.members:
                 raise SimulationFailure(f"{group.name} is empty, but not in its log", group.name)

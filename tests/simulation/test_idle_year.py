@@ -11,7 +11,7 @@ from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import ConsumerHeartbeat
+from odradek.groups.kip848_messages import Kip848Heartbeat
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,
@@ -47,7 +47,7 @@ class IdleGroup:
         self.world.run_until(self.world.now_ms + 10)
         self.coordinator.put_topic("t", PARTITIONS)
         if self.protocol == "consumer":
-            joined = self.ask(ConsumerHeartbeat("g", "m", 0, "m", rebalance_timeout_ms=10_000, topics=["t"], owned={}))
+            joined = self.ask(Kip848Heartbeat("g", "m", 0, "m", rebalance_timeout_ms=10_000, topics=["t"], owned={}))
             self.epoch = joined.member_epoch
             assert joined.error is ErrorCode.none
             return
@@ -64,7 +64,7 @@ class IdleGroup:
             return
         request = Heartbeat("g", "m", self.epoch)
         if self.protocol == "consumer":
-            request = ConsumerHeartbeat("g", "m", self.epoch, "")  # type: ignore[assignment]
+            request = Kip848Heartbeat("g", "m", self.epoch, "")  # type: ignore[assignment]
         self.coordinator.submit("g", request, self._beaten)
         self.world.after(25 * MINUTE_MS, self.beat)
 

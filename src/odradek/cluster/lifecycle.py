@@ -15,6 +15,7 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.request_in_flight import RequestInFlight
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat
 from odradek.core.errors import ErrorCode
+from odradek.core.transitions import checked
 
 FIRST_RETRY_MS = 100
 CATCH_UP_MS, SHUTDOWN_MS = 10, 50
@@ -29,6 +30,17 @@ class LifecycleState(Enum):
     RUNNING = "running"
     PENDING_SHUTDOWN = "pending controlled shutdown"
     ENDED = "ended"
+
+
+_STATE = LifecycleState
+NEXT: dict[LifecycleState, frozenset[LifecycleState]] = {
+    _STATE.STARTING: frozenset({_STATE.RECOVERY, _STATE.ENDED}),
+    _STATE.RECOVERY: frozenset({_STATE.RUNNING, _STATE.ENDED}),
+    _STATE.RUNNING: frozenset({_STATE.PENDING_SHUTDOWN, _STATE.ENDED}),
+    _STATE.PENDING_SHUTDOWN: frozenset({_STATE.ENDED}),
+    _STATE.ENDED: frozenset(),
+}
+"""The valid next states of each state."""
 
 
 class LifecycleTimes(NamedTuple):
@@ -145,20 +157,24 @@ class BrokerLifecycle:
         pause_ms = self._times.heartbeat_ms
         if self.state is LifecycleState.STARTING:
             if answer.is_caught_up:
-                self.state = LifecycleState.RECOVERY
+                self._enter(LifecycleState.RECOVERY)
             pause_ms = min(CATCH_UP_MS, pause_ms)
         elif self.state is LifecycleState.RECOVERY and not answer.is_fenced:
-            self.state = LifecycleState.RUNNING
+            self._enter(LifecycleState.RUNNING)
         elif self.state is LifecycleState.PENDING_SHUTDOWN:
             if answer.should_shut_down:
-                self.state = LifecycleState.ENDED
+                self._enter(LifecycleState.ENDED)
                 return
             pause_ms = pause_ms if self._has_shutdown_answer else min(SHUTDOWN_MS, pause_ms)
             self._has_shutdown_answer = True
         self._wait(pause_ms, now_ms)
 
+    def _enter(self, state: LifecycleState) -> None:
+        self.state = checked(NEXT, f"broker {self._registration.broker_id}", self.state, state)
+
     def _end_with(self, failure: str) -> None:
-        self.failure, self.state = failure, LifecycleState.ENDED
+        self._enter(LifecycleState.ENDED)
+        self.failure = failure
 
     def _take(self, number: int) -> bool:
         """Ends the request in flight if the reply belongs to it."""
@@ -190,11 +206,12 @@ class BrokerLifecycle:
     def begin_shutdown(self, now_ms: int) -> None:
         """Asks the controller for a controlled shutdown. A broker that does not run yet ends at once."""
         if self.state is LifecycleState.RUNNING:
-            self.state = LifecycleState.PENDING_SHUTDOWN
+            self._enter(LifecycleState.PENDING_SHUTDOWN)
             self._hurry(now_ms)
         elif self.state is not LifecycleState.PENDING_SHUTDOWN:
             self.end()
 
     def end(self) -> None:
         """Ends the requests: the time for a controlled shutdown is over, or the broker stops for another reason."""
-        self.state = LifecycleState.ENDED
+        if self.state is not LifecycleState.ENDED:
+            self._enter(LifecycleState.ENDED)

@@ -21,7 +21,7 @@ from odradek.batches.steps import BatchSteps, finish
 from odradek.coordinator.shard import CoordinatorShard, TransactionalShard
 from odradek.coordinator.shard_log import ShardLog
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Result, ResultSteps, SimpleRecord
+from odradek.core.effects import Result, ResultSteps, SimpleRecord, Warn
 from odradek.core.errors import CorruptRecord, KafkaError, StorageError
 from odradek.core.varints import OverlongVarint
 
@@ -69,13 +69,12 @@ class RecordRuns(Protocol):
         Returns the number of records and the position after them, or (0, ``at``) if there is no run.
         """
 
-    def drain(self) -> Generator[None, object, None]:
-        """Replays the held back records in steps."""
+    def drain(self) -> Generator[Warn | None, object, None]:
+        """Replays the held back records in steps. Yields None where other code may run, and warnings for the log."""
 
 
-NewRecordRuns = Callable[[S, str, Replay], RecordRuns]
-"""Makes the ``RecordRuns`` of a shard for one load, from the shard, the log's name for messages, and the replay of one
-record."""
+NewRecordRuns = Callable[[S, Replay], RecordRuns]
+"""Makes the ``RecordRuns`` of a shard for one load, from the shard and the replay of one record."""
 
 
 def at_once(steps: BatchSteps[object]) -> Generator[Deferred[object] | None, object, object]:
@@ -142,7 +141,7 @@ class Loader(Generic[S]):
     ) -> None:
         self._shard = shard
         self._replay = _replay_of(shard, name)
-        self._runs = None if new_runs is None else new_runs(shard, name, self._replay)
+        self._runs = None if new_runs is None else new_runs(shard, self._replay)
         self._long_work = long_work
         self._name = name
         self._transactional: TransactionalShard | None = shard if isinstance(shard, TransactionalShard) else None
@@ -202,7 +201,7 @@ class Loader(Generic[S]):
             if runs is not None:
                 count, at = runs.take(payload, at, min(left, ROWS_AT_ONCE)) if in_runs else (0, at)
                 if not count or runs.is_full:
-                    yield from runs.drain()
+                    yield from self.finish()
             if count:
                 since += count
             else:
@@ -233,7 +232,10 @@ class Loader(Generic[S]):
     def finish(self) -> Generator[None, object, None]:
         """Replays the records that are still held back."""
         if self._runs is not None:
-            yield from self._runs.drain()
+            for warning in self._runs.drain():
+                if warning is not None:
+                    log.warning("%s: %s", self._name, warning.text)
+                yield
 
     def _take_one(self, payload: bytes | mmap, at: int, header: BatchHeader, first_offset: int) -> int:
         try:

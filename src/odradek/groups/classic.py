@@ -37,10 +37,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.codecs.offsets_topic import GroupMetadata
-from odradek.core.effects import IllegalTransition, result_of
+from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
+from odradek.core.transitions import checked
 from odradek.groups.kip848_embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
 
@@ -59,14 +60,14 @@ class State(Enum):
     DEAD = "Dead"
 
 
-FROM: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING_REBALANCE}),
-    State.PREPARING_REBALANCE: frozenset({State.STABLE, State.COMPLETING_REBALANCE, State.EMPTY}),
-    State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE}),
-    State.STABLE: frozenset({State.COMPLETING_REBALANCE}),
-    State.DEAD: frozenset(State),
+NEXT: dict[State, frozenset[State]] = {
+    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
+    State.COMPLETING_REBALANCE: frozenset({State.STABLE, State.PREPARING_REBALANCE, State.DEAD}),
+    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
+    State.DEAD: frozenset({State.DEAD}),
 }
-"""The valid previous states of each state."""
+"""The valid next states of each state."""
 
 
 @dataclass(slots=True)
@@ -178,13 +179,12 @@ class ClassicGroup:
 
     def transition(self, state: State, now_ms: int) -> None:
         """Changes the state. Raises IllegalTransition."""
-        if self.state not in FROM[state]:
-            raise IllegalTransition(f"group {self.group_id}: {self.state.value} → {state.value}")
+        state = checked(NEXT, f"group {self.group_id}", self.state, state)
         self.previous_state, self.state, self.state_since_ms = self.state, state, now_ms
 
     @property
     def can_rebalance(self) -> bool:
-        return self.state in FROM[State.PREPARING_REBALANCE]
+        return State.PREPARING_REBALANCE in NEXT[self.state]
 
     @property
     def is_consumer_group(self) -> bool:

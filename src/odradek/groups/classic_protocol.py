@@ -304,7 +304,7 @@ class Membership:
         out = Result()
         self.pace = Pace()
         group = self._groups.get(request.group_id)
-        error = self._refuse_sync(group, request)
+        error = self._check_sync(group, request)
         if error is not ErrorCode.none or group is None:
             out.reply = SyncGroupReply(error)
             return out
@@ -335,7 +335,7 @@ class Membership:
                 yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
-    def _refuse_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
+    def _check_sync(self, group: ClassicGroup | None, request: SyncGroup) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.invalid_group_id
         if group is None or group.state is State.EMPTY:

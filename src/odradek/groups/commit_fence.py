@@ -39,12 +39,12 @@ from __future__ import annotations
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import is_longer
 from odradek.groups.classic import ClassicGroup, State
-from odradek.groups.kip848_group import ConsumerGroup
-from odradek.groups.kip848_member import ConsumerMember
+from odradek.groups.kip848_group import Kip848Group
+from odradek.groups.kip848_member import Kip848Member
 from odradek.groups.messages import OffsetCommit
 
 
-def refuse_classic_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+def check_classic_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
     """Returns the error of a commit to a classic group, or to a group that does not exist. NONE: accepted."""
     if group is None:
         if request.generation_id < 0:
@@ -66,7 +66,7 @@ def refuse_classic_commit(group: ClassicGroup | None, request: OffsetCommit) -> 
     return ErrorCode.rebalance_in_progress if group.state is State.COMPLETING_REBALANCE else ErrorCode.none
 
 
-def refuse_consumer_commit(group: ConsumerGroup, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
+def check_kip848_commit(group: Kip848Group, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
     """Returns the error of a commit to a KIP-848 group. NONE: the commit is accepted.
 
     Partitions with too long metadata are skipped: they fail with their own error.
@@ -93,7 +93,7 @@ def refuse_consumer_commit(group: ConsumerGroup, request: OffsetCommit, metadata
     return ErrorCode.none
 
 
-def refuse_classic_transactional_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+def check_classic_transactional_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
     """Returns the error of a transactional commit to a classic group, or to a group that does not exist; or NONE."""
     if group is None:
         return ErrorCode.none if request.generation_id < 0 else ErrorCode.illegal_generation
@@ -107,11 +107,11 @@ def refuse_classic_transactional_commit(group: ClassicGroup | None, request: Off
     return ErrorCode.none if request.generation_id == group.generation else ErrorCode.illegal_generation
 
 
-def refuse_consumer_transactional_commit(group: ConsumerGroup, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
+def check_kip848_transactional_commit(group: Kip848Group, request: OffsetCommit, metadata_limit: int) -> ErrorCode:
     """Returns the error of a transactional commit to a KIP-848 group. NONE: the commit is accepted."""
     if request.generation_id == -1 and _has_no_ids(request):
         return ErrorCode.none
-    error = refuse_consumer_commit(group, request, metadata_limit)
+    error = check_kip848_commit(group, request, metadata_limit)
     return ErrorCode.illegal_generation if error is ErrorCode.stale_member_epoch else error
 
 
@@ -119,7 +119,7 @@ def _has_no_ids(request: OffsetCommit) -> bool:
     return not request.member_id and request.group_instance_id is None
 
 
-def refuse_consumer_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> ErrorCode:
+def check_kip848_fetch(group: Kip848Group, member_id: str | None, epoch: int) -> ErrorCode:
     """Returns the error of an OffsetFetch for a KIP-848 group. NONE: the fetch is accepted."""
     if member_id is None and epoch < 0:
         return ErrorCode.none
@@ -129,5 +129,5 @@ def refuse_consumer_fetch(group: ConsumerGroup, member_id: str | None, epoch: in
     return ErrorCode.none if epoch == member.epoch else _stale(member)
 
 
-def _stale(member: ConsumerMember) -> ErrorCode:
+def _stale(member: Kip848Member) -> ErrorCode:
     return ErrorCode.stale_member_epoch if member.classic is None else ErrorCode.illegal_generation

@@ -8,17 +8,15 @@ commits. Records that are not plain commits or their tombstones are replayed one
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable, Generator
 from mmap import mmap
 from typing import NamedTuple
 
 from odradek.codecs.offsets_topic import StoredOffset
+from odradek.core.effects import Warn
 from odradek.core.varints import OverlongVarint, read_uvarint
 from odradek.groups.shard import GroupShard
-
-log = logging.getLogger("odradek.broker")
 
 COMMITS_AT_ONCE = 2000
 """The number of commits that are replayed between two yields: about one millisecond of work."""
@@ -53,9 +51,8 @@ class RecordLayout(NamedTuple):
 class CommitRuns:
     """The runs of one log; a ``coordinator.loader.RecordRuns``. ``replay`` replays one record and never raises."""
 
-    def __init__(self, shard: GroupShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+    def __init__(self, shard: GroupShard, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._shard = shard
-        self._name = name
         self._replay = replay
         self._shapes: dict[bytes, RecordLayout] = {}
         self._pending: dict[bytes, dict[bytes, Cut]] = {}
@@ -117,8 +114,9 @@ class CommitRuns:
             self._holds_tombstones = True
         return taken
 
-    def drain(self) -> Generator[None, object, None]:
-        """Replays the last commit of each partition since the last drain."""
+    def drain(self) -> Generator[Warn | None, object, None]:
+        """Replays the last commit of each partition since the last drain. Yields a warning for the commits of a topic
+        that cannot be replayed together, and replays them one by one."""
         pending, self._pending, self._pending_count = self._pending, {}, 0
         self._holds_tombstones = False
         done = 0
@@ -137,17 +135,18 @@ class CommitRuns:
                     commits[_PARTITION(partition)[0]] = None
                 done += 1
                 if done % COMMITS_AT_ONCE == 0:
-                    yield
+                    yield None
             if names is not None and commits:
-                self._replay_commits(names, commits, prefix, rows)
+                yield from self._replay_commits(names, commits, prefix, rows)
 
     def _replay_commits(
         self, names: tuple[str, str], commits: dict[int, StoredOffset | None], prefix: bytes, rows: dict[bytes, Cut]
-    ) -> None:
+    ) -> Generator[Warn, object, None]:
+        group_id, topic = names
         try:
-            self._shard.replay_commits(*names, commits)
-        except Exception:
-            log.exception("%s: the commits of group %s for topic %s cannot be replayed together", self._name, *names)
+            self._shard.replay_commits(group_id, topic, commits)
+        except Exception as error:
+            yield Warn(f"the commits of group {group_id} for topic {topic} cannot be replayed together: {error!r}")
             for partition, record in rows.items():
                 self._replay(-1, prefix + partition, _value(record))
 

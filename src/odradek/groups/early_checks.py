@@ -9,19 +9,19 @@ from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848_checks import check_request
-from odradek.groups.kip848_messages import ConsumerHeartbeat, ConsumerHeartbeatReply, DescribeConsumerGroup
+from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, OffsetDelete, SyncGroup
 
-_NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeConsumerGroup)
+_NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeKip848Group)
 
 
 def early_refusal(config: GroupConfig, request: Request[object]) -> object | None:
     """Returns the reply to a request that no group accepts; None if the request passes the checks."""
-    if isinstance(request, ConsumerHeartbeat):
+    if isinstance(request, Kip848Heartbeat):
         try:
             check_request(request, config.consumer_assignors)
         except KafkaError as error:
-            return ConsumerHeartbeatReply(error.code, error.message or None)
+            return Kip848HeartbeatReply(error.code, error.message or None)
     elif isinstance(request, JoinGroup):
         code = join_error(config, request)
         return None if code is ErrorCode.none else JoinGroupReply(code, member_id=request.member_id)

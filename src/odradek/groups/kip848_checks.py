@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from odradek.core.effects import SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from odradek.groups.kip848_group import ConsumerGroup
-from odradek.groups.kip848_member import ConsumerMember
-from odradek.groups.kip848_messages import ConsumerHeartbeat
+from odradek.groups.kip848_group import Kip848Group
+from odradek.groups.kip848_member import Kip848Member
+from odradek.groups.kip848_messages import Kip848Heartbeat
 
 MAX_NAMES = 10_000
 """The largest number of topic names in a heartbeat."""
 
 
-def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
+def check_request(request: Kip848Heartbeat, known: tuple[str, ...]) -> None:
     """Checks the fields of a heartbeat. Raises KafkaError (INVALID_REQUEST, UNSUPPORTED_ASSIGNOR)."""
     epoch = request.member_epoch
     texts = {"GroupId": request.group_id, "InstanceId": request.instance_id, "RackId": request.rack_id}
@@ -46,7 +46,7 @@ def check_request(request: ConsumerHeartbeat, known: tuple[str, ...]) -> None:
         )
 
 
-def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+def find_member(group: Kip848Group, member_id: str, instance_id: str | None) -> Kip848Member:
     """Returns the member of a request. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     if instance_id is None:
         return group.member(member_id)
@@ -61,7 +61,7 @@ def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
     return member
 
 
-def check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
+def check_epoch(member: Kip848Member, request: Kip848Heartbeat) -> None:
     """Accepts the member's epoch, and its previous one because the reply with the new epoch may have been lost.
 
     A request with the previous epoch may only report partitions that are assigned to the member.

@@ -17,14 +17,14 @@ from odradek.groups import migration
 from odradek.groups.classic import CONSUMER
 from odradek.groups.kip848_checks import check_size, find_member
 from odradek.groups.kip848_embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
-from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_group import Kip848Group
 from odradek.groups.kip848_member import (
     ClassicMemberMetadata,
-    ConsumerMember,
-    MemberState,
+    Kip848Member,
+    Kip848MemberState,
     without_epochs,
 )
-from odradek.groups.kip848_protocol import ConsumerMembership
+from odradek.groups.kip848_protocol import Kip848Protocol
 from odradek.groups.member_change import MemberChange
 from odradek.groups.messages import (
     Heartbeat,
@@ -41,14 +41,14 @@ from odradek.groups.messages import (
 class ClassicMembers:
     """Handles requests of the classic protocol to KIP-848 groups with members."""
 
-    def __init__(self, membership: ConsumerMembership) -> None:
+    def __init__(self, membership: Kip848Protocol) -> None:
         self._membership = membership
         self._catalog = membership.catalog
         self._timers = membership.timers
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup) -> ResultSteps:
+    def handle_join(self, now_ms: int, group: Kip848Group, request: JoinGroup) -> ResultSteps:
         out = Result()
         self._membership.pace = Pace()
         try:
@@ -58,7 +58,7 @@ class ClassicMembers:
             return Result(JoinGroupReply(error.code))
         return out
 
-    def _join(self, now_ms: int, group: ConsumerGroup, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _join(self, now_ms: int, group: Kip848Group, request: JoinGroup, out: Result) -> Iterator[None]:
         member_id = request.member_id or request.new_short_id or request.new_member_id
         self._membership.check_room(group, member_id)
         if not _shares_protocol(group, request):
@@ -101,18 +101,18 @@ class ClassicMembers:
         )
 
     def _member(
-        self, group: ConsumerGroup, member_id: str, request: JoinGroup, holder: ConsumerMember | None, out: Result
-    ) -> ConsumerMember:
+        self, group: Kip848Group, member_id: str, request: JoinGroup, holder: Kip848Member | None, out: Result
+    ) -> Kip848Member:
         instance_id = request.group_instance_id
         if instance_id is None:
-            return group.members.get(member_id) or ConsumerMember(member_id)
+            return group.members.get(member_id) or Kip848Member(member_id)
         if request.member_id:  # the client is a member already
             return find_member(group, member_id, instance_id)
         if holder is None:
-            return ConsumerMember(member_id)
+            return Kip848Member(member_id)
         return self._membership.give_new_id(group, holder, member_id, out)
 
-    def _downgrades(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
+    def _downgrades(self, group: Kip848Group, replaced: Kip848Member) -> bool:
         """Returns whether the join of a classic member converts the group to a classic group.
 
         ``replaced``, the static member with the same instance id, must be the group's last KIP-848 member."""
@@ -122,7 +122,7 @@ class ClassicMembers:
 
     def _reach(
         self, change: MemberChange, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
-    ) -> Generator[None, None, ConsumerMember]:
+    ) -> Generator[None, None, Kip848Member]:
         """Returns the member after the reconciliation of this request."""
         membership, group = self._membership, change.group
         owned = {
@@ -149,7 +149,7 @@ class ClassicMembers:
 
     # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------
 
-    def handle_sync(self, now_ms: int, group: ConsumerGroup, request: SyncGroup) -> Result:
+    def handle_sync(self, now_ms: int, group: Kip848Group, request: SyncGroup) -> Result:
         out = Result()
         try:
             member, classic = _classic_member(group, request.member_id, request.group_instance_id)
@@ -158,7 +158,7 @@ class ClassicMembers:
             if protocol_type not in (None, CONSUMER) or protocol_name not in (None, classic.protocols[0].name):
                 raise KafkaError(ErrorCode.inconsistent_group_protocol)
             key = (group.group_id, member.member_id)
-            if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if group.assignment_epoch > member.epoch and member.state is not Kip848MemberState.UNREVOKED_PARTITIONS:
                 self._timers.await_join(now_ms, key, member.rebalance_timeout_ms, out)
                 out.reply = SyncGroupReply(ErrorCode.rebalance_in_progress)
                 return out
@@ -173,7 +173,7 @@ class ClassicMembers:
         out.reply = SyncGroupReply(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
         return out
 
-    def handle_heartbeat(self, now_ms: int, group: ConsumerGroup, request: Heartbeat) -> Result:
+    def handle_heartbeat(self, now_ms: int, group: Kip848Group, request: Heartbeat) -> Result:
         out = Result(ErrorCode.none)
         try:
             member, classic = _classic_member(group, request.member_id, request.group_instance_id)
@@ -184,8 +184,8 @@ class ClassicMembers:
         self._timers.renew(now_ms, key, classic.session_timeout_ms, out)
         if (
             member.epoch < group.assignment_epoch
-            or member.state is MemberState.UNREVOKED_PARTITIONS
-            or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
+            or member.state is Kip848MemberState.UNREVOKED_PARTITIONS
+            or (member.state is Kip848MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):
             self._timers.await_join(now_ms, key, member.rebalance_timeout_ms, out)
             out.reply = ErrorCode.rebalance_in_progress
@@ -193,12 +193,12 @@ class ClassicMembers:
 
     # --- LeaveGroup -----------------------------------------------------------------------------------------------
 
-    def handle_leave(self, now_ms: int, group: ConsumerGroup, request: LeaveGroup) -> ResultSteps:
+    def handle_leave(self, now_ms: int, group: Kip848Group, request: LeaveGroup) -> ResultSteps:
         """Removes classic and KIP-848 members. An administrator may remove both."""
         out = Result()
         self._membership.pace = Pace()
         rows: list[tuple[LeavingMember, ErrorCode]] = []
-        to_remove: dict[str, ConsumerMember] = {}
+        to_remove: dict[str, Kip848Member] = {}
         for leaving in request.members:
             try:
                 holder = group.static_member(leaving.group_instance_id)
@@ -226,7 +226,7 @@ _LEAVING_WORK = 3
 """The work for one member of a LeaveGroup, in elements of a step (``core/pace``)."""
 
 
-def _shares_protocol(group: ConsumerGroup, request: JoinGroup) -> bool:
+def _shares_protocol(group: Kip848Group, request: JoinGroup) -> bool:
     """Returns whether the request has a protocol that all classic members support."""
     names = (name for name, _ in request.protocols)
     return request.protocol_type == CONSUMER and group.classic_protocols.all_support_one_of(names)
@@ -240,8 +240,8 @@ def _subscription(request: JoinGroup) -> EmbeddedSubscription:
 
 
 def _classic_member(
-    group: ConsumerGroup, member_id: str, instance_id: str | None
-) -> tuple[ConsumerMember, ClassicMemberMetadata]:
+    group: Kip848Group, member_id: str, instance_id: str | None
+) -> tuple[Kip848Member, ClassicMemberMetadata]:
     """Returns a classic member. Raises KafkaError (UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID)."""
     member = find_member(group, member_id, instance_id)
     if member.classic is None:
@@ -249,12 +249,12 @@ def _classic_member(
     return member, member.classic
 
 
-def _check_generation(member: ConsumerMember, generation_id: int) -> None:
+def _check_generation(member: Kip848Member, generation_id: int) -> None:
     if generation_id != member.epoch:
         raise KafkaError(ErrorCode.illegal_generation)
 
 
-def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _waits_for_others(group: Kip848Group, member: Kip848Member) -> bool:
     """Returns whether another member still owns a partition of this member's target."""
     return any(
         partition not in member.assigned.get(topic_id, {}) and group.is_taken(topic_id, partition)

@@ -31,7 +31,7 @@ from odradek.core.ids import LEAVE_EPOCH, java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups import kip848_records as records
 from odradek.groups.assignors import ASSIGNORS, hash_order
-from odradek.groups.kip848_member import ClassicMemberMetadata, ConsumerMember, Owned, Partitions, ResolvedPattern
+from odradek.groups.kip848_member import ClassicMemberMetadata, Kip848Member, Owned, Partitions, ResolvedPattern
 from odradek.groups.metadata_hash import TopicFacts, group_hash_in_steps
 
 NOTHING: Partitions = {}
@@ -70,7 +70,7 @@ class EmptyGroupCatalog:
         return None
 
 
-class GroupState(Enum):
+class Kip848GroupState(Enum):
     """The values are the names in Kafka's responses."""
 
     EMPTY = "Empty"
@@ -98,7 +98,7 @@ class Subscriptions:
     __slots__ = ("names", "patterns", "resolved")
 
     def __init__(
-        self, members: Iterable[ConsumerMember] = (), resolved: Mapping[str, ResolvedPattern] | None = None
+        self, members: Iterable[Kip848Member] = (), resolved: Mapping[str, ResolvedPattern] | None = None
     ) -> None:
         self.names: Counter[str] = Counter()
         self.patterns: Counter[str] = Counter()
@@ -108,7 +108,7 @@ class Subscriptions:
         for pattern in (resolved or {}).values():
             self.resolved.update(pattern.topics)
 
-    def add(self, member: ConsumerMember, by: int = 1) -> None:
+    def add(self, member: Kip848Member, by: int = 1) -> None:
         _count(self.names, member.topics, by)
         if member.pattern:
             _count(self.patterns, (member.pattern,), by)
@@ -157,7 +157,7 @@ class ClassicProtocols:
 
 
 @dataclass(slots=True)
-class ConsumerGroup:
+class Kip848Group:
     """The state of a KIP-848 group.
 
     ``refresh`` is not durable. It is (time, epoch): the topics are read again at this time, or if the group's epoch is
@@ -169,7 +169,7 @@ class ConsumerGroup:
     metadata_hash: int = 0
     assignment_epoch: int = 1
     assignment_timestamp_ms: int = 0
-    members: dict[str, ConsumerMember] = field(default_factory=dict)
+    members: dict[str, Kip848Member] = field(default_factory=dict)
     targets: dict[str, Partitions] = field(default_factory=dict)
     patterns: dict[str, ResolvedPattern] = field(default_factory=dict)
     has_partition_metadata: bool = False
@@ -193,16 +193,16 @@ class ConsumerGroup:
         return not self.members
 
     @property
-    def state(self) -> GroupState:
+    def state(self) -> Kip848GroupState:
         if not self.members:
-            return GroupState.EMPTY
+            return Kip848GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
-            return GroupState.ASSIGNING
+            return Kip848GroupState.ASSIGNING
         if all(member.is_reconciled(self.assignment_epoch) for member in self.members.values()):
-            return GroupState.STABLE
-        return GroupState.RECONCILING
+            return Kip848GroupState.STABLE
+        return Kip848GroupState.RECONCILING
 
-    def member(self, member_id: str) -> ConsumerMember:
+    def member(self, member_id: str) -> Kip848Member:
         """Returns a member. Raises KafkaError (UNKNOWN_MEMBER_ID)."""
         member = self.members.get(member_id)
         if member is None:
@@ -211,7 +211,7 @@ class ConsumerGroup:
             )
         return member
 
-    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+    def static_member(self, instance_id: str | None) -> Kip848Member | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
 
@@ -232,18 +232,18 @@ class ConsumerGroup:
         """Notes that the topics were read for this epoch. They are read again after a notice of a change."""
         self.refresh = (now_ms + _NEVER_MS, epoch)
 
-    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+    def topics_of(self, member: Kip848Member) -> frozenset[str]:
         resolved = self.patterns.get(member.pattern) if member.pattern else None
         return member.topics if resolved is None else member.topics | resolved.topics
 
     def reads(self, topic: str) -> bool:
         return topic in self.subscriptions.names or topic in self.subscriptions.resolved
 
-    def classic_members(self) -> Iterator[ConsumerMember]:
+    def classic_members(self) -> Iterator[Kip848Member]:
         return (member for member in self.members.values() if member.classic is not None)
 
     def preferred_assignor(
-        self, default: str, before: ConsumerMember | None = None, after: ConsumerMember | None = None
+        self, default: str, before: Kip848Member | None = None, after: Kip848Member | None = None
     ) -> str:
         """Returns the assignor with the most votes of members, with ``after`` in place of ``before``; or ``default``.
 
@@ -261,9 +261,7 @@ class ConsumerGroup:
             votes[after.assignor] += 1
         return max(voted, key=lambda name: votes[name], default=default)
 
-    def subscriptions_after(
-        self, before: Iterable[ConsumerMember], after: ConsumerMember | None = None
-    ) -> Subscriptions:
+    def subscriptions_after(self, before: Iterable[Kip848Member], after: Kip848Member | None = None) -> Subscriptions:
         """Returns the subscriptions without the members ``before`` and with ``after``.
 
         The topics of patterns without a member do not count.
@@ -276,7 +274,7 @@ class ConsumerGroup:
             counted.add(after)
         return self._without_patterns(counted)
 
-    def subscriptions_without(self, gone: Iterable[ConsumerMember], pace: Pace) -> Generator[None, None, Subscriptions]:
+    def subscriptions_without(self, gone: Iterable[Kip848Member], pace: Pace) -> Generator[None, None, Subscriptions]:
         """Returns the subscriptions without these members, in steps, because there can be many."""
         counted = self.subscriptions.copy()
         for member in gone:
@@ -351,11 +349,11 @@ class ConsumerGroup:
         if change.number == records.PATTERN:
             self._put_pattern(change.name, change.content)
             return
-        member = self.members.get(change.name) or ConsumerMember(change.name)
+        member = self.members.get(change.name) or Kip848Member(change.name)
         is_metadata = change.number == records.MEMBER
         self.put((records.with_metadata_of if is_metadata else records.with_assignment_of)(member, change.content))
 
-    def put(self, member: ConsumerMember) -> None:
+    def put(self, member: Kip848Member) -> None:
         before = self.members.get(member.member_id)
         self.members[member.member_id] = member
         if before is None or before.topics != member.topics or before.pattern != member.pattern:
@@ -377,7 +375,7 @@ class ConsumerGroup:
     def _replay_member(self, member_id: str, value: Fields | None) -> None:
         member = self.members.get(member_id)
         if value is not None:
-            self.put(records.with_metadata(member or ConsumerMember(member_id), value))
+            self.put(records.with_metadata(member or Kip848Member(member_id), value))
         elif member is not None:
             del self.members[member_id]
             self._disown(member)
@@ -389,7 +387,7 @@ class ConsumerGroup:
     def _replay_current(self, member_id: str, value: Fields | None) -> None:
         member = self.members.get(member_id)
         if value is not None:
-            self.put(records.with_assignment(member or ConsumerMember(member_id), value))
+            self.put(records.with_assignment(member or Kip848Member(member_id), value))
         elif member is not None:
             self.put(member._replace(epoch=LEAVE_EPOCH, previous_epoch=LEAVE_EPOCH, assigned={}, to_revoke={}))
 
@@ -414,7 +412,7 @@ class ConsumerGroup:
             for partition in partitions:
                 taken[partition] = epoch
 
-    def _disown(self, member: ConsumerMember) -> None:
+    def _disown(self, member: Kip848Member) -> None:
         """Removes the member as owner of its partitions.
 
         A partition with another owner epoch keeps its owner, which is another member. In a compacted log, the record of

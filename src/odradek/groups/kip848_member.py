@@ -21,7 +21,7 @@ Owned: TypeAlias = Mapping[bytes, Mapping[int, int]]
 Partitions: TypeAlias = Mapping[bytes, frozenset[int]]
 
 
-class MemberState(IntEnum):
+class Kip848MemberState(IntEnum):
     """The states of a member. The values are those of the records in the log."""
 
     STABLE = 0
@@ -45,13 +45,13 @@ class ResolvedPattern(NamedTuple):
     timestamp_ms: int
 
 
-class ConsumerMember(NamedTuple):
+class Kip848Member(NamedTuple):
     """The durable state of a member. It never changes in place: each change makes a new object."""
 
     member_id: str
     epoch: int = 0
     previous_epoch: int = -1
-    state: MemberState = MemberState.STABLE
+    state: Kip848MemberState = Kip848MemberState.STABLE
     instance_id: str | None = None
     rack_id: str | None = None
     rebalance_timeout_ms: int = -1
@@ -65,7 +65,7 @@ class ConsumerMember(NamedTuple):
     classic: ClassicMemberMetadata | None = None
 
     def is_reconciled(self, target_epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.epoch == target_epoch
+        return self.state is Kip848MemberState.STABLE and self.epoch == target_epoch
 
     def assignment_epoch(self, topic_id: bytes, partition: int) -> int | None:
         """Returns the epoch in which the member got a partition.
@@ -75,7 +75,7 @@ class ConsumerMember(NamedTuple):
         epoch = self.assigned.get(topic_id, {}).get(partition)
         return self.to_revoke.get(topic_id, {}).get(partition) if epoch is None else epoch
 
-    def owns_the_same(self, other: ConsumerMember) -> bool:
+    def owns_the_same(self, other: Kip848Member) -> bool:
         """Returns whether both members have the same epoch, assigned partitions and partitions to revoke."""
         return (
             self.epoch == other.epoch
@@ -123,18 +123,18 @@ class Reconciliation(NamedTuple):
     subscription_changed: bool
     pace: Pace
 
-    def advance(self, member: ConsumerMember) -> Generator[None, None, ConsumerMember]:
+    def advance(self, member: Kip848Member) -> Generator[None, None, Kip848Member]:
         """Returns the member in its next state on the way to the target.
 
         Raises KafkaError (FENCED_MEMBER_EPOCH) if the state is UNKNOWN and the member may still own partitions.
         """
         if member.is_reconciled(self.target.epoch) and not self.subscription_changed:
             return member
-        if member.state is MemberState.STABLE and member.epoch == self.target.epoch:
+        if member.state is Kip848MemberState.STABLE and member.epoch == self.target.epoch:
             return self._drop_unsubscribed(member)
-        if member.state is MemberState.UNREVOKED_PARTITIONS and self._owns_any(member.to_revoke):
+        if member.state is Kip848MemberState.UNREVOKED_PARTITIONS and self._owns_any(member.to_revoke):
             return self._drop_unsubscribed(member) if self.subscription_changed else member
-        if member.state is MemberState.UNKNOWN:
+        if member.state is Kip848MemberState.UNKNOWN:
             if self.owned is None or self.owned:
                 raise KafkaError(
                     ErrorCode.fenced_member_epoch,
@@ -150,7 +150,7 @@ class Reconciliation(NamedTuple):
         owned = self.owned
         return any(not numbers.keys().isdisjoint(owned.get(topic_id, ())) for topic_id, numbers in partitions.items())
 
-    def _drop_unsubscribed(self, member: ConsumerMember) -> ConsumerMember:
+    def _drop_unsubscribed(self, member: Kip848Member) -> Kip848Member:
         """Takes from the member the partitions of topics that it no longer reads. Does not wait for a new target.
 
         The partitions become partitions to revoke if the member may still own one of them, or an earlier partition to
@@ -165,14 +165,14 @@ class Reconciliation(NamedTuple):
             to_revoke[topic_id] = {**to_revoke.get(topic_id, {}), **owned}
         if self._owns_any(to_revoke):
             return member._replace(
-                state=MemberState.UNREVOKED_PARTITIONS,
+                state=Kip848MemberState.UNREVOKED_PARTITIONS,
                 previous_epoch=member.epoch,
                 assigned=assigned,
                 to_revoke=to_revoke,
             )
         return member._replace(previous_epoch=member.epoch, assigned=assigned)
 
-    def _advance(self, member: ConsumerMember, epoch: int) -> Generator[None, None, ConsumerMember]:
+    def _advance(self, member: Kip848Member, epoch: int) -> Generator[None, None, Kip848Member]:
         kept: dict[bytes, dict[int, int]] = {}
         to_revoke: dict[bytes, dict[int, int]] = {}
         coming: dict[bytes, list[int]] = {}
@@ -199,7 +199,7 @@ class Reconciliation(NamedTuple):
                 yield
         if to_revoke and self._owns_any(to_revoke):
             return member._replace(
-                state=MemberState.UNREVOKED_PARTITIONS,
+                state=Kip848MemberState.UNREVOKED_PARTITIONS,
                 epoch=epoch,
                 previous_epoch=member.epoch,
                 assigned=kept,
@@ -208,7 +208,7 @@ class Reconciliation(NamedTuple):
         for topic_id, partitions in coming.items():
             kept[topic_id] = {**kept.get(topic_id, {}), **dict.fromkeys(partitions, self.target.epoch)}
         return member._replace(
-            state=MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE,
+            state=Kip848MemberState.UNRELEASED_PARTITIONS if waits else Kip848MemberState.STABLE,
             epoch=self.target.epoch,
             previous_epoch=member.epoch,
             assigned=kept,

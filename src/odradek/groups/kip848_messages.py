@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from odradek.core.errors import ErrorCode
-from odradek.groups.kip848_member import ConsumerMember, Partitions
+from odradek.groups.kip848_member import Kip848Member, Partitions
 
 
 @dataclass(slots=True)
-class ConsumerHeartbeat:
+class Kip848Heartbeat:
     """ConsumerGroupHeartbeat.
 
     None, or -1 in ``rebalance_timeout_ms``, means that the value is unchanged. A member that uses version 0 of the API
@@ -36,12 +36,12 @@ class ConsumerHeartbeat:
     may_describe: Callable[[str], bool] | None = None
     """Whether the client may describe a topic. A pattern matches no other topics. None: it may describe all topics."""
 
-    def error_reply(self, error: ErrorCode) -> ConsumerHeartbeatReply:
-        return ConsumerHeartbeatReply(error)
+    def error_reply(self, error: ErrorCode) -> Kip848HeartbeatReply:
+        return Kip848HeartbeatReply(error)
 
 
 @dataclass(slots=True)
-class ConsumerHeartbeatReply:
+class Kip848HeartbeatReply:
     """The reply to a heartbeat. ``assignment`` is None if it is unchanged."""
 
     error: ErrorCode = ErrorCode.none
@@ -53,16 +53,16 @@ class ConsumerHeartbeatReply:
 
 
 @dataclass(slots=True)
-class DescribeConsumerGroup:
+class DescribeKip848Group:
     batched: ClassVar[bool] = False
     group_id: str
 
-    def error_reply(self, error: ErrorCode) -> DescribedConsumerGroup:
-        return DescribedConsumerGroup(self.group_id, error)
+    def error_reply(self, error: ErrorCode) -> DescribedKip848Group:
+        return DescribedKip848Group(self.group_id, error)
 
 
 @dataclass(slots=True)
-class DescribedConsumerGroup:
+class DescribedKip848Group:
     """A KIP-848 group. ``members`` has each member with its target assignment."""
 
     group_id: str
@@ -72,4 +72,4 @@ class DescribedConsumerGroup:
     epoch: int = 0
     assignment_epoch: int = 0
     assignor: str = ""
-    members: Sequence[tuple[ConsumerMember, Partitions]] = ()
+    members: Sequence[tuple[Kip848Member, Partitions]] = ()

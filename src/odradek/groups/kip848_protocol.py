@@ -31,27 +31,33 @@ from odradek.groups.classic_protocol import Membership
 from odradek.groups.classic_records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848_checks import check_epoch, check_request, check_size, find_member
-from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
-from odradek.groups.kip848_member import ConsumerMember, MemberState, Reconciliation, TargetAssignment, without_epochs
+from odradek.groups.kip848_group import GroupCatalog, Kip848Group
+from odradek.groups.kip848_member import (
+    Kip848Member,
+    Kip848MemberState,
+    Reconciliation,
+    TargetAssignment,
+    without_epochs,
+)
 from odradek.groups.kip848_messages import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatReply,
-    DescribeConsumerGroup,
-    DescribedConsumerGroup,
+    DescribedKip848Group,
+    DescribeKip848Group,
+    Kip848Heartbeat,
+    Kip848HeartbeatReply,
 )
 from odradek.groups.kip848_timers import JOIN, PATTERNS, REVOKE, SESSION, MemberTimers
 from odradek.groups.member_change import MemberChange
 from odradek.groups.pattern_resolution import PatternResolution
 
 
-class ConsumerMembership:
+class Kip848Protocol:
     """Handles KIP-848 members of ``groups``. ``classic_groups`` and ``classic`` serve conversions of groups."""
 
     def __init__(
         self,
         config: GroupConfig,
         catalog: GroupCatalog,
-        groups: dict[str, ConsumerGroup],
+        groups: dict[str, Kip848Group],
         classic_groups: dict[str, ClassicGroup],
         classic: Membership,
     ) -> None:
@@ -69,7 +75,7 @@ class ConsumerMembership:
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
-    def handle_heartbeat(self, now_ms: int, request: ConsumerHeartbeat) -> ResultSteps:
+    def handle_heartbeat(self, now_ms: int, request: Kip848Heartbeat) -> ResultSteps:
         out = Result()
         self.pace = Pace()
         try:
@@ -80,10 +86,10 @@ class ConsumerMembership:
                 yield from self._beat(now_ms, request, out)
         except KafkaError as error:
             self.patterns.on_refusal(now_ms, request.group_id, out)
-            return Result(ConsumerHeartbeatReply(error.code, error.message or None))
+            return Result(Kip848HeartbeatReply(error.code, error.message or None))
         return out
 
-    def _beat(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
+    def _beat(self, now_ms: int, request: Kip848Heartbeat, out: Result) -> Iterator[None]:
         joins = request.member_epoch == JOIN_EPOCH
         group, classic = yield from self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
@@ -122,7 +128,7 @@ class ConsumerMembership:
             and request.owned is not None
         )
         sends_assignment = joins or is_full or updated.assigned != member.assigned
-        out.reply = ConsumerHeartbeatReply(
+        out.reply = Kip848HeartbeatReply(
             member_id=member_id,
             member_epoch=updated.epoch,
             heartbeat_interval_ms=self._setting(
@@ -133,7 +139,7 @@ class ConsumerMembership:
 
     def _group_for(
         self, group_id: str, joins: bool, out: Result
-    ) -> Generator[None, None, tuple[ConsumerGroup, ClassicGroup | None]]:
+    ) -> Generator[None, None, tuple[Kip848Group, ClassicGroup | None]]:
         """Returns the KIP-848 group, and the classic group that this request converts to it (None: no conversion).
 
         Only a join can make a new group or convert a classic one. Raises KafkaError (GROUP_ID_NOT_FOUND).
@@ -145,17 +151,17 @@ class ConsumerMembership:
         if classic is None:
             if not joins:
                 raise KafkaError(ErrorCode.group_id_not_found, f"Consumer group {group_id} not found.")
-            return ConsumerGroup(group_id), None
+            return Kip848Group(group_id), None
         if not joins:
             raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} is not a consumer group.")
         out.records.append(migration.classic_tombstone(group_id))
         if classic.state is State.EMPTY:
-            return ConsumerGroup(group_id), classic
+            return Kip848Group(group_id), classic
         group = yield from migration.upgraded(classic, self.config, self.catalog, self.pace)
         out.records += yield from migration.upgrade_records(group, self.pace)
         return group, classic
 
-    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: ConsumerGroup, out: Result) -> Iterator[None]:
+    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: Kip848Group, out: Result) -> Iterator[None]:
         """Moves the sessions of a classic group's members to the KIP-848 group. The caller has made all checks."""
         yield from self._classic.end_sessions(classic, out, self.pace)
         for member in group.members.values():
@@ -164,19 +170,19 @@ class ConsumerMembership:
             if self.pace.spend():
                 yield
 
-    def check_room(self, group: ConsumerGroup, member_id: str) -> None:
+    def check_room(self, group: Kip848Group, member_id: str) -> None:
         """Raises KafkaError (GROUP_MAX_SIZE_REACHED) if a new member would exceed the largest size of the group."""
         limit = self.config.consumer_max_size
         if len(group.members) >= limit and member_id not in group.members:
             text = f"The consumer group has reached its maximum capacity of {limit} members."
             raise KafkaError(ErrorCode.group_max_size_reached, text)
 
-    def _member(self, group: ConsumerGroup, member_id: str, request: ConsumerHeartbeat, out: Result) -> ConsumerMember:
+    def _member(self, group: Kip848Group, member_id: str, request: Kip848Heartbeat, out: Result) -> Kip848Member:
         instance_id = request.instance_id
         if request.member_epoch == JOIN_EPOCH:
             holder = group.static_member(instance_id)
             if holder is None:
-                return group.members.get(member_id) or ConsumerMember(member_id)
+                return group.members.get(member_id) or Kip848Member(member_id)
             if holder.classic is None and holder.epoch != LEAVE_STATIC_EPOCH:
                 raise KafkaError(
                     ErrorCode.unreleased_instance_id,
@@ -189,7 +195,7 @@ class ConsumerMembership:
         return member
 
     @staticmethod
-    def give_new_id(group: ConsumerGroup, existing: ConsumerMember, member_id: str, out: Result) -> ConsumerMember:
+    def give_new_id(group: Kip848Group, existing: Kip848Member, member_id: str, out: Result) -> Kip848Member:
         """Writes the records that give a static member a new id, and returns the member."""
         member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
@@ -255,7 +261,7 @@ class ConsumerMembership:
             out.records.append(records.partition_metadata_tombstone(group.group_id))
         return epoch
 
-    def _may_assign(self, now_ms: int, group: ConsumerGroup) -> bool:
+    def _may_assign(self, now_ms: int, group: Kip848Group) -> bool:
         last_ms = group.assignment_timestamp_ms
         if last_ms == 0:
             return True
@@ -290,7 +296,7 @@ class ConsumerMembership:
         return {member_id: assignment.get(member_id, empty) for member_id in ordered}
 
     def _read_by(
-        self, group: ConsumerGroup, member: ConsumerMember, counts: dict[bytes, int]
+        self, group: Kip848Group, member: Kip848Member, counts: dict[bytes, int]
     ) -> Generator[None, None, frozenset[bytes]]:
         """Returns the ids of a member's existing topics, and adds the partition count of each one to ``counts``."""
         topic_ids: list[bytes] = []
@@ -310,7 +316,7 @@ class ConsumerMembership:
         owned: Mapping[bytes, Collection[int]] | None,
         subscription_changed: bool,
         out: Result,
-    ) -> Generator[None, None, ConsumerMember]:
+    ) -> Generator[None, None, Kip848Member]:
         """Moves the member to its next state on the way to the target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         group, before = change.group, change.updated
         if before.is_reconciled(target.epoch) and not subscription_changed:
@@ -324,17 +330,17 @@ class ConsumerMembership:
         out.records.append((yield from records.current_in_steps(group.group_id, after, self.pace)))
         return after
 
-    def _watch_revocation(self, now_ms: int, group_id: str, member: ConsumerMember, out: Result) -> None:
+    def _watch_revocation(self, now_ms: int, group_id: str, member: Kip848Member, out: Result) -> None:
         """Sets the revocation timer (the rebalance timeout) of a member with partitions to revoke, or cancels it."""
         key = (group_id, member.member_id)
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is Kip848MemberState.UNREVOKED_PARTITIONS:
             self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
         else:
             self.timers.cancel_revocation(key, out)
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
-    def _leave(self, now_ms: int, request: ConsumerHeartbeat, out: Result) -> Iterator[None]:
+    def _leave(self, now_ms: int, request: Kip848Heartbeat, out: Result) -> Iterator[None]:
         group = self.groups.get(request.group_id)
         if group is None:
             known = request.group_id in self._classic_groups
@@ -348,13 +354,13 @@ class ConsumerMembership:
             out.records.append((yield from records.current_in_steps(group.group_id, away, self.pace)))
         else:
             yield from self.fence(now_ms, group, [member], out, self.batch_bytes())
-        out.reply = ConsumerHeartbeatReply(member_id=member.member_id, member_epoch=request.member_epoch)
+        out.reply = Kip848HeartbeatReply(member_id=member.member_id, member_epoch=request.member_epoch)
 
     def fence(
         self,
         now_ms: int,
-        group: ConsumerGroup,
-        leaving: Sequence[ConsumerMember],
+        group: Kip848Group,
+        leaving: Sequence[Kip848Member],
         out: Result,
         limit: int = sys.maxsize,
     ) -> Iterator[None]:
@@ -393,9 +399,9 @@ class ConsumerMembership:
     def downgraded(
         self,
         now_ms: int,
-        group: ConsumerGroup,
+        group: Kip848Group,
         leaving: Collection[str],
-        joining: ConsumerMember | None,
+        joining: Kip848Member | None,
         out: Result,
     ) -> Generator[None, None, ClassicGroup]:
         """Returns the classic group that the group becomes, and writes the records of the conversion.
@@ -415,7 +421,7 @@ class ConsumerMembership:
         return classic
 
     def downgrade(
-        self, now_ms: int, group: ConsumerGroup, classic: ClassicGroup, out: Result, *, rebalances: bool
+        self, now_ms: int, group: Kip848Group, classic: ClassicGroup, out: Result, *, rebalances: bool
     ) -> Iterator[None]:
         """Moves the members' sessions to the classic group. The caller has made all checks."""
         for member_id in group.members:
@@ -434,11 +440,11 @@ class ConsumerMembership:
         return out
 
     @staticmethod
-    def delete(group: ConsumerGroup, out: Result) -> None:
+    def delete(group: Kip848Group, out: Result) -> None:
         """Deletes a group without members."""
         out.records += group.tombstones()
 
-    def handle_describe(self, now_ms: int, request: DescribeConsumerGroup) -> Result:
+    def handle_describe(self, now_ms: int, request: DescribeKip848Group) -> Result:
         group_id = request.group_id
         if not group_id:
             return Result(request.error_reply(ErrorCode.invalid_group_id))
@@ -446,9 +452,9 @@ class ConsumerMembership:
         if group is None:
             why = "is not a consumer group" if group_id in self._classic_groups else "not found"
             error = ErrorCode.group_id_not_found
-            return Result(DescribedConsumerGroup(group_id, error, f"Group {group_id} {why}."))
+            return Result(DescribedKip848Group(group_id, error, f"Group {group_id} {why}."))
         return Result(
-            DescribedConsumerGroup(
+            DescribedKip848Group(
                 group_id,
                 state=group.state.value,
                 epoch=group.epoch,
@@ -491,16 +497,16 @@ class ConsumerMembership:
         for group in self.groups.values():
             yield from self._begin(now_ms, group, out)
 
-    def _begin(self, now_ms: int, group: ConsumerGroup, out: Result) -> Iterator[None]:
+    def _begin(self, now_ms: int, group: Kip848Group, out: Result) -> Iterator[None]:
         for member in group.members.values():
             self._renew(now_ms, group.group_id, member.member_id, out)
-            if member.state is MemberState.UNREVOKED_PARTITIONS:
+            if member.state is Kip848MemberState.UNREVOKED_PARTITIONS:
                 key = (group.group_id, member.member_id)
                 self.timers.await_revocation(now_ms, key, member.epoch, member.rebalance_timeout_ms, out)
             if self.pace.spend():
                 yield
 
-    def restore(self, now_ms: int, group: ConsumerGroup, out: Result) -> Iterator[None]:
+    def restore(self, now_ms: int, group: Kip848Group, out: Result) -> Iterator[None]:
         """Starts the timeouts of a group's members again, because the log has refused records of the group."""
         self.pace = Pace()
         self.patterns.on_topics_created()

@@ -14,8 +14,8 @@ from odradek.core.varints import uvarint
 from odradek.groups.assignors import hash_order, uuid_hash
 from odradek.groups.kip848_member import (
     ClassicMemberMetadata,
-    ConsumerMember,
-    MemberState,
+    Kip848Member,
+    Kip848MemberState,
     Owned,
     Partitions,
     ResolvedPattern,
@@ -33,7 +33,7 @@ FEW = 3
 class GroupChange(SimpleRecord):
     """A record of many topics with its decoded form, ``content``.
 
-    ``name`` is a member's id or a pattern. A member's ``content`` is the ConsumerMember or its target assignment. A
+    ``name`` is a member's id or a pattern. A member's ``content`` is the Kip848Member or its target assignment. A
     pattern's ``content`` is its ResolvedPattern.
     """
 
@@ -72,7 +72,7 @@ def partition_metadata_tombstone(group_id: str) -> SimpleRecord:
     return _record(PARTITION_METADATA, {"group_id": group_id}, None)
 
 
-def member(group_id: str, consumer: ConsumerMember, names: PackedArray | None = None) -> SimpleRecord:
+def member(group_id: str, consumer: Kip848Member, names: PackedArray | None = None) -> SimpleRecord:
     classic = consumer.classic
     value = {
         "instance_id": consumer.instance_id,
@@ -120,7 +120,7 @@ def target_member_tombstone(group_id: str, member_id: str) -> SimpleRecord:
 
 
 def current(
-    group_id: str, consumer: ConsumerMember, assigned: PackedArray | None = None, to_revoke: PackedArray | None = None
+    group_id: str, consumer: Kip848Member, assigned: PackedArray | None = None, to_revoke: PackedArray | None = None
 ) -> SimpleRecord:
     value = {
         "member_epoch": consumer.epoch,
@@ -169,7 +169,7 @@ def _owned_fields(owned: Owned) -> list[Fields]:
 Making = Generator[None, None, SimpleRecord]
 
 
-def member_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace, few: int = FEW) -> Making:
+def member_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int = FEW) -> Making:
     if len(consumer.topics) <= few:
         return member(group_id, consumer)
     record = member(group_id, consumer, (yield from _packed_names(consumer.topics, pace)))
@@ -190,7 +190,7 @@ def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions
     return GroupChange(record, TARGET_MEMBER, group_id, member_id, ordered)
 
 
-def current_in_steps(group_id: str, consumer: ConsumerMember, pace: Pace, few: int = FEW) -> Making:
+def current_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int = FEW) -> Making:
     if len(consumer.assigned) + len(consumer.to_revoke) <= few:
         return current(group_id, consumer)
     packed: list[PackedArray] = []
@@ -247,7 +247,7 @@ def _epochs_tag(epochs: Collection[int]) -> bytes:
 # --- reading -----------------------------------------------------------------------------------------------------
 
 
-def with_metadata(consumer: ConsumerMember, value: Fields) -> ConsumerMember:
+def with_metadata(consumer: Kip848Member, value: Fields) -> Kip848Member:
     """Returns the member with the fields of a record of type 5."""
     classic = value["classic_member_metadata"]
     return consumer._replace(
@@ -268,12 +268,12 @@ def with_metadata(consumer: ConsumerMember, value: Fields) -> ConsumerMember:
     )
 
 
-def with_metadata_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+def with_metadata_of(consumer: Kip848Member, changed: Kip848Member) -> Kip848Member:
     """Returns the member with the metadata of ``changed``: the fields of its record of type 5."""
     return with_assignment_of(changed, consumer)  # every field is either metadata or assignment
 
 
-def with_assignment_of(consumer: ConsumerMember, changed: ConsumerMember) -> ConsumerMember:
+def with_assignment_of(consumer: Kip848Member, changed: Kip848Member) -> Kip848Member:
     """Returns the member with the assignment of ``changed``: the fields of its record of type 8."""
     return consumer._replace(
         epoch=changed.epoch,
@@ -284,14 +284,14 @@ def with_assignment_of(consumer: ConsumerMember, changed: ConsumerMember) -> Con
     )
 
 
-def with_assignment(consumer: ConsumerMember, value: Fields) -> ConsumerMember:
+def with_assignment(consumer: Kip848Member, value: Fields) -> Kip848Member:
     """Returns the member with the fields of a record of type 8."""
     epoch = value["member_epoch"]
     known = value["state"] in (0, 1, 2)
     return consumer._replace(
         epoch=epoch,
         previous_epoch=value["previous_member_epoch"],
-        state=MemberState(value["state"]) if known else MemberState.UNKNOWN,
+        state=Kip848MemberState(value["state"]) if known else Kip848MemberState.UNKNOWN,
         assigned=_owned(value["assigned_partitions"], epoch),
         to_revoke=_owned(value["partitions_pending_revocation"], epoch),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from odradek.groups.kip848_group import ConsumerGroup, Subscriptions
-from odradek.groups.kip848_member import ConsumerMember
+from odradek.groups.kip848_group import Kip848Group, Subscriptions
+from odradek.groups.kip848_member import Kip848Member
 
 
 class MemberChange(NamedTuple):
@@ -17,10 +17,10 @@ class MemberChange(NamedTuple):
     """
 
     now_ms: int
-    group: ConsumerGroup
-    member: ConsumerMember
-    updated: ConsumerMember
-    existing: ConsumerMember | None
+    group: Kip848Group
+    member: Kip848Member
+    updated: Kip848Member
+    existing: Kip848Member | None
     may_describe: Callable[[str], bool] | None = None
     """Whether the client may describe a topic; None: all topics."""
 

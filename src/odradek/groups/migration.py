@@ -26,8 +26,8 @@ from odradek.groups.kip848_embedded import (
     read_assignment,
     read_subscription,
 )
-from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
-from odradek.groups.kip848_member import ClassicMemberMetadata, ConsumerMember, Partitions, with_epoch
+from odradek.groups.kip848_group import GroupCatalog, Kip848Group
+from odradek.groups.kip848_member import ClassicMemberMetadata, Kip848Member, Partitions, with_epoch
 
 RECORD_WORK = 4
 """The work of a small record, in elements of a step (``core/pace``)."""
@@ -62,7 +62,7 @@ def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, catal
 
 def upgraded(
     group: ClassicGroup, config: GroupConfig, catalog: GroupCatalog, pace: Pace
-) -> Generator[None, None, ConsumerGroup]:
+) -> Generator[None, None, Kip848Group]:
     """Returns the group as a KIP-848 group.
 
     Raises KafkaError: GROUP_ID_NOT_FOUND, as in Kafka, if the group cannot be converted; UNKNOWN_SERVER_ERROR if it has
@@ -95,9 +95,9 @@ class _CustomData(Exception):
     """An assignment contains user data of the client's assignor. A conversion would lose this data."""
 
 
-def _upgraded(classic: ClassicGroup, catalog: GroupCatalog, pace: Pace) -> Generator[None, None, ConsumerGroup]:
+def _upgraded(classic: ClassicGroup, catalog: GroupCatalog, pace: Pace) -> Generator[None, None, Kip848Group]:
     epoch = classic.generation
-    group = ConsumerGroup(classic.group_id, epoch, 0, epoch)
+    group = Kip848Group(classic.group_id, epoch, 0, epoch)
     for old in classic.members.values():
         subscription = read_subscription(old.metadata(classic.protocol))
         listed, user_data = read_assignment(old.assignment) if old.assignment else ((), b"")
@@ -107,7 +107,7 @@ def _upgraded(classic: ClassicGroup, catalog: GroupCatalog, pace: Pace) -> Gener
         size = 5 + len(subscription.topics) + sum([1 + len(numbers) // 4 for _, numbers in listed])
         group.targets[old.member_id] = partitions
         group.put(
-            ConsumerMember(
+            Kip848Member(
                 old.member_id,
                 epoch,
                 epoch,
@@ -127,7 +127,7 @@ def _upgraded(classic: ClassicGroup, catalog: GroupCatalog, pace: Pace) -> Gener
     return group
 
 
-def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, list[SimpleRecord]]:
+def upgrade_records(group: Kip848Group, pace: Pace) -> Generator[None, None, list[SimpleRecord]]:
     group_id, members = group.group_id, group.members.values()
     made: list[SimpleRecord] = []
     for member in members:
@@ -150,7 +150,7 @@ def upgrade_records(group: ConsumerGroup, pace: Pace) -> Generator[None, None, l
 # --- downgrade ---------------------------------------------------------------------------------------------------
 
 
-def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], config: GroupConfig, left: int) -> bool:
+def may_downgrade(group: Kip848Group, leaving: Collection[Kip848Member], config: GroupConfig, left: int) -> bool:
     """Returns whether the group may become a classic group when the members ``leaving`` have left.
 
     All members that remain must be classic. ``left`` is the number of members of the classic group.
@@ -164,9 +164,9 @@ def may_downgrade(group: ConsumerGroup, leaving: Collection[ConsumerMember], con
 
 
 def downgraded(
-    group: ConsumerGroup,
+    group: Kip848Group,
     leaving: Collection[str],
-    joining: ConsumerMember | None,
+    joining: Kip848Member | None,
     now_ms: int,
     catalog: GroupCatalog,
     *,
@@ -194,7 +194,7 @@ def downgraded(
     return classic
 
 
-def _join(classic: ClassicGroup, consumer: ConsumerMember, target: Partitions, catalog: GroupCatalog) -> None:
+def _join(classic: ClassicGroup, consumer: Kip848Member, target: Partitions, catalog: GroupCatalog) -> None:
     assert consumer.classic is not None
     member = Member(
         consumer.member_id,

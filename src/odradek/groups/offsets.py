@@ -36,11 +36,11 @@ from odradek.core.ids import NO_OFFSET, is_longer
 from odradek.groups.classic import ClassicGroup, State
 from odradek.groups.classic_protocol import Membership
 from odradek.groups.commit_fence import (
-    refuse_classic_commit,
-    refuse_classic_transactional_commit,
-    refuse_consumer_commit,
-    refuse_consumer_fetch,
-    refuse_consumer_transactional_commit,
+    check_classic_commit,
+    check_classic_transactional_commit,
+    check_kip848_commit,
+    check_kip848_fetch,
+    check_kip848_transactional_commit,
 )
 from odradek.groups.commit_plan import (
     COMMITTED,
@@ -50,7 +50,7 @@ from odradek.groups.commit_plan import (
     parts_of,
 )
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_group import ConsumerGroup
+from odradek.groups.kip848_group import Kip848Group
 from odradek.groups.messages import (
     FetchedRows,
     OffsetCommit,
@@ -76,7 +76,7 @@ KEPT_ROWS_AT_MOST = 50_000
 # The retention of each offset starts at its commit. -1 is also the ``state_since_ms`` of a group with an unknown time.
 EACH_COMMIT = -1
 
-Group = ClassicGroup | ConsumerGroup
+Group = ClassicGroup | Kip848Group
 
 TopicIds = Callable[[str], bytes | None]
 """Returns the current id (16 bytes) of the topic with this name, or None if the topic does not exist."""
@@ -105,7 +105,7 @@ class Offsets:
         config: GroupConfig,
         groups: dict[str, ClassicGroup],
         membership: Membership,
-        consumer_groups: Mapping[str, ConsumerGroup],
+        consumer_groups: Mapping[str, Kip848Group],
     ) -> None:
         self._config = config
         self.batch_bytes: Callable[[], int] = lambda: sys.maxsize
@@ -244,7 +244,7 @@ class Offsets:
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None and request.group_id not in self._groups:
             for part in parts_of(request):
-                error = refuse_consumer_commit(consumer_group, part, self._config.offset_metadata_max_bytes)
+                error = check_kip848_commit(consumer_group, part, self._config.offset_metadata_max_bytes)
                 if error is not ErrorCode.none:
                     return Result(OffsetCommitReply(error))
                 yield None
@@ -312,9 +312,9 @@ class Offsets:
             if number:
                 yield None
             if group is None and consumer_group is not None:
-                error = refuse_consumer_transactional_commit(consumer_group, part, limit)
+                error = check_kip848_transactional_commit(consumer_group, part, limit)
             else:
-                error = refuse_classic_transactional_commit(group, part)
+                error = check_classic_transactional_commit(group, part)
             if error is not ErrorCode.none:
                 return Result(OffsetCommitReply(error))
             begin = len(records)
@@ -335,8 +335,8 @@ class Offsets:
         if group is None:
             consumer_group = self._consumer_groups.get(request.group_id)
             if consumer_group is not None:
-                return refuse_consumer_commit(consumer_group, request, self._config.offset_metadata_max_bytes)
-        error = refuse_classic_commit(group, request)
+                return check_kip848_commit(consumer_group, request, self._config.offset_metadata_max_bytes)
+        error = check_classic_commit(group, request)
         if error is ErrorCode.none and group is not None and group.state in (State.STABLE, State.PREPARING_REBALANCE):
             self._membership.renew_session(now_ms, group, request.member_id, out)
         return error
@@ -346,7 +346,7 @@ class Offsets:
     def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result:
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None:
-            error = refuse_consumer_fetch(consumer_group, request.member_id, request.member_epoch)
+            error = check_kip848_fetch(consumer_group, request.member_id, request.member_epoch)
             if error is not ErrorCode.none:
                 return Result(OffsetFetchReply(error))
         by_topic = self._by_group.get(request.group_id, {})
@@ -508,7 +508,7 @@ class Offsets:
 
 def _retention_start(group: Group) -> int | None:
     """Returns when the retention of a group's offsets started (ms) or EACH_COMMIT; None if no offset can expire."""
-    if isinstance(group, ConsumerGroup) or group.protocol_type is None:
+    if isinstance(group, Kip848Group) or group.protocol_type is None:
         return EACH_COMMIT
     if group.state is State.EMPTY:
         return group.state_since_ms

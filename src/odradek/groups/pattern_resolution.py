@@ -12,7 +12,7 @@ from odradek.core.pace import Pace
 from odradek.groups import assignors, regex
 from odradek.groups import kip848_records as records
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_group import ConsumerGroup, GroupCatalog
+from odradek.groups.kip848_group import GroupCatalog, Kip848Group
 from odradek.groups.kip848_member import ResolvedPattern
 from odradek.groups.kip848_timers import PATTERNS
 from odradek.groups.member_change import MemberChange
@@ -34,7 +34,7 @@ class PatternResolution:
         self,
         config: GroupConfig,
         catalog: GroupCatalog,
-        groups: Mapping[str, ConsumerGroup],
+        groups: Mapping[str, Kip848Group],
     ) -> None:
         self._config = config
         self._catalog = catalog

@@ -52,9 +52,9 @@ from odradek.groups.commit_plan import CommitBlock, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.early_checks import join_error
 from odradek.groups.kip848_classic import ClassicMembers
-from odradek.groups.kip848_group import ConsumerGroup, EmptyGroupCatalog, GroupCatalog
-from odradek.groups.kip848_messages import ConsumerHeartbeat, DescribeConsumerGroup
-from odradek.groups.kip848_protocol import ConsumerMembership
+from odradek.groups.kip848_group import EmptyGroupCatalog, GroupCatalog, Kip848Group
+from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat
+from odradek.groups.kip848_protocol import Kip848Protocol
 from odradek.groups.kip848_timers import KINDS
 from odradek.groups.messages import (
     DeleteGroups,
@@ -105,20 +105,20 @@ class GroupShard:
     the offsets of deleted topics; without it ``catch_up`` deletes nothing.
     """
 
-    reads: ClassVar[tuple[type, ...]] = (OffsetFetch, DescribeConsumerGroup)
+    reads: ClassVar[tuple[type, ...]] = (OffsetFetch, DescribeKip848Group)
 
     def __init__(
         self, config: GroupConfig, catalog: GroupCatalog | None = None, topic_id: TopicIds | None = None
     ) -> None:
         self.config = config
         self.groups: dict[str, ClassicGroup] = {}
-        self.consumer_groups: dict[str, ConsumerGroup] = {}  # KIP-848 groups; no group is in both dicts
+        self.consumer_groups: dict[str, Kip848Group] = {}  # KIP-848 groups; no group is in both dicts
         self.skipped: Counter[str] = Counter()
         self._loaded = False
         self._topic_id = topic_id
         self._membership = Membership(config, self.groups)
         self._offsets = Offsets(config, self.groups, self._membership, self.consumer_groups)
-        self.consumers = ConsumerMembership(
+        self.consumers = Kip848Protocol(
             config, catalog or EmptyGroupCatalog(), self.consumer_groups, self.groups, self._membership
         )
         self._classic_members = ClassicMembers(self.consumers)
@@ -132,8 +132,8 @@ class GroupShard:
         table.add(SyncGroup, self._sync)
         table.add(Heartbeat, self._heartbeat)
         table.add(LeaveGroup, self._leave)
-        table.add(ConsumerHeartbeat, self.consumers.handle_heartbeat)
-        table.add(DescribeConsumerGroup, self.consumers.handle_describe)
+        table.add(Kip848Heartbeat, self.consumers.handle_heartbeat)
+        table.add(DescribeKip848Group, self.consumers.handle_describe)
         table.add(DescribeGroup, self._describe)
         table.add(ListGroups, self._list)
         table.add(DeleteGroups, self._delete)
@@ -363,12 +363,12 @@ class GroupShard:
         else:
             group.replay(number, decoded.key, value)
 
-    def _consumer_group(self, group_id: str) -> ConsumerGroup:
+    def _consumer_group(self, group_id: str) -> Kip848Group:
         """Returns the KIP-848 group of a record. The group's first record creates it."""
         group = self.consumer_groups.get(group_id)
         if group is None:
             self.groups.pop(group_id, None)  # compaction may have removed the old group's tombstone
-            group = self.consumer_groups[group_id] = ConsumerGroup(group_id)
+            group = self.consumer_groups[group_id] = Kip848Group(group_id)
         return group
 
     def on_loaded(self, now_ms: int) -> Result | ResultSteps:
@@ -500,7 +500,7 @@ class GroupShard:
         for group_id in request.group_ids:
             if pace.spend():
                 yield None
-            error = self._refuse_deletion(group_id)
+            error = self._check_deletion(group_id)
             rows.append((group_id, error))
             if error is not ErrorCode.none:
                 continue
@@ -522,7 +522,7 @@ class GroupShard:
             out.block = offsets
         return out
 
-    def _refuse_deletion(self, group_id: str) -> ErrorCode:
+    def _check_deletion(self, group_id: str) -> ErrorCode:
         group = self.groups.get(group_id)
         if group is not None:
             return ErrorCode.none if group.state is State.EMPTY else ErrorCode.non_empty_group
@@ -533,7 +533,7 @@ class GroupShard:
 
 
 def _listed(
-    classic: Iterable[ClassicGroup], consumer: Iterable[ConsumerGroup], states: Collection[str]
+    classic: Iterable[ClassicGroup], consumer: Iterable[Kip848Group], states: Collection[str]
 ) -> Iterator[ListedGroup]:
     """Yields one group at a time, because there can be hundreds of thousands."""
     for group in classic:

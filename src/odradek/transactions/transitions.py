@@ -1,6 +1,6 @@
 """The state table of a transactional id: pure functions from a transaction and an event to the next transaction.
 
-Each function raises IllegalTransition for a state that ``FROM`` does not allow. The handlers refuse such requests
+Each function raises IllegalTransition for a transition that ``NEXT`` does not have. The handlers refuse such requests
 before.
 
 | state | InitProducerId | AddPartitions | EndTxn | markers written | timeout |
@@ -26,22 +26,23 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
-from odradek.core.effects import IllegalTransition
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, PartitionKey
+from odradek.core.transitions import checked
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT
 _COMPLETE_COMMIT, _COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 
-FROM: dict[TransactionState, frozenset[TransactionState]] = {
-    _EMPTY: frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
-    _ONGOING: frozenset({_EMPTY, _ONGOING, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
-    _PREPARE_COMMIT: frozenset({_ONGOING}),
-    _PREPARE_ABORT: frozenset({_EMPTY, _ONGOING, _COMPLETE_COMMIT, _COMPLETE_ABORT}),
-    _COMPLETE_COMMIT: frozenset({_PREPARE_COMMIT}),
-    _COMPLETE_ABORT: frozenset({_PREPARE_ABORT}),
+_WITHOUT_TRANSACTION = frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT})
+NEXT: dict[TransactionState, frozenset[TransactionState]] = {
+    _EMPTY: _WITHOUT_TRANSACTION,
+    _ONGOING: frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT}),
+    _PREPARE_COMMIT: frozenset({_COMPLETE_COMMIT}),
+    _PREPARE_ABORT: frozenset({_COMPLETE_ABORT}),
+    _COMPLETE_COMMIT: _WITHOUT_TRANSACTION,
+    _COMPLETE_ABORT: _WITHOUT_TRANSACTION,
 }
-"""The valid previous states of each state that the coordinator writes."""
+"""The valid next states of each state."""
 
 MAX_EPOCH = 32_767
 LAST_CLIENT_EPOCH = MAX_EPOCH - 1
@@ -53,9 +54,7 @@ CAN_EXPIRE = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, Transact
 
 def _next(current: Transaction, state: TransactionState) -> TransactionState:
     """Returns ``state``. Raises IllegalTransition if the table does not allow it after the current state."""
-    if current.state not in FROM[state]:
-        raise IllegalTransition(f"producer {current.producer_id}: {current.state.title} → {state.title}")
-    return state
+    return checked(NEXT, f"producer {current.producer_id}", current.state, state)
 
 
 def is_exhausted(epoch: int) -> bool:

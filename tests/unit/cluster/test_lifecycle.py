@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from uuid import UUID
 
 import pytest
 
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState, LifecycleTimes
+from odradek.cluster.lifecycle import NEXT, BrokerLifecycle, HeartbeatAnswer, LifecycleState, LifecycleTimes
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat
+from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode
 
 REGISTRATION = NewBroker(3, "c", UUID(int=1), (), (), None, (UUID(int=5 << 64),), 7)
@@ -162,3 +165,78 @@ def test_a_shutdown_may_be_ended_by_its_time() -> None:
     broker.begin_shutdown(5)
     broker.end()
     assert broker.next_request(1, 10) is None
+
+
+# --- the table of states ----------------------------------------------------------------------------------------
+
+Event = Callable[[BrokerLifecycle, int], object]
+
+
+def answered(reply: Event) -> Event:
+    """Sends the request that is due, and makes this reply."""
+
+    def call(broker: BrokerLifecycle, now_ms: int) -> None:
+        broker.next_request(50, now_ms)
+        reply(broker, now_ms)
+
+    return call
+
+
+EVENTS: dict[str, Event] = {
+    "registered": answered(lambda broker, now_ms: broker.on_registered(broker.number, 40, now_ms)),
+    "failed": answered(lambda broker, now_ms: broker.on_failed(broker.number, now_ms)),
+    "stale": answered(lambda broker, now_ms: broker.on_failed(broker.number, now_ms, ErrorCode.stale_broker_epoch)),
+    **{
+        f"answer {answer}": answered(
+            lambda broker, now_ms, answer=answer: broker.on_heartbeat(broker.number, answer, now_ms)  # type: ignore[misc]
+        )
+        for answer in map(HeartbeatAnswer._make, product((False, True), repeat=3))
+    },
+    "ready": lambda broker, now_ms: broker.set_ready(now_ms),
+    "shutdown": lambda broker, now_ms: broker.begin_shutdown(now_ms),
+    "end": lambda broker, now_ms: broker.end(),
+    "no time left for a registration": lambda broker, now_ms: broker.next_request(50, 60_000),
+}
+
+
+def _is_possible(broker: BrokerLifecycle, event: str) -> bool:
+    """A registration is answered by an epoch or an error, a heartbeat by an answer or an error."""
+    return broker.epoch < 0 if event == "registered" else broker.epoch >= 0 or not event.startswith("answer")
+
+
+def test_a_broker_takes_the_transitions_of_its_table_and_no_others() -> None:
+    """From each condition that it reaches, every event happens once."""
+    seen: dict[LifecycleState, set[LifecycleState]] = {state: set() for state in LifecycleState}
+    ways: list[tuple[str, ...]] = [()]
+    known: set[tuple[object, ...]] = set()
+    while ways:
+        way = ways.pop()
+        for event, call in EVENTS.items():
+            broker = BrokerLifecycle(REGISTRATION, TIMES, 0)
+            for number, step in enumerate(way):
+                EVENTS[step](broker, number * 3_000)
+            if not _is_possible(broker, event):
+                continue
+            before = broker.state
+            call(broker, len(way) * 3_000)
+            if broker.state is not before:
+                seen[before].add(broker.state)
+            is_due = broker.next_ms <= len(way) * 3_000
+            condition = (broker.state, broker.epoch, broker.is_fenced, is_due)
+            if condition not in known:
+                known.add(condition)
+                ways.append((*way, event))
+    assert seen == {state: set(after) for state, after in NEXT.items()}
+
+
+def test_a_broker_that_has_ended_stays_so() -> None:
+    for event, call in EVENTS.items():
+        broker = running()
+        broker.end()
+        call(broker, 9_000)
+        assert (broker.state, broker.failure) == (LifecycleState.ENDED, ""), event
+
+
+def test_a_transition_that_the_table_does_not_have_names_the_broker() -> None:
+    with pytest.raises(IllegalTransition, match="broker 3: starting → running"):
+        registered()._enter(LifecycleState.RUNNING)

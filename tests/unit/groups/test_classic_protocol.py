@@ -10,7 +10,7 @@ from support.group_harness import GroupHarness, subscription
 from odradek.codecs.offsets_topic import GroupRecord
 from odradek.core.effects import Complete, IllegalTransition
 from odradek.core.errors import ErrorCode
-from odradek.groups.classic import FROM, ClassicGroup, State
+from odradek.groups.classic import NEXT, ClassicGroup, State
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import JoinGroup, MemberProtocol
 from odradek.groups.shard import GroupShard
@@ -614,7 +614,7 @@ def test_only_listed_transitions_happen() -> None:
     for before in State:
         for after in State:
             group = ClassicGroup("g", before, 0)
-            if before in FROM[after]:
+            if after in NEXT[before]:
                 group.transition(after, 5)
                 assert (group.state, group.previous_state, group.state_since_ms) == (after, before, 5)
             else:

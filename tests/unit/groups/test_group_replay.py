@@ -31,7 +31,7 @@ from odradek.groups import offsets, shard
 from odradek.groups.classic import State
 from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import ConsumerHeartbeat, DescribeConsumerGroup
+from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,
@@ -92,7 +92,7 @@ def stable(harness: ConsumerHarness, group_id: str = "g", *, static: bool = Fals
 
 def consumer(harness: ConsumerHarness, group_id: str, member_id: str, epoch: int = 0, **how: Any) -> Any:
     how = {"topics": ["t"], "owned": {}, "rebalance_timeout_ms": 30_000, **how} if epoch == 0 else how
-    return ConsumerHeartbeat(group_id, member_id, epoch, "", **how)
+    return Kip848Heartbeat(group_id, member_id, epoch, "", **how)
 
 
 def emptied_consumer_group(harness: ConsumerHarness, group_id: str) -> None:
@@ -266,7 +266,7 @@ def groups_are_described(harness: ConsumerHarness) -> Callable[[], Any]:
 
 def consumer_groups_are_described(harness: ConsumerHarness) -> Callable[[], Any]:
     settled(harness, consumer(harness, "g", "k"))
-    return asking(harness, DescribeConsumerGroup("g"))
+    return asking(harness, DescribeKip848Group("g"))
 
 
 def groups_are_listed(harness: ConsumerHarness) -> Callable[[], Any]:

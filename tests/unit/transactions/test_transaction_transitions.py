@@ -9,7 +9,7 @@ import pytest
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.effects import IllegalTransition
 from odradek.transactions import transitions
-from odradek.transactions.transitions import FROM, PREPARED
+from odradek.transactions.transitions import NEXT, PREPARED
 
 EVENTS: dict[str, Callable[[Transaction], Transaction]] = {
     "InitProducerId": lambda current: transitions.initialized(current, 1, 1, 60_000, 5),
@@ -41,8 +41,8 @@ def test_the_table_is_what_the_functions_allow() -> None:
         for before in TransactionState:
             after = _after(event, before)
             if after is not None:
-                reached.setdefault(after, set()).add(before)
-    assert reached == {state: set(before) for state, before in FROM.items()}
+                reached.setdefault(before, set()).add(after)
+    assert reached == {state: set(after) for state, after in NEXT.items()}
 
 
 @pytest.mark.parametrize("state", [state for state in TransactionState if state not in PREPARED])

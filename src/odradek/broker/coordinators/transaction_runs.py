@@ -20,7 +20,7 @@ LONG_BYTES = 8192
 class TransactionRuns:
     """The long records of one log, as ``coordinator.loader.RecordRuns`` of one record each."""
 
-    def __init__(self, shard: TransactionShard, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+    def __init__(self, shard: TransactionShard, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._shard = shard
         self._held: tuple[bytes | None, bytes | None] | None = None
 

@@ -18,7 +18,7 @@ from odradek.core.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.kip848_member import reported_partitions
-from odradek.groups.kip848_messages import ConsumerHeartbeat, ConsumerHeartbeatReply
+from odradek.groups.kip848_messages import Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def handle(
     broker: BrokerServices, context: Context, message: ConsumerGroupHeartbeatRequest
 ) -> dict[str, object] | Deferred[_Reply] | Steps[_Later]:
     if GROUP not in broker.catalog.features():
-        return _packed(ConsumerHeartbeatReply(ErrorCode.unsupported_version))
+        return _packed(Kip848HeartbeatReply(ErrorCode.unsupported_version))
     if not is_allowed(broker, context, Operation.READ, Resource.GROUP, message.group_id):
-        return _packed(ConsumerHeartbeatReply(ErrorCode.group_authorization_failed))
+        return _packed(Kip848HeartbeatReply(ErrorCode.group_authorization_failed))
     if broker.authorizer is not None and message.subscribed_topic_names:
         return _handle_named(broker, context, message)
     return _handle_allowed(broker, context, message)
@@ -68,7 +68,7 @@ def _handle_named(broker: BrokerServices, context: Context, message: ConsumerGro
     """Serves a member that names its topics, if it may describe all of them."""
     for name in message.subscribed_topic_names or ():
         if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name):
-            return _packed(ConsumerHeartbeatReply(ErrorCode.topic_authorization_failed))
+            return _packed(Kip848HeartbeatReply(ErrorCode.topic_authorization_failed))
         yield None
     reply = _handle_allowed(broker, context, message)
     return (yield from reply) if isinstance(reply, Generator) else reply
@@ -109,7 +109,7 @@ def _submit(
     message: ConsumerGroupHeartbeatRequest,
     owned: Mapping[bytes, Collection[int]] | None,
 ) -> Deferred[_Reply]:
-    request = ConsumerHeartbeat(
+    request = Kip848Heartbeat(
         message.group_id,
         message.member_id,
         message.member_epoch,
@@ -128,7 +128,7 @@ def _submit(
     )
     packed: Deferred[_Reply] = Deferred()
 
-    def pack(reply: ConsumerHeartbeatReply) -> None:
+    def pack(reply: Kip848HeartbeatReply) -> None:
         if reply.assignment is None or len(reply.assignment) <= AT_ONCE:
             packed.resolve(_packed(reply))
         else:
@@ -145,7 +145,7 @@ def _describer(broker: BrokerServices, context: Context) -> Callable[[str], bool
     return lambda name: is_allowed(broker, context, Operation.DESCRIBE, Resource.TOPIC, name, logs_denial=False)
 
 
-def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> dict[str, object]:
+def _packed(reply: Kip848HeartbeatReply, topics: Elements | None = None) -> dict[str, object]:
     assignment: dict[str, object] | None = None
     if reply.assignment is not None:
         assignment = {
@@ -166,7 +166,7 @@ def _packed(reply: ConsumerHeartbeatReply, topics: Elements | None = None) -> di
     }
 
 
-def _packed_in_steps(context: Context, reply: ConsumerHeartbeatReply) -> Steps[list[Chunk]]:
+def _packed_in_steps(context: Context, reply: Kip848HeartbeatReply) -> Steps[list[Chunk]]:
     """Packs the reply to a member whose assignment has many topics."""
     topics = elements(context, "assignment", "topic_partitions")
     for topic_id, partitions in (reply.assignment or {}).items():

@@ -18,8 +18,8 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
-from odradek.groups.kip848_member import ConsumerMember, Partitions
-from odradek.groups.kip848_messages import DescribeConsumerGroup, DescribedConsumerGroup
+from odradek.groups.kip848_member import Kip848Member, Partitions
+from odradek.groups.kip848_messages import DescribedKip848Group, DescribeKip848Group
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest
@@ -52,7 +52,7 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
             if group.error is ErrorCode.none or len(group_id) > _SHORT:
                 packed = groups.packed((yield from _pack(broker, context, asked, group)))
             else:
-                end = end or _end(groups, (yield from _pack(broker, context, asked, DescribedConsumerGroup(""))))
+                end = end or _end(groups, (yield from _pack(broker, context, asked, DescribedKip848Group(""))))
                 packed = [_start(group) + end]
             known[group_id] = packed
         groups.repeat(packed)
@@ -61,17 +61,17 @@ def handle(broker: BrokerServices, context: Context, message: ConsumerGroupDescr
     return reply(context, {"groups": groups})
 
 
-def _described(broker: BrokerServices, context: Context, group_id: str) -> Deferred[DescribedConsumerGroup]:
+def _described(broker: BrokerServices, context: Context, group_id: str) -> Deferred[DescribedKip848Group]:
     if not is_allowed(broker, context, Operation.DESCRIBE, Resource.GROUP, group_id):
-        return Deferred.of(DescribedConsumerGroup(group_id, ErrorCode.group_authorization_failed))
+        return Deferred.of(DescribedKip848Group(group_id, ErrorCode.group_authorization_failed))
     if GROUP not in broker.catalog.features():
-        return Deferred.of(DescribedConsumerGroup(group_id, ErrorCode.unsupported_version))
-    return broker.groups.submit(broker.groups.partition_of(group_id), DescribeConsumerGroup(group_id))
+        return Deferred.of(DescribedKip848Group(group_id, ErrorCode.unsupported_version))
+    return broker.groups.submit(broker.groups.partition_of(group_id), DescribeKip848Group(group_id))
 
 
 def _with_topics_allowed(
-    broker: BrokerServices, context: Context, group: DescribedConsumerGroup
-) -> Steps[DescribedConsumerGroup]:
+    broker: BrokerServices, context: Context, group: DescribedKip848Group
+) -> Steps[DescribedKip848Group]:
     """Returns the group, or a refusal if one of its members has a topic that the client may not describe."""
     allowed: dict[bytes, bool] = {}
     for member, target in group.members:
@@ -82,12 +82,12 @@ def _with_topics_allowed(
                     broker, context, Operation.DESCRIBE, Resource.TOPIC, topic.name
                 )
             if not allowed[topic_id]:
-                return DescribedConsumerGroup(group.group_id, ErrorCode.topic_authorization_failed, _HIDDEN)
+                return DescribedKip848Group(group.group_id, ErrorCode.topic_authorization_failed, _HIDDEN)
             yield None
     return group
 
 
-def _start(group: DescribedConsumerGroup) -> bytes:
+def _start(group: DescribedKip848Group) -> bytes:
     """Packs the first fields of a refused group: error, error message, group id. The others are equal in all groups.
 
     A request may have 250,000 groups that do not exist, and most of the time is that of packing."""
@@ -104,7 +104,7 @@ def _end(groups: Elements, nameless: Fields) -> bytes:
 
 
 def _pack(
-    broker: BrokerServices, context: Context, operations_asked: bool, group: DescribedConsumerGroup
+    broker: BrokerServices, context: Context, operations_asked: bool, group: DescribedKip848Group
 ) -> Steps[Fields]:
     members = elements(context, "groups", "members")
     for member, target in group.members:
@@ -126,7 +126,7 @@ def _pack(
     }
 
 
-def _member(broker: BrokerServices, member: ConsumerMember, target: Partitions) -> Fields:
+def _member(broker: BrokerServices, member: Kip848Member, target: Partitions) -> Fields:
     owned: dict[bytes, list[int]] = {}
     for source in (member.assigned, member.to_revoke):
         for topic_id, partitions in source.items():

@@ -49,7 +49,7 @@ def fetch(
     promise: Deferred[Reply] = Deferred()
     broker.purgatory.park(
         context.connection,
-        (reads,),  # type: ignore[arg-type]  # its waiters are those of the purgatory
+        (reads,),
         1,
         asked.max_wait_ms,
         lambda changed: promise.resolve(_fetched(broker, context, reads.fetch(asked) if changed else reply)),

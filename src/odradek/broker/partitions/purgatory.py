@@ -23,11 +23,19 @@ class Queue(Protocol):
     def add(self, runnable: ParkedRequest) -> None: ...
 
 
+class Waiters(Protocol):
+    """The fetches that wait for one log. It calls ``wake`` of each, or ``count_readable``."""
+
+    def add(self, fetch: ParkedFetch, /) -> None: ...
+
+    def discard(self, fetch: ParkedFetch, /) -> None: ...
+
+
 class Waitable(Protocol):
-    """A partition for waiting fetches. It notifies its ``waiters`` of bytes that have become readable."""
+    """A partition, or the metadata log, for waiting fetches. It notifies its ``waiters`` of new readable records."""
 
     @property
-    def waiters(self) -> set[ParkedFetch]: ...
+    def waiters(self) -> Waiters: ...
 
 
 class Replicated(Protocol):
