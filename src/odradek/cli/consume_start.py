@@ -68,10 +68,7 @@ def ranges_of(
     chosen = admin.partitions(topics[0]) if topics else [TopicPartition(*one) for one in single]
     starts = admin.list_offsets(dict.fromkeys(chosen, start.moment), isolation_level=level)
     ends, log_ends = (
-        {
-            tp: found.offset
-            for tp, found in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()
-        }
+        {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()}
         for seen in (level, "read_uncommitted")
     )
     exact = start.offset
@@ -81,11 +78,11 @@ def ranges_of(
         warning_lines(f"Warning: {topic} has no record at or after {start.text}: nothing is read.")
 
     def first(tp: TopicPartition) -> int:
-        found = starts[tp].offset
-        if found == NO_OFFSET:
+        log_start = starts[tp].offset
+        if log_start == NO_OFFSET:
             return ends[tp]
         wanted = exact or 0 if start.back is None else ends[tp] - start.back
-        return min(max(wanted, found), log_ends[tp])
+        return min(max(wanted, log_start), log_ends[tp])
 
     return {tp: (first(tp), ends[tp]) for tp in chosen}
 

@@ -72,10 +72,10 @@ def given_delimiter(text: str | None) -> str | None:
     """Returns the value of --delimiter. Raises CommandError."""
     if text is None:
         return None
-    found = _NAMES.get(text, text)
-    if len(found) != 1 or not found.isascii() or found in '"\r\n\0':
+    delimiter = _NAMES.get(text, text)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
         raise CommandError(f"--delimiter {text!r}: expected one character, such as ';', or tab")
-    return found
+    return delimiter
 
 
 def delimiter_of(head: bytes) -> str:
@@ -97,8 +97,8 @@ def delimiter_of(head: bytes) -> str:
 
 def named_delimiter(line: bytes) -> str | None:
     """Returns the delimiter that Excel's line ``sep=;`` names; None for any other line."""
-    found = _NAMED.fullmatch(line)
-    return found[1].decode("latin-1") if found is not None else None
+    match = _NAMED.fullmatch(line)
+    return match[1].decode("latin-1") if match is not None else None
 
 
 def shown_delimiter(delimiter: str) -> str:
@@ -150,8 +150,8 @@ def whole_rows(
 def _first_line(data: bytearray) -> bytes | None:
     """Returns the first line that is not empty, as soon as it has an end."""
     at = len(BOM_UTF8) if data.startswith(BOM_UTF8) else 0
-    found = _FIRST_LINE.match(data, at)
-    return bytes(found[1]) if found is not None else None
+    match = _FIRST_LINE.match(data, at)
+    return bytes(match[1]) if match is not None else None
 
 
 class RowScanner:

@@ -193,12 +193,12 @@ class _DemoJob:
         feed = Feed(flights, state.target)
         heading("2. Publish flights")
         with self._timing.step("prepare the topic"), spinner("checking the topic"):
-            found = self._workers.submit(prepare_topic, self._bootstrap, feed).result()
-        if promised > sum(found):
+            published = self._workers.submit(prepare_topic, self._bootstrap, feed).result()
+        if promised > sum(published):
             then = f", then {more:,} more" if more else ""
-            note(f"Completing {promised - sum(found):,} events of an earlier run{then}.")
+            note(f"Completing {promised - sum(published):,} events of an earlier run{then}.")
         with self._timing.step("publish"), progress("publishing", state.target, "events") as advance:
-            done = self._workers.submit(publish, self._bootstrap, feed, found, advance).result()
+            done = self._workers.submit(publish, self._bootstrap, feed, published, advance).result()
         if done.sent:
             rate = f"{done.sent / max(done.seconds, 1e-9):,.0f} a second"
             note(f"{done.sent:,} events sent to topic {feed.topic}, each acknowledged ({rate}).")
@@ -298,9 +298,9 @@ class _DemoJob:
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):
-            found = lag.describe(self._admin, GROUP)
+            table = lag.describe(self._admin, GROUP)
             commits = newest_commits(self._admin, GROUP)
-        note_table(lag.format_table(found.rows))
+        note_table(lag.format_table(table.rows))
         names = ", ".join(map(str, partitions(self._admin, GROUP)))
         note("", f"The newest commits in {names}:")
         for commit in commits:
@@ -308,7 +308,7 @@ class _DemoJob:
                 print_data(printable_json(format_json(commit.key, commit.value) or ""))
             else:
                 note(format_line(commit.key, commit.value) or "")
-        return sum(row.lag or 0 for row in found.rows)
+        return sum(row.lag or 0 for row in table.rows)
 
     def _conclude(self, report: CheckReport, processed: int, lag: int) -> int:
         heading("Summary")

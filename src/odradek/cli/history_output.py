@@ -44,30 +44,30 @@ def check_report(line: HistoryLine) -> None:
             raise CommandError(f"--report {error}") from error
 
 
-def write_report(line: HistoryLine, found: Analysis) -> None:
+def write_report(line: HistoryLine, analysis: Analysis) -> None:
     from odradek.core.errors import StorageError
     from odradek.history.report import render, write_page
 
     if line.report is not None:
         whose = line.bootstrap_servers if line.group is None else f"{line.group} on {line.bootstrap_servers}"
         try:
-            write_page(Path(line.report), render(found, whose))
+            write_page(Path(line.report), render(analysis, whose))
         except StorageError as error:
             raise CommandError(f"--report {error}") from error
 
 
-def print_findings(line: HistoryLine, found: Analysis) -> None:
+def print_findings(line: HistoryLine, analysis: Analysis) -> None:
     from odradek.history.columns import rows_with_numbers
     from odradek.history.findings import KINDS
     from odradek.history.report import TITLES, incompleteness
 
-    rows = rows_with_numbers(found.findings)
+    rows = rows_with_numbers(analysis.findings)
     if line.as_json:
-        print_json(_as_json(line, found, rows), indent=2, default=str)
+        print_json(_as_json(line, analysis, rows), indent=2, default=str)
         return
     note(
-        f"{counted(len(found.groups), 'group')}, {counted(found.commit_count, 'commit')} in "
-        f"{counted(found.record_count, 'record')}; {counted(len(rows), 'finding')}"
+        f"{counted(len(analysis.groups), 'group')}, {counted(analysis.commit_count, 'commit')} in "
+        f"{counted(analysis.record_count, 'record')}; {counted(len(rows), 'finding')}"
     )
     for kind in KINDS:
         of_kind = [row for row in rows if row["kind"] == kind]
@@ -78,8 +78,8 @@ def print_findings(line: HistoryLine, found: Analysis) -> None:
         if len(of_kind) > _SHOWN:
             where = "" if line.output or line.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
-    if found.incomplete_below:
-        note("", incompleteness(found))
+    if analysis.incomplete_below:
+        note("", incompleteness(analysis))
     if line.output is not None:
         note("", f"Tables: {line.output}")
     if line.report is not None:
@@ -94,19 +94,19 @@ def _json_time(micros: int) -> str | int:
         return micros // 1000
 
 
-def _as_json(line: HistoryLine, found: Analysis, rows: list[Row]) -> Row:
+def _as_json(line: HistoryLine, analysis: Analysis, rows: list[Row]) -> Row:
     for row in rows:
         for one in (row, *row["proof"]):
             for name, value in one.items():
                 if name.endswith("timestamp") and value is not None:
                     one[name] = _json_time(value)
     return {
-        "groups": list(found.groups),
-        "records": found.record_count,
-        "commits": found.commit_count,
-        "offsets_retention_ms": found.retention_ms,
-        "incomplete_below": {str(number): offset for number, offset in sorted(found.incomplete_below.items())},
-        "coverage": found.coverage.to_pylist(),
+        "groups": list(analysis.groups),
+        "records": analysis.record_count,
+        "commits": analysis.commit_count,
+        "offsets_retention_ms": analysis.retention_ms,
+        "incomplete_below": {str(number): offset for number, offset in sorted(analysis.incomplete_below.items())},
+        "coverage": analysis.coverage.to_pylist(),
         "findings": rows,
         "output": None if line.output is None else str(line.output),
         "report": None if line.report is None else str(line.report),

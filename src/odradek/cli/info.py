@@ -27,11 +27,11 @@ PACKAGES = (
 
 def run_info(*, as_json: bool) -> int:
     """Prints the facts. Returns the exit code."""
-    found = facts()
+    sections = facts()
     if as_json:
-        print(printable_json(json.dumps(found, indent=2)))
+        print(printable_json(json.dumps(sections, indent=2)))
         return EXIT_OK
-    for title, rows in found.items():
+    for title, rows in sections.items():
         print(title)
         width = max(map(len, rows))
         for name, value in rows.items():

@@ -78,8 +78,8 @@ class Lines:
 
     def _print(self, more: Mapping[str, str] = MappingProxyType({})) -> None:
         self._printed_s = self._clock()
-        found = rounded(self._progress.snapshot())
-        chosen = {name: value for name, value in found.items() if name not in self._omitted}
+        fields = rounded(self._progress.snapshot())
+        chosen = {name: value for name, value in fields.items() if name not in self._omitted}
         warning_lines(json_line(chosen | dict(more)))
 
 
@@ -88,11 +88,11 @@ def reasons(group: CommitState) -> dict[str, str]:
     return {} if group.is_committed else {"why_not_committed": group.why, "remedy": group.remedy}
 
 
-def rounded(found: RunSnapshot) -> dict[str, object]:
+def rounded(snapshot: RunSnapshot) -> dict[str, object]:
     """Returns the fields of a snapshot for JSON, with floats rounded. The key of ``micro_batches`` is ``batch``."""
     return {
         "batch" if name == "micro_batches" else name: round(value, 1) if isinstance(value, float) else value
-        for name, value in dataclasses.asdict(found).items()
+        for name, value in dataclasses.asdict(snapshot).items()
     }
 
 
@@ -113,8 +113,8 @@ def _bar(progress: RunProgress, total: int | None) -> Iterator[Watch]:
         task = bar.add_task("reading", total=total, lag=progress.snapshot().lag)
 
         def show() -> None:
-            found = progress.snapshot()
-            bar.update(task, completed=found.records, lag=found.lag)
+            snapshot = progress.snapshot()
+            bar.update(task, completed=snapshot.records, lag=snapshot.lag)
 
         yield _BarWatch(progress, show)
 

@@ -68,13 +68,13 @@ def check(
     """
     with _opened(data_dir) as directory:
         names = partitions or list(directory.partitions())
-        found = {name: directory.check(name) for name in names}
-        lines = [line for faults in found.values() for line in faults]
+        faults_by_name = {name: directory.check(name) for name in names}
+        lines = [line for faults in faults_by_name.values() for line in faults]
         if as_json:
             print_json({"ok": not lines, "partitions": len(names), "faults": lines})
         else:
             note(*(lines or [f"The logs are whole: {counted(len(names), 'partition')}."]))
-            for name in (name for name, faults in found.items() if faults):
+            for name in (name for name, faults in faults_by_name.items() if faults):
                 note(f"To go on without what is lost: `{pasted('odradek', 'log', 'accept', name, data_dir=data_dir)}`")
     raise typer.Exit(EXIT_FAILED if lines else EXIT_OK)
 

@@ -89,9 +89,9 @@ class _CommandTree(TyperGroup):
             return super().get_command(ctx, cmd_name)
         app: typer.Typer = importlib.import_module(_SUB_APPS[cmd_name].module).app
         app.rich_markup_mode = None
-        found = typer.main.get_command(app) if cmd_name in _COMMANDS else typer.main.get_group(app)
-        found.name = cmd_name
-        return found
+        command = typer.main.get_command(app) if cmd_name in _COMMANDS else typer.main.get_group(app)
+        command.name = cmd_name
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         own = [(name, super(_CommandTree, self).get_command(ctx, name)) for name in super().list_commands(ctx)]

@@ -139,11 +139,11 @@ def strays(
         from odradek.broker.repair import strays as stray_restore
 
         if restore is None:
-            found = stray_restore.stray_logs(data_dir, directory.files)
+            stray_logs = stray_restore.stray_logs(data_dir, directory.files)
             if as_json:
-                print_json([_as_json(stray) for stray in found])
-            elif found:
-                note_table(_table(found))
+                print_json([_as_json(stray) for stray in stray_logs])
+            elif stray_logs:
+                note_table(_table(stray_logs))
             else:
                 note("No directory was set aside.")
         else:
@@ -183,7 +183,7 @@ def _id_text(stray: StrayLog) -> str | None:
     return None if stray.topic_id is None else encode_id(stray.topic_id)
 
 
-def _table(found: list[StrayLog]) -> str:
+def _table(stray_logs: list[StrayLog]) -> str:
     rows = [
         (
             stray.topic,
@@ -194,6 +194,6 @@ def _table(found: list[StrayLog]) -> str:
             f"{stray.size:,}",
             stray.directory,
         )
-        for stray in found
+        for stray in stray_logs
     ]
     return columns(("TOPIC", "PARTITION", "TOPIC-ID", "START", "END", "BYTES", "DIRECTORY"), rows)

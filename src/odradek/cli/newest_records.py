@@ -40,17 +40,17 @@ def newest(read: Read, ranges: Mapping[TopicPartition, tuple[int, int]], count: 
 
 def _last(read: Read, tp: TopicPartition, first: int, end: int, count: int) -> list[Batch]:
     """Returns batches with the last ``count`` records of a partition, or with all of them."""
-    found: list[Batch] = []
+    batches: list[Batch] = []
     held, size, at = 0, count, end
     while at > first and held < count:
         below = max(first, at - size)
         older = [batch for batch in read(tp, below, at) if batch.num_rows]
-        found = [*older, *found]
+        batches = [*older, *batches]
         held += sum(batch.num_rows for batch in older)
         at, size = below, size * _GROWTH
-        while found and held - found[0].num_rows >= count:
-            held -= found.pop(0).num_rows
-    return found
+        while batches and held - batches[0].num_rows >= count:
+            held -= batches.pop(0).num_rows
+    return batches
 
 
 def _picked(logs: Mapping[TopicPartition, list[Batch]], count: int) -> list[tuple[Batch, int]]:
@@ -84,5 +84,5 @@ def _backwards(batches: list[Batch]) -> Iterator[tuple[Batch, int, int]]:
 def _times(batch: Batch) -> list[int]:
     if isinstance(batch, RowBatch):
         return [row.timestamp * 1000 for row in batch.rows]
-    found: list[int] = batch.column("timestamp").cast("int64").to_pylist()
-    return found
+    times: list[int] = batch.column("timestamp").cast("int64").to_pylist()
+    return times

@@ -26,8 +26,8 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
     """
 
     def decorate(command: Command) -> Command:
-        found: list[tuple[str, Any]] = [pair for pair in get_type_hints(command).items() if is_dataclass(pair[1])]
-        ((argument, kind),) = found
+        records: list[tuple[str, Any]] = [pair for pair in get_type_hints(command).items() if is_dataclass(pair[1])]
+        ((argument, kind),) = records
         parameters = _parameters(kind, shared)
         options = declared_options(kind)
 
@@ -58,7 +58,7 @@ def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
 
     order = sorted(_fields(kind), key=rank)
     hints, options = hints_of(kind), declared_options(kind)
-    found = []
+    parameters = []
     for field in order:
         default = inspect.Parameter.empty if field.default is MISSING else field.default
         annotation = hints[field.name]
@@ -67,19 +67,19 @@ def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:
             annotation = _annotation(kind, field.name, options[field.name], is_optional=default is None)
         elif get_origin(annotation) is not Annotated:
             continue  # only for callers in Python
-        found.append(
+        parameters.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         )
-    return found
+    return parameters
 
 
 def _fields(kind: Any) -> tuple[Field[Any], ...]:
     return fields(kind)
 
 
-def _annotation(kind: type, name: str, found: DeclaredOption, *, is_optional: bool) -> object:
+def _annotation(kind: type, name: str, declared: DeclaredOption, *, is_optional: bool) -> object:
     """Returns the annotation for Typer, which supports fewer types."""
-    option, of_type = found.option, found.type
+    option, of_type = declared.option, declared.type
     if _mapping(of_type) is not None:
         of_type = list[str] | None
     elif str in _members(of_type):
@@ -88,9 +88,9 @@ def _annotation(kind: type, name: str, found: DeclaredOption, *, is_optional: bo
     return Annotated[of_type, typer.Option(flag(kind, name), metavar=metavar, help=option.help, min=option.minimum)]
 
 
-def _value(flag: str, found: DeclaredOption, given: Any) -> Any:
+def _value(flag: str, declared: DeclaredOption, given: Any) -> Any:
     """Converts a value of Typer to the field's type. Raises CommandError."""
-    mapping = _mapping(found.type)
+    mapping = _mapping(declared.type)
     if mapping is None:
         return given
     values = named_values(given, flag)
@@ -98,7 +98,7 @@ def _value(flag: str, found: DeclaredOption, given: Any) -> Any:
         return values
     for number, value in values.items():
         if not (number.isascii() and number.isdigit()):
-            raise CommandError(f"{flag} {number}={value}: expected {found.option.metavar}, where the id is a number")
+            raise CommandError(f"{flag} {number}={value}: expected {declared.option.metavar}, where the id is a number")
     return {int(number): value for number, value in values.items()}
 
 

@@ -168,12 +168,12 @@ def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
 
 def named_values(given: Sequence[str] | None, option: str, example: str = "") -> dict[str, str]:
     """Reads NAME=VALUE arguments. Raises CommandError."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for argument in given or ():
         name, equals, value = argument.partition("=")
         if not name or not equals:
             raise CommandError(f"{option} {argument!r}: expected NAME=VALUE{example}")
-        if found.get(name, value) != value:
+        if values.get(name, value) != value:
             raise CommandError(f"{option} gives {name} two values: leave one of them out")
-        found[name] = value
-    return found
+        values[name] = value
+    return values

@@ -24,58 +24,58 @@ def run_adopt_command(request: AdoptLine) -> int:
 
     given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}
     with spinner("looking at the table"):
-        found = adopt(**given | {"options": request.source_options()})
+        adoption = adopt(**given | {"options": request.source_options()})
     if request.as_json:
-        print_json(_as_json(request, found))
+        print_json(_as_json(request, adoption))
     else:
-        _show(request, found)
+        _show(request, adoption)
     return EXIT_OK
 
 
-def _show(request: AdoptLine, found: Adoption) -> None:
-    held = found.committed
-    rows = [(tp.topic, str(tp.partition), str(at), str(held.get(tp, "-"))) for tp, at in found.offsets.items()]
+def _show(request: AdoptLine, adoption: Adoption) -> None:
+    held = adoption.committed
+    rows = [(tp.topic, str(tp.partition), str(at), str(held.get(tp, "-"))) for tp, at in adoption.offsets.items()]
     note_table(columns(("TOPIC", "PARTITION", "TABLE", "GROUP BEFORE"), rows, right=frozenset({1, 2, 3})))
-    note(f"The offsets of the table are known by {found.known_by}.")
-    for topic in found.replaced:
+    note(f"The offsets of the table are known by {adoption.known_by}.")
+    for topic in adoption.replaced:
         note(f"Topic {topic} was deleted and created again: all its records are new, so it begins at its start.")
-    for topic in found.unknown:
+    for topic in adoption.unknown:
         note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
-    for tp, at in found.deleted.items():
-        first = found.offsets[tp]
+    for tp, at in adoption.deleted.items():
+        first = adoption.offsets[tp]
         note(f"The records of {tp} at {span(at, first)} are deleted: it begins at its log start, {first}.")
-    for name in sorted(found.lost):
+    for name in sorted(adoption.lost):
         note(f"The file {name} of the newest micro-batch is lost: the table goes on without its rows.")
-    did = "Done" if found.is_done else "With --execute"
+    did = "Done" if adoption.is_done else "With --execute"
     parts = [
         f"group {request.group} is set to the table's offsets",
         "earlier checkpoints can add nothing",
     ]
-    if found.checkpoint is not None:
-        parts.append(f"the checkpoint {found.checkpoint} is renamed to {found.kept_as}")
+    if adoption.checkpoint is not None:
+        parts.append(f"the checkpoint {adoption.checkpoint} is renamed to {adoption.kept_as}")
     note(f"{did}: {'; '.join(parts)}.")
-    if found.is_done:
+    if adoption.is_done:
         note("Run ingest with the same options as before: it begins at these offsets.")
 
 
-def _as_json(request: AdoptLine, found: Adoption) -> dict[str, object]:
+def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
     offsets = [
-        {"topic": tp.topic, "partition": tp.partition, "offset": at, "committed": found.committed.get(tp)}
-        for tp, at in found.offsets.items()
+        {"topic": tp.topic, "partition": tp.partition, "offset": at, "committed": adoption.committed.get(tp)}
+        for tp, at in adoption.offsets.items()
     ]
     return {
         "output": str(request.output),
         "group": request.group,
         "offsets": offsets,
-        "known_by": found.known_by,
-        "checkpoint": found.checkpoint,
-        "kept_as": found.kept_as,
-        "replaced": list(found.replaced),
-        "unknown": list(found.unknown),
+        "known_by": adoption.known_by,
+        "checkpoint": adoption.checkpoint,
+        "kept_as": adoption.kept_as,
+        "replaced": list(adoption.replaced),
+        "unknown": list(adoption.unknown),
         "deleted": [
-            {"topic": tp.topic, "partition": tp.partition, "from": at, "to": found.offsets[tp]}
-            for tp, at in found.deleted.items()
+            {"topic": tp.topic, "partition": tp.partition, "from": at, "to": adoption.offsets[tp]}
+            for tp, at in adoption.deleted.items()
         ],
-        "lost": sorted(found.lost),
-        "done": found.is_done,
+        "lost": sorted(adoption.lost),
+        "done": adoption.is_done,
     }

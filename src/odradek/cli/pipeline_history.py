@@ -155,14 +155,14 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
                 near = nearest(line.group, group_names(admin))
             raise CommandError(f"the offsets topic has no records of group {line.group}{near}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
-            found = analysing.analyse_journal(
+            analysis = analysing.analyse_journal(
                 config, journal, since_us=line.since_us, advance=advance, rules=line.rules,
                 verdict_rules=line.verdict_rules,
             )  # fmt: skip
         for name in analysing.RESULTS:
-            writers.write(name, getattr(found, name))
-    write_report(line, found)
-    print_findings(line, found)
+            writers.write(name, getattr(analysis, name))
+    write_report(line, analysis)
+    print_findings(line, analysis)
 
 
 def _read(

@@ -30,11 +30,11 @@ def run_history_on_spark(line: HistoryLine, config: ClientConfig) -> None:
         with progress("Reading", total, "records") as advance:
             analysing = workers.submit(_begin, line, advance).result()
         with spinner("analysing"):
-            found = workers.submit(analysing).result()
+            analysis = workers.submit(analysing).result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
-    write_report(line, found)
-    print_findings(line, found)
+    write_report(line, analysis)
+    print_findings(line, analysis)
 
 
 def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], Analysis]:
@@ -60,12 +60,12 @@ def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], An
     def finish() -> Analysis:
         try:
             with spark_failures("the analysis stopped"):
-                found = frames.collected()
-            check_group(found, line.group)
+                analysis = frames.collected()
+            check_group(analysis, line.group)
             if location is not None:
                 write_tables(session, frames, location, line.since_us)
         finally:
             frames.release()
-        return found
+        return analysis
 
     return finish

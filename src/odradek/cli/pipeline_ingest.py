@@ -96,15 +96,15 @@ def _slowest(one: PartitionTime) -> str:
 
 def _summary(done: Ingested) -> dict[str, object]:
     """Returns the result for JSON, without unknown values."""
-    found = dataclasses.asdict(done)
-    found["bytes"] = found.pop("size")
-    slowest = found.pop("slowest")
-    found.pop("group")
-    found.pop("start")
+    summary = dataclasses.asdict(done)
+    summary["bytes"] = summary.pop("size")
+    slowest = summary.pop("slowest")
+    summary.pop("group")
+    summary.pop("start")
     if done.start is not None:
-        found["started_at"] = {str(tp): offset for tp, offset in done.start.offsets.items()}
-    found |= {"committed": done.group.is_committed} | reasons(done.group)
+        summary["started_at"] = {str(tp): offset for tp, offset in done.start.offsets.items()}
+    summary |= {"committed": done.group.is_committed} | reasons(done.group)
     if done.slowest is not None:
         slowest["rows_per_s"] = round(done.slowest.rows_per_s, 1)
-        found["slowest_partition"] = slowest
-    return {name: value for name, value in found.items() if value is not None}
+        summary["slowest_partition"] = slowest
+    return {name: value for name, value in summary.items() if value is not None}

@@ -29,57 +29,63 @@ def run_replay_command(request: ReplayLine) -> int:
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
     with spinner("checking the cluster"):
-        found = find_ranges(request)
+        ranges = find_ranges(request)
     if request.dry_run or not request.as_json:
-        _show(request, found)
+        _show(request, ranges)
     if request.dry_run or into is None:
         return EXIT_OK
     table = into if isinstance(into, Target) else None
-    job = replay_of(request, found, into)
+    job = replay_of(request, ranges, into)
     workers = ThreadPoolExecutor(1, "replay")
     try:
-        with progress("replaying", 0 if request.as_json else found.offsets, "records") as advance:
+        with progress("replaying", 0 if request.as_json else ranges.offsets, "records") as advance:
             running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, table), advance)
             done = running.result()
     finally:
         workers.shutdown(wait=False, cancel_futures=True)
     for line in done.missing:
-        if not request.as_json and line not in found.gone:
+        if not request.as_json and line not in ranges.gone:
             note(f"Missing: {line}")
     _print_result(request, done)
     return EXIT_OK
 
 
-def _show(request: ReplayLine, found: ReplayRanges) -> None:
+def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
     if request.as_json:
         ranges = [
-            {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in found.ranges
+            {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in replayed.ranges
         ]
-        print_json({"offsets": found.offsets, "ranges": ranges, "missing": list(found.gone), **_read_json(found)})
+        print_json(
+            {"offsets": replayed.offsets, "ranges": ranges, "missing": list(replayed.gone), **_read_json(replayed)}
+        )
         return
-    if found.ranges:
-        rows = [(tp.topic, str(tp.partition), str(low), str(high), f"{high - low:,}") for tp, low, high in found.ranges]
+    if replayed.ranges:
+        rows = [
+            (tp.topic, str(tp.partition), str(low), str(high), f"{high - low:,}") for tp, low, high in replayed.ranges
+        ]
         note_table(columns(("TOPIC", "PARTITION", "FROM", "TO", "RECORDS"), rows, right=frozenset({1, 2, 3, 4})))
-    for line in _read_lines(found):
+    for line in _read_lines(replayed):
         note(line)
-    for line in found.gone:
+    for line in replayed.gone:
         note(f"Missing: {line}")
-    note(f"{counted(found.offsets, 'record')} at most, in {counted(len(found.ranges), 'range')} (TO is excluded).")
+    note(
+        f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
+    )
 
 
-def _read_lines(found: ReplayRanges) -> list[str]:
+def _read_lines(replayed: ReplayRanges) -> list[str]:
     from odradek.pipelines.ranges import iso
 
     lines = []
-    for tp, read in found.read.items():
+    for tp, read in replayed.read.items():
         rewinds = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
         first, last = f"{read.first.offset} ({iso(read.first.at_ms)})", f"{read.last.offset} ({iso(read.last.at_ms)})"
         lines.append(f"{tp}: committed {first}, then up to {last}{rewinds if read.rewinds else ''}")
     return lines
 
 
-def _read_json(found: ReplayRanges) -> dict[str, object]:
-    if not found.read:
+def _read_json(replayed: ReplayRanges) -> dict[str, object]:
+    if not replayed.read:
         return {}
     read = [
         {
@@ -89,7 +95,7 @@ def _read_json(found: ReplayRanges) -> dict[str, object]:
             "last": one.last._asdict(),
             "rewinds": one.rewinds,
         }
-        for tp, one in found.read.items()
+        for tp, one in replayed.read.items()
     ]
     return {"read": read}
 
@@ -97,8 +103,8 @@ def _read_json(found: ReplayRanges) -> dict[str, object]:
 def _print_result(request: ReplayLine, done: Replayed) -> None:
     where = request.output or request.to_topic
     if request.as_json:
-        found = dataclasses.asdict(done)
-        print_json({"into": where} | {name: value for name, value in found.items() if value is not None})
+        fields = dataclasses.asdict(done)
+        print_json({"into": where} | {name: value for name, value in fields.items() if value is not None})
         return
     if done.already and done.transactions is not None:
         note(f"Nothing was added: {where} already has this replay's records (--again adds them again).")

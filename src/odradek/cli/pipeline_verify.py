@@ -36,14 +36,14 @@ def run_verify_command(line: VerifyLine) -> int:
     if line.topic is not None and line.topic_column is not None:
         raise CommandError("--topic and --topic-column: give one of them")
     try:
-        found = _verified(line, names)
+        audit = _verified(line, names)
     except OdradekError as error:  # exit code 1 is for a table that is not whole
         raise CommandError(with_remedy(error)) from error
     if line.as_json:
-        print_json(as_json(found))
+        print_json(as_json(audit))
     else:
-        _show(line, found)
-    return EXIT_OK if found.is_whole else EXIT_NOT_WHOLE
+        _show(line, audit)
+    return EXIT_OK if audit.is_whole else EXIT_NOT_WHOLE
 
 
 def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
@@ -57,18 +57,18 @@ def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
         return verify_table(line.table, admin, group=line.group, topic=line.topic, columns=names, stage=progress)
 
 
-def _show(line: VerifyLine, found: TableAudit) -> None:
+def _show(line: VerifyLine, audit: TableAudit) -> None:
     right = frozenset(range(1, len(_HEADER)))
-    note_table(columns(_HEADER, [_cells(one) for one in found.partitions], right=right))
-    note(*(line for one in found.partitions for line in _lines(one)))
-    rows = sum(one.rows.rows for one in found.partitions if one.rows is not None)
-    what = f"{found.table.uri}: {counted(rows, 'row')} in {counted(len(found.table.files), 'file')}"
-    unknown = sum(one.unknown for one in found.partitions)
-    if found.is_whole and unknown:
+    note_table(columns(_HEADER, [_cells(one) for one in audit.partitions], right=right))
+    note(*(line for one in audit.partitions for line in _lines(one)))
+    rows = sum(one.rows.rows for one in audit.partitions if one.rows is not None)
+    what = f"{audit.table.uri}: {counted(rows, 'row')} in {counted(len(audit.table.files), 'file')}"
+    unknown = sum(one.unknown for one in audit.partitions)
+    if audit.is_whole and unknown:
         note(f"{what}: each offset once, and no record is known to be missing; {counted(unknown, 'offset')} unknown.")
-    elif found.is_whole:
+    elif audit.is_whole:
         note(f"{what}: each offset once, and no record is missing.")
-    elif any(one.unexplained for one in found.partitions) and line.bootstrap_servers is None:
+    elif any(one.unexplained for one in audit.partitions) and line.bootstrap_servers is None:
         note(f"{what}: not whole, or not known: with -b HOST:PORT the log shows why offsets are missing.")
     else:
         note(f"{what}: the table is not whole.")
@@ -89,12 +89,12 @@ def _cells(one: PartitionAudit) -> tuple[str, ...]:
 
 
 def _lines(one: PartitionAudit) -> list[str]:
-    found = [
+    lines = [
         f"{one.tp}: {_span(repeat.start, repeat.end)} more than once, in {', '.join(repeat.files)}"
         for repeat in one.repeated
     ]
     if one.rows is not None and one.missing_before:
-        found.append(
+        lines.append(
             f"{one.tp}: the table began at offset {one.start}, by its notes; its first row is {one.rows.first}"
         )
     began = "before its first row, the table lacks"
@@ -104,65 +104,65 @@ def _lines(one: PartitionAudit) -> list[str]:
             continue
         if causes.lost:
             spans = ", ".join(_span(start, end) for start, end in causes.lost)
-            found.append(f"{one.tp}: LOST: {what} {counted(causes.counts[LOST], 'record')} of the log: {spans}")
+            lines.append(f"{one.tp}: LOST: {what} {counted(causes.counts[LOST], 'record')} of the log: {spans}")
         explained = [f"{count:,} {_WORDS[cause]}" for cause, count in causes.counts.items() if cause in _WORDS]
         if explained and causes is one.gaps:
-            found.append(f"{one.tp}: missing offsets that are no loss: {'; '.join(explained)}")
-    found += _unknown(one)
+            lines.append(f"{one.tp}: missing offsets that are no loss: {'; '.join(explained)}")
+    lines += _unknown(one)
     if one.is_ahead:
         assert one.bounds is not None
-        found.append(
+        lines.append(
             f"{one.tp}: the table has offsets from {one.bounds.end} on, which the log has not reached: the topic was"
             " deleted and created again, or the log was truncated"
         )
     if one.is_behind_group:
-        found.append(
+        lines.append(
             f"{one.tp}: the group stands at {one.committed}, before the end of the table: its next reader would add"
             " rows again, unless the table refuses them (`odradek pipeline ingest` does)"
         )
     if one.topic_is_missing:
-        found.append(f"{one.tp}: the cluster has no such topic")
-    return found
+        lines.append(f"{one.tp}: the cluster has no such topic")
+    return lines
 
 
 def _unknown(one: PartitionAudit) -> list[str]:
     """The lines about offsets of which it is not known whether the table lacks a record."""
     if one.bounds is None:
         return []
-    found = []
+    lines = []
     began = f"the table began at offset {one.start}, by its notes"
     for causes, start, why in ((one.before, one.start, began), (one.passed, one.first_passed, "the group has passed")):
         if causes is not None and (count := causes.counts.get(DELETED)):
             assert start is not None
-            found.append(
+            lines.append(
                 f"{one.tp}: UNKNOWN: {_span(start, start + count)} {was(count)} deleted from the log: {why}, and the"
                 " table has no row there"
             )
     if one.gaps is not None and (count := one.gaps.counts.get(DELETED)):
-        found.append(
+        lines.append(
             f"{one.tp}: unknown: {counted(count, 'offset')} between two rows {was(count)} deleted from the log"
         )
     if one.earlier:
-        found.append(
+        lines.append(
             f"{one.tp}: unknown: the log has {counted(one.earlier, 'offset')} before the first row of the table, which"
             " has no note of the offset at which it began"
         )
-    return found
+    return lines
 
 
 def _span(start: int, end: int) -> str:
     return span(start, end)
 
 
-def as_json(found: TableAudit) -> dict[str, object]:
+def as_json(audit: TableAudit) -> dict[str, object]:
     """Returns the audit for ``--json``."""
     return {
-        "table": found.table.uri,
-        "kind": found.table.kind,
-        "version": found.table.version,
-        "files": len(found.table.files),
-        "whole": found.is_whole,
-        "partitions": [_partition_json(one) for one in found.partitions],
+        "table": audit.table.uri,
+        "kind": audit.table.kind,
+        "version": audit.table.version,
+        "files": len(audit.table.files),
+        "whole": audit.is_whole,
+        "partitions": [_partition_json(one) for one in audit.partitions],
     }
 
 

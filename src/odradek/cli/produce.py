@@ -284,8 +284,8 @@ def _header(rows: bytes, dialect: Dialect, *, is_given: bool) -> tuple[str, byte
     """Returns the line with the names of columns, and the rows behind it. A line ``sep=;`` before it is left out."""
     while True:
         text = rows.lstrip(b"\r\n")
-        found = dialect.row.match(text)
-        end = found.end() if found is not None else len(text)
+        match = dialect.row.match(text)
+        end = match.end() if match is not None else len(text)
         head, rows = text[:end], text[end:]
         if is_given or csv_rows.named_delimiter(head.rstrip(b"\r\n")) is None:
             return head.decode(), rows
@@ -336,13 +336,13 @@ def _cells(names: list[str], rows: bytes, line: int, dialect: Dialect, *, is_ord
     columns = {name: column.combine_chunks() for name, column in zip(names, table.columns, strict=True)}
     for name, read in (("timestamp", _time_cell), ("headers", headers_cell)):
         if name in columns and not is_ordinary:
-            found = []
+            cells = []
             for number, text in enumerate(columns[name].to_pylist()):
                 try:
-                    found.append(read(text) if text else None)
+                    cells.append(read(text) if text else None)
                 except ValueError as error:
                     raise ValueError(f"line {dialect.line_of(rows, number, line)}: {_reason(error)}") from error
-            columns[name] = _column(name, found)
+            columns[name] = _column(name, cells)
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
 
@@ -500,17 +500,17 @@ def json_row(line: bytes, partitions: TopicPartitions | None = None) -> Row | No
         raise ValueError('the object has no value: add one; "value": null sends a tombstone')
     as_it_stands = any(type(value) not in _PLAIN.get(name, _PLAIN_TEXT) for name, value in row.items())
     literals = members(text) if as_it_stands else {}
-    found = {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
-    if partitions is not None and isinstance(number := found.get("partition"), int):
+    values = {name: _PARTS[name](value, literals.get(name, "")) for name, value in row.items() if name not in IGNORED}
+    if partitions is not None and isinstance(number := values.get("partition"), int):
         partitions.check(number)
-    return found
+    return values
 
 
 def _unknown_fields(names: list[str]) -> str:
-    """Returns the line about fields that a record does not have."""
+    """Returns the line about values that a record does not have."""
     what = f"{plural(len(names), 'field')} {', '.join(names)[:60]}"
     renamed = [f"{name} is {_KCAT[name]}" for name in names if name in _KCAT]
-    hint = f"; of kcat's fields, {' and '.join(renamed)}" if renamed else ""
+    hint = f"; of kcat's values, {' and '.join(renamed)}" if renamed else ""
     return f"a record has no {what}: expected an object with {', '.join(WRITE_COLUMNS)}{hint}"
 
 
@@ -542,11 +542,11 @@ def _shown(value: object, literal: str) -> str:
 
 def _time(value: object, literal: str) -> int | None:
     """Returns milliseconds, from a number or from ISO 8601 (default zone: UTC). None: the time of sending."""
-    found = _milliseconds(value, literal)
-    if found is not None and not 0 <= found <= LAST_MS:
-        why = "before 1970" if found < 0 else "does not fit into 64 bits"
+    time_ms = _milliseconds(value, literal)
+    if time_ms is not None and not 0 <= time_ms <= LAST_MS:
+        why = "before 1970" if time_ms < 0 else "does not fit into 64 bits"
         raise ValueError(f"timestamp {_shown(value, literal)}: {why}")
-    return found
+    return time_ms
 
 
 def _milliseconds(value: object, literal: str) -> int | None:
@@ -574,8 +574,8 @@ def _headers(value: Any, literal: str) -> list[Row] | None:
             pairs = [(name, one, texts[name]) for name, one in value.items()]
             objects = [value]
         else:
-            found = zip(value, elements(literal), strict=True) if isinstance(value, list) else value
-            pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in found]
+            headers = zip(value, elements(literal), strict=True) if isinstance(value, list) else value
+            pairs = [(pair["key"], pair["value"], members(text)["value"]) for pair, text in headers]
             objects = value
     except (TypeError, KeyError, ValueError):
         shown = shortened(printable(literal)) if literal else repr(value)

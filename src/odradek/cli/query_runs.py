@@ -106,8 +106,8 @@ def group_line(group: str, state: CommitState) -> str:
 
 def unreadable_line(bad: int, rows: int, value_format: str, framing: str) -> str:
     """Returns the line about unreadable values. If no value of Avro can be read, their framing is the likely reason."""
-    found = f"{counted(bad, 'record')} with an unreadable value: see columns error and raw"
+    unreadable = f"{counted(bad, 'record')} with an unreadable value: see columns error and raw"
     if bad < rows or value_format != "avro":
-        return f"{found}."
+        return f"{unreadable}."
     other = "confluent" if framing == "none" else "none"
-    return f"{found}. No value could be read: is it --framing {other}? That needs another table."
+    return f"{unreadable}. No value could be read: is it --framing {other}? That needs another table."

@@ -52,10 +52,10 @@ class RecordFilter(NamedTuple):
         if self.key is not None:
             fits = [key == self.key for key in _bytes(batch, "key")]
         if self.pattern is not None:
-            found = self.pattern.search
+            search = self.pattern.search
             values = _bytes(batch, "value")
             fits = [
-                fit and value is not None and found(value.decode(errors="replace")) is not None
+                fit and value is not None and search(value.decode(errors="replace")) is not None
                 for fit, value in zip(fits, values, strict=True)
             ]
         return fits
@@ -72,5 +72,5 @@ def subset(batch: Batch, numbers: list[int]) -> Batch:
 def _bytes(batch: Batch, name: str) -> list[bytes | None]:
     if isinstance(batch, RowBatch):
         return [getattr(row, name) for row in batch.rows]
-    found: list[bytes | None] = batch.column(name).to_pylist()
-    return found
+    values: list[bytes | None] = batch.column(name).to_pylist()
+    return values

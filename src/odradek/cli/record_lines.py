@@ -50,8 +50,8 @@ def value_lines(batch: Batch) -> bytes:
 def _values(batch: Batch) -> list[bytes | None]:
     if isinstance(batch, RowBatch):
         return [row.value for row in batch.rows]
-    found: list[bytes | None] = batch.column("value").to_pylist()
-    return found
+    values: list[bytes | None] = batch.column("value").to_pylist()
+    return values
 
 
 def printable_value_lines(batch: Batch) -> str:
@@ -172,17 +172,17 @@ def _times(times: Iterable[int]) -> list[str]:
 
     Timestamps in the same second share one call of ``isoformat``."""
     seconds = {-1: ""}  # the last second before 1970 contains the value for no timestamp
-    found = []
+    texts = []
     for time in times:
         second, micros = divmod(time, 1_000_000)
         text = seconds.get(second)
         if text is None:
             text = seconds[second] = _second(second)
         if text:
-            found.append(f'"{text}.{micros:06}+00:00"' if micros else f'"{text}+00:00"')
+            texts.append(f'"{text}.{micros:06}+00:00"' if micros else f'"{text}+00:00"')
         else:
-            found.append(_rare_time(time))
-    return found
+            texts.append(_rare_time(time))
+    return texts
 
 
 def _second(second: int) -> str:

@@ -26,8 +26,8 @@ class AwaitedInput(io.BufferedIOBase):
             return self._read1(size)
 
     def _read1(self, size: int) -> bytes:
-        found: bytes = self._source.read1(size)  # type: ignore[attr-defined]  # files of bytes have it
-        return found
+        data: bytes = self._source.read1(size)  # type: ignore[attr-defined]  # files of bytes have it
+        return data
 
     def _said_once(self) -> str | None:
         """Returns the line the first time that the read blocks. The thread of the lines calls it."""

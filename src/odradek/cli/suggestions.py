@@ -70,8 +70,8 @@ def _nearest_topics(admin: Admin, names: Iterable[str]) -> str:
         return ""
     from odradek.text.similar_names import nearest
 
-    found = [nearest(name, known) for name in names]
-    return next((text for text in found if text), "") or _some(known)
+    suggestions = [nearest(name, known) for name in names]
+    return next((text for text in suggestions if text), "") or _some(known)
 
 
 def _some(known: list[str]) -> str:

@@ -66,12 +66,12 @@ _Cell = str | ValueError
 
 def _row(cells: tuple[_Cell, ...], number: int) -> list[str]:
     """Returns the cells of a row. Raises ValueError with the row's number."""
-    found = []
+    row = []
     for cell in cells:
         if isinstance(cell, ValueError):
             raise ValueError(f"row {number}: {cell}") from None
-        found.append(cell)
-    return found
+        row.append(cell)
+    return row
 
 
 def _cells(name: str, column: pa.Array) -> Iterator[_Cell]:
@@ -156,17 +156,17 @@ def _maps(name: str, column: pa.MapArray) -> Iterator[_Cell]:
 
 
 def _map(keys: list[bytes | None], items: list[_Cell]) -> _Cell:
-    found = []
+    entries = []
     for key, item in zip(keys, items, strict=True):
         if isinstance(item, ValueError):
             return item
         try:
-            found.append(f"{_text((key or b'').decode())}:{item}")
+            entries.append(f"{_text((key or b'').decode())}:{item}")
         except UnicodeDecodeError:
             return ValueError("a key of a map is not UTF-8, which JSON cannot hold: leave its column out")
     if (twice := _twice([key.decode() for key in keys if key is not None])) is not None:
         return ValueError(f"a map has the key {twice!r} more than once: JSON can hold it once")
-    return f"{{{','.join(found)}}}"
+    return f"{{{','.join(entries)}}}"
 
 
 def _lists(name: str, column: pa.ListArray) -> Iterator[_Cell]:
@@ -177,9 +177,9 @@ def _lists(name: str, column: pa.ListArray) -> Iterator[_Cell]:
         if size is None:
             yield "null"
             continue
-        found = [next(cells) for _ in range(size)]
-        refused = next((cell for cell in found if isinstance(cell, ValueError)), None)
-        yield refused or f"[{','.join(map(str, found))}]"
+        items = [next(cells) for _ in range(size)]
+        refused = next((cell for cell in items if isinstance(cell, ValueError)), None)
+        yield refused or f"[{','.join(map(str, items))}]"
 
 
 def _json(cell: object) -> _Cell:

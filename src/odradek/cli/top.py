@@ -105,9 +105,9 @@ def _show(line: TopLine, source: ViewSource, every_ms: int) -> None:
 
 
 def _interval_ms(line: TopLine, default: str) -> int:
-    if (found := span_ms("--interval", line.interval or default)) < SHORTEST_INTERVAL_MS:
+    if (interval_ms := span_ms("--interval", line.interval or default)) < SHORTEST_INTERVAL_MS:
         raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
-    return found
+    return interval_ms
 
 
 def _check_monitor_line(line: TopLine) -> None:
@@ -133,42 +133,42 @@ def _print_once(line: TopLine, source: ViewSource) -> None:
     """Prints one view: the groups, or one group. Raises CommandError."""
     try:
         if line.group is not None:
-            found = source.group(line.group)
-            if found is None:
+            view = source.group(line.group)
+            if view is None:
                 raise CommandError(f"--group {line.group!r}: there is no such group")
         else:
-            found = _all_groups(line, source.groups)
+            view = _all_groups(line, source.groups)
     except SourceLost as error:
         raise CommandError(str(error), EXIT_FAILED) from None
     if line.as_json:
         import json
 
-        print(printable_json(json.dumps(found, ensure_ascii=False, indent=2)))
+        print(printable_json(json.dumps(view, ensure_ascii=False, indent=2)))
     elif line.group is not None:
-        _print_group(line.group, found)
+        _print_group(line.group, view)
     else:
-        print(_table(GROUPS, found["groups"]))
+        print(_table(GROUPS, view["groups"]))
 
 
 def _all_groups(line: TopLine, ask: Callable[[dict[str, str]], Json]) -> Json:
     """Returns the reply of ``/api/v1/groups`` with all groups."""
     query = {"sort": line.sort, "limit": str(MOST_GROUPS)} | ({"search": line.search} if line.search else {})
-    found = ask(query)
-    while len(found["groups"]) < found["total"]:
-        more = ask(query | {"offset": str(len(found["groups"]))})
+    page = ask(query)
+    while len(page["groups"]) < page["total"]:
+        more = ask(query | {"offset": str(len(page["groups"]))})
         if not more["groups"]:
             break
-        found["groups"] += more["groups"]
-    return found
+        page["groups"] += more["groups"]
+    return page
 
 
-def _print_group(group: str, found: Json) -> None:
+def _print_group(group: str, view: Json) -> None:
     from odradek.monitor.terminal.group_texts import facts, finding_text
 
-    print(facts(group, found["summary"]))
-    if found["partitions"]:
-        print("\n" + _table(PARTITIONS, found["partitions"]))
-    for finding in found["findings"]:
+    print(facts(group, view["summary"]))
+    if view["partitions"]:
+        print("\n" + _table(PARTITIONS, view["partitions"]))
+    for finding in view["findings"]:
         print("\n" + finding_text(finding))
         for record in finding["proof"]:
             kind = "deletion" if record["is_tombstone"] else record["kind"]

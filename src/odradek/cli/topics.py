@@ -95,11 +95,11 @@ def list_(
 ) -> None:
     """List topics with the number of their partitions and replicas."""
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = [t for t in admin.describe_topics().values() if not (exclude_internal and t.internal)]
+        topics = [t for t in admin.describe_topics().values() if not (exclude_internal and t.internal)]
     if as_json:
-        print_json([_summary(topic) for topic in found], indent=2)
+        print_json([_summary(topic) for topic in topics], indent=2)
         return
-    rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in found]
+    rows = [(t.name, str(len(t.partitions)), str(_replicas(t)), "yes" if t.internal else "") for t in topics]
     note_table(table_or_blocks(("TOPIC", "PARTITIONS", "REPLICAS", "INTERNAL"), rows, right=frozenset({1, 2})))
 
 
@@ -180,13 +180,13 @@ def describe(
 
     chosen = _topics(names, options)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = admin.describe_topics(chosen)
-        led = [TopicPartition(t.name, p.partition) for t in found.values() for p in t.partitions if p.leader >= 0]
+        topics = admin.describe_topics(chosen)
+        led = [TopicPartition(t.name, p.partition) for t in topics.values() for p in t.partitions if p.leader >= 0]
         starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
         ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
         configs = admin.describe_topic_configs(chosen)
     described = []
-    for topic in found.values():
+    for topic in topics.values():
         rows = []
         for p in topic.partitions:
             tp = TopicPartition(topic.name, p.partition)

@@ -83,11 +83,11 @@ def list_(
 ) -> None:
     """List all transactional ids of a cluster with their coordinators and states."""
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = admin.list_transactions(duration_ms=duration_filter, pattern=pattern)
+        listings = admin.list_transactions(duration_ms=duration_filter, pattern=pattern)
     if as_json:
-        print_json([row._asdict() for row in found], indent=2)
+        print_json([row._asdict() for row in listings], indent=2)
         return
-    note_table(table_or_blocks(_LIST_HEAD, [tuple(map(str, row)) for row in found]))
+    note_table(table_or_blocks(_LIST_HEAD, [tuple(map(str, row)) for row in listings]))
 
 
 _DESCRIBE_EPILOG = "Example:\n\n\b\n  odradek transactions describe --transactional-id bank -b 127.0.0.1:9092"
@@ -108,21 +108,22 @@ def describe(
     """Show the state of a transactional id: its producer, its timeout and the partitions of its open transaction."""
     name = given(transactional_id, "--transactional-id")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = admin.describe_transactions([name])[name]
-    start_ms = found.start_ms
+        transaction = admin.describe_transactions([name])[name]
+    start_ms = transaction.start_ms
     duration_ms = None if start_ms is None else time.time_ns() // 1_000_000 - start_ms
     if as_json:
         own = {
-            "coordinator": found.coordinator.node_id, "transactional_id": name, "producer_id": found.producer_id,
-            "producer_epoch": found.producer_epoch, "state": found.state, "timeout_ms": found.timeout_ms,
+            "coordinator": transaction.coordinator.node_id, "transactional_id": name,
+            "producer_id": transaction.producer_id, "producer_epoch": transaction.producer_epoch,
+            "state": transaction.state, "timeout_ms": transaction.timeout_ms,
             "start_ms": start_ms, "duration_ms": duration_ms,
-            "partitions": [tp._asdict() for tp in found.partitions],
+            "partitions": [tp._asdict() for tp in transaction.partitions],
         }  # fmt: skip
         print_json(own, indent=2)
         return
     row = (
-        found.coordinator.node_id, name, found.producer_id, found.producer_epoch, found.state, found.timeout_ms,
-        start_ms, duration_ms, ",".join(map(str, found.partitions)),
+        transaction.coordinator.node_id, name, transaction.producer_id, transaction.producer_epoch, transaction.state,
+        transaction.timeout_ms, start_ms, duration_ms, ",".join(map(str, transaction.partitions)),
     )  # fmt: skip
     note_table(table_or_blocks(_DESCRIBE_HEAD, [tuple(map(shown, row))]))
 
@@ -151,16 +152,16 @@ def describe_producers(
 
     tp = TopicPartition(given(topic, "--topic"), partition)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        found = admin.describe_producers([tp], broker_id=broker_id)[tp]
+        producers = admin.describe_producers([tp], broker_id=broker_id)[tp]
     if as_json:
-        print_json([row._asdict() for row in found], indent=2)
+        print_json([row._asdict() for row in producers], indent=2)
         return
     rows = [
         (
             row.producer_id, row.producer_epoch, -1 if row.coordinator_epoch is None else row.coordinator_epoch,
             row.last_sequence, row.last_timestamp_ms, row.transaction_start_offset,
         )
-        for row in found
+        for row in producers
     ]  # fmt: skip
     note_table(table_or_blocks(_PRODUCERS_HEAD, [tuple(map(shown, row)) for row in rows]))
 
@@ -214,11 +215,11 @@ def find_hanging(
             rows = admin.describe_topics([topic])[topic].partitions
             kept = [row for row in rows if broker_id is None or broker_id in row.replicas]
             partitions = [TopicPartition(topic, row.partition) for row in kept]
-        found = admin.find_hanging_transactions(
+        transactions = admin.find_hanging_transactions(
             partitions, max_timeout_ms=max_timeout * 60_000, broker_id=broker_id
         )  # fmt: skip
     if as_json:
-        print_json([one.partition._asdict() | one.producer._asdict() for one in found], indent=2)
+        print_json([one.partition._asdict() | one.producer._asdict() for one in transactions], indent=2)
         return
     now_ms = time.time_ns() // 1_000_000
     table = [
@@ -228,7 +229,7 @@ def find_hanging(
             one.producer.transaction_start_offset, one.producer.last_timestamp_ms,
             (now_ms - one.producer.last_timestamp_ms) // 60_000,
         )
-        for one in found
+        for one in transactions
     ]  # fmt: skip
     note_table(table_or_blocks(_HANGING_HEAD, [tuple(map(str, row)) for row in table]))
 
@@ -320,11 +321,11 @@ def _producer_at(admin: Admin, tp: TopicPartition, start_offset: int) -> tuple[P
     """Returns the producer and the coordinator epoch of the open transaction at this offset. Raises CommandError."""
     from odradek.core.ids import ProducerIdentity
 
-    found = admin.describe_producers([tp])[tp]
-    for row in found:
+    producers = admin.describe_producers([tp])[tp]
+    for row in producers:
         if row.transaction_start_offset == start_offset:
             return ProducerIdentity(row.producer_id, row.producer_epoch), row.coordinator_epoch or 0
-    starts = sorted(row.transaction_start_offset for row in found if row.transaction_start_offset is not None)
+    starts = sorted(row.transaction_start_offset for row in producers if row.transaction_start_offset is not None)
     known = f"its open transactions start at {', '.join(map(str, starts))}" if starts else "it has no open transaction"
     raise CommandError(f"no open transaction of {tp} starts at offset {start_offset}: {known}")
 

@@ -147,9 +147,9 @@ def _command_of(command: Any, given: Sequence[str]) -> tuple[Any, str]:
     """Returns the command that the words name, and its path with spaces."""
     path = ["odradek"]
     for word in given:
-        if not hasattr(command, "get_command") or (found := command.get_command(Context(command), word)) is None:
+        if not hasattr(command, "get_command") or (subcommand := command.get_command(Context(command), word)) is None:
             break
-        command, path = found, [*path, word]
+        command, path = subcommand, [*path, word]
     return command, " ".join(path)
 
 

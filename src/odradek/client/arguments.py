@@ -106,18 +106,18 @@ def as_offsets(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Converts plain numbers to OffsetAndMetadata. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}")
-    found: dict[TopicPartition, OffsetAndMetadata] = {}
+    offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for one, offset in given.items():
         tp = as_partition(one)
-        found[tp] = as_offset(offset, tp)
-    return found
+        offsets[tp] = as_offset(offset, tp)
+    return offsets
 
 
 def as_times(given: object) -> dict[TopicPartition, int]:
     """Checks the times, in ms since 1970, of an offset lookup. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         raise TypeError(f"times: expected a mapping of partitions to ms since 1970, not {given!r}")
-    found: dict[TopicPartition, int] = {}
+    times: dict[TopicPartition, int] = {}
     for one, when in given.items():
         tp = as_partition(one)
         time_ms = as_whole(when)
@@ -125,8 +125,8 @@ def as_times(given: object) -> dict[TopicPartition, int]:
             raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {when!r}")
         if not 0 <= time_ms <= _LAST_OFFSET:
             raise ValueError(f"time {time_ms} for {tp}: expected ms since 1970, at least 0 and below 2**63")
-        found[tp] = time_ms
-    return found
+        times[tp] = time_ms
+    return times
 
 
 def check_topics(given: object) -> None:

@@ -43,16 +43,16 @@ def consumer_text(addresses: str, group: str | None, subscription: _Subscription
     It takes no lock: the background thread may change the partitions meanwhile."""
     if is_closed:
         return "<Consumer, closed>"
-    found = {} if subscription is None else dict(subscription.partitions)
+    states = {} if subscription is None else dict(subscription.partitions)
     topics = frozenset() if subscription is None else subscription.read_topics
     of = "" if group is None else f" of group {group!r}"
-    return f"<Consumer{of} at {addresses}: {_positions(found, topics)}>"
+    return f"<Consumer{of} at {addresses}: {_positions(states, topics)}>"
 
 
-def _positions(found: Mapping[TopicPartition, _Position], topics: frozenset[str]) -> str:
-    if not found:
+def _positions(states: Mapping[TopicPartition, _Position], topics: frozenset[str]) -> str:
+    if not states:
         return f"subscribed to {', '.join(sorted(topics))}, without partitions" if topics else "no topics"
-    rows = sorted(found.items(), key=lambda row: row[0])
+    rows = sorted(states.items(), key=lambda row: row[0])
     shown = [f"{tp} at {one.position}" if one.ready else str(tp) for tp, one in rows[:_MOST_PARTITIONS]]
     rest = len(rows) - len(shown)
     return ", ".join(shown) + (f" and {rest} more partitions" if rest else "")

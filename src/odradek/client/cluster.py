@@ -423,7 +423,7 @@ class Cluster:
         asked = {tp.topic for tp in wanted if stale or self._partition(tp) is None}
         if asked:
             await self.topics(asked, deadline)
-        found: dict[TopicPartition, int] = {}
+        leaders: dict[TopicPartition, int] = {}
         for tp in wanted:
             partition = self._partition(tp)
             if partition is None:
@@ -433,8 +433,8 @@ class Cluster:
             if partition.leader < 0:
                 self.forget_topics([tp.topic])
                 raise KafkaError(ErrorCode.leader_not_available, f"{tp} has no leader now")
-            found[tp] = partition.leader
-        return found
+            leaders[tp] = partition.leader
+        return leaders
 
     def _partition(self, tp: TopicPartition) -> PartitionDescription | None:
         topic = self.metadata.topics.get(tp.topic)

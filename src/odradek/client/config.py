@@ -76,8 +76,8 @@ def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
 
     Raises ConfigError, also for another protocol than that of ``security.protocol``."""
     rest = text.strip()
-    scheme, found, after = rest.partition("://")
-    if found:
+    scheme, separator, after = rest.partition("://")
+    if separator:
         if scheme.upper() not in PROTOCOLS:
             raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT without {scheme}://")
         if scheme.upper() != protocol:

@@ -176,6 +176,6 @@ def corrupt_record(error: CorruptRecord, partition: TopicPartition, position: in
     behind = error.next_offset
     offset = position if error.offset is None else max(error.offset, position)
     there = "an offset behind it" if behind is None else f"offset {behind}, behind it,"
-    found = CorruptRecord(f"{partition} offset {offset}: {error.message}. Seek to {there} to read on")
-    found.partition, found.offset, found.next_offset = partition, offset, behind
-    return found
+    error_at = CorruptRecord(f"{partition} offset {offset}: {error.message}. Seek to {there} to read on")
+    error_at.partition, error_at.offset, error_at.next_offset = partition, offset, behind
+    return error_at

@@ -27,10 +27,10 @@ NAMES_CEILING = 9
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    partitions_by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return found
+        partitions_by_topic.setdefault(topic, []).append(partition)
+    return partitions_by_topic
 
 
 def _oldest_for(timestamp: int) -> int:
@@ -45,52 +45,52 @@ async def list_offsets(
     timeout_ms: int | None = None,
 ) -> dict[TopicPartition, ListedOffset]:
     deadline = cluster.deadline(timeout_ms)
-    found: dict[TopicPartition, ListedOffset] = {}
+    listed: dict[TopicPartition, ListedOffset] = {}
     for timestamp in wanted.values():
         if timestamp < LATEST_TIERED:
             raise ValueError(f"time {timestamp}: expected ms since 1970, or EARLIEST, LATEST, MAX_TIMESTAMP")
 
     async def attempt() -> None:
-        left = {tp: when for tp, when in wanted.items() if tp not in found}
-        await try_list_offsets(cluster, left, isolation_level, found, deadline)
+        left = {tp: when for tp, when in wanted.items() if tp not in listed}
+        await try_list_offsets(cluster, left, isolation_level, listed, deadline)
 
     await cluster.retry("listing offsets", attempt, deadline)
-    return {tp: found[tp] for tp in wanted}
+    return {tp: listed[tp] for tp in wanted}
 
 
 async def try_list_offsets(
     cluster: Cluster,
     wanted: Mapping[TopicPartition, int],
     isolation_level: int,
-    found: dict[TopicPartition, ListedOffset],
+    listed: dict[TopicPartition, ListedOffset],
     deadline: Deadline,
 ) -> None:
-    """Sends one request to each leader. Puts all results into ``found``, then raises the first error.
+    """Sends one request to each leader. Puts all results into ``listed``, then raises the first error.
 
     A partition that a reply lacks is a retriable error."""
     per_leader = await _by_leader(cluster, wanted, deadline)
-    calls = [_list_offsets_at(cluster, leader, part, isolation_level, found) for leader, part in per_leader.items()]
-    await _all_of(cluster, calls, wanted, found)
+    calls = [_list_offsets_at(cluster, leader, part, isolation_level, listed) for leader, part in per_leader.items()]
+    await _all_of(cluster, calls, wanted, listed)
 
 
 async def _by_leader(
     cluster: Cluster, wanted: Mapping[TopicPartition, int], deadline: Deadline
 ) -> dict[int, dict[TopicPartition, int]]:
-    found: dict[int, dict[TopicPartition, int]] = {}
+    wanted_by_leader: dict[int, dict[TopicPartition, int]] = {}
     for tp, leader in (await cluster.leaders(wanted, deadline)).items():
-        found.setdefault(leader, {})[tp] = wanted[tp]
-    return found
+        wanted_by_leader.setdefault(leader, {})[tp] = wanted[tp]
+    return wanted_by_leader
 
 
 async def _all_of(
     cluster: Cluster,
     calls: Iterable[Awaitable[None]],
     wanted: Iterable[TopicPartition],
-    found: Mapping[TopicPartition, object],
+    received: Mapping[TopicPartition, object],
 ) -> None:
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     failures = [outcome for outcome in outcomes if outcome is not None]
-    missing = [tp for tp in wanted if tp not in found]
+    missing = [tp for tp in wanted if tp not in received]
     if missing and not failures:
         text = f"a broker's reply lacks {', '.join(map(str, missing))}"
         failures.append(KafkaError(ErrorCode.leader_not_available, text))
@@ -104,7 +104,7 @@ async def _list_offsets_at(
     leader: int,
     part: Mapping[TopicPartition, int],
     isolation_level: int,
-    found: dict[TopicPartition, ListedOffset],
+    listed: dict[TopicPartition, ListedOffset],
 ) -> None:
     connection = await cluster.connection(leader)
     needed = max(_oldest_for(when) for when in part.values())
@@ -139,7 +139,7 @@ async def _list_offsets_at(
     rows = [
         (TopicPartition(topic.name, row.partition_index), row) for topic in reply.topics for row in topic.partitions
     ]
-    _take_rows(rows, part, found, _listed_offset)
+    _take_rows(rows, part, listed, _listed_offset)
 
 
 def _listed_offset(row: ListOffsetsPartitionResponse) -> ListedOffset:
@@ -149,16 +149,16 @@ def _listed_offset(row: ListOffsetsPartitionResponse) -> ListedOffset:
 def _take_rows(
     rows: Iterable[tuple[TopicPartition, Any]],
     asked: Container[TopicPartition],
-    found: dict[TopicPartition, T],
+    results: dict[TopicPartition, T],
     made_of: Callable[[Any], T],
 ) -> None:
-    """Puts the rows of requested partitions into ``found``, then raises the first error in the reply."""
+    """Puts the rows of requested partitions into ``results``, then raises the first error in the reply."""
     failure: KafkaError | None = None
     for tp, row in rows:
         if tp not in asked:
             continue
         if row.error_code is ErrorCode.none:
-            found[tp] = made_of(row)
+            results[tp] = made_of(row)
         else:
             failure = failure or _partition_error(row.error_code, tp)
     if failure is not None:
@@ -177,28 +177,28 @@ async def epoch_ends(
 ) -> dict[TopicPartition, EpochEnd]:
     """Looks up, for each partition, where the given leader epoch ends in the leader's log (KIP-320)."""
     deadline = cluster.deadline(timeout_ms)
-    found: dict[TopicPartition, EpochEnd] = {}
+    ends: dict[TopicPartition, EpochEnd] = {}
 
     async def attempt() -> None:
-        left = {tp: epoch for tp, epoch in wanted.items() if tp not in found}
-        await try_epoch_ends(cluster, left, found, deadline)
+        left = {tp: epoch for tp, epoch in wanted.items() if tp not in ends}
+        await try_epoch_ends(cluster, left, ends, deadline)
 
     await cluster.retry("looking up leader epochs", attempt, deadline)
-    return {tp: found[tp] for tp in wanted}
+    return {tp: ends[tp] for tp in wanted}
 
 
 async def try_epoch_ends(
-    cluster: Cluster, wanted: Mapping[TopicPartition, int], found: dict[TopicPartition, EpochEnd], deadline: Deadline
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], ends: dict[TopicPartition, EpochEnd], deadline: Deadline
 ) -> None:
-    """Sends one request to each leader. Puts all results into ``found``, then raises the first error.
+    """Sends one request to each leader. Puts all results into ``ends``, then raises the first error.
 
     A partition that a reply lacks is a retriable error."""
     per_leader = await _by_leader(cluster, wanted, deadline)
     # The current epochs are read before a connection opens, since the topic's metadata may be removed meanwhile. A
     # former leader would respond to a request without a current epoch, too.
     current = {tp: cluster.leader_epoch(tp) for tp in wanted}
-    calls = [_epoch_ends_at(cluster, leader, part, current, found) for leader, part in per_leader.items()]
-    await _all_of(cluster, calls, wanted, found)
+    calls = [_epoch_ends_at(cluster, leader, part, current, ends) for leader, part in per_leader.items()]
+    await _all_of(cluster, calls, wanted, ends)
 
 
 async def _epoch_ends_at(
@@ -206,7 +206,7 @@ async def _epoch_ends_at(
     leader: int,
     part: Mapping[TopicPartition, int],
     current: Mapping[TopicPartition, int],
-    found: dict[TopicPartition, EpochEnd],
+    ends: dict[TopicPartition, EpochEnd],
 ) -> None:
     connection = await cluster.connection(leader)
     topics = [
@@ -226,7 +226,7 @@ async def _epoch_ends_at(
     ]
     reply = await connection.call(OFFSET_FOR_LEADER_EPOCH, {"replica_id": -1, "topics": topics})
     rows = [(TopicPartition(topic.topic, row.partition), row) for topic in reply.topics for row in topic.partitions]
-    _take_rows(rows, part, found, lambda row: EpochEnd(row.leader_epoch, row.end_offset))
+    _take_rows(rows, part, ends, lambda row: EpochEnd(row.leader_epoch, row.end_offset))
 
 
 async def divergence(
@@ -252,10 +252,10 @@ async def list_group_offsets(
     """Looks up committed offsets; ``partitions`` None: all of the group. Leaves out partitions without one.
 
     ``member_of`` returns the KIP-848 member's id and epoch for each attempt."""
-    found = await group_commits(
+    commits = await group_commits(
         cluster, group_id, partitions, require_stable=require_stable, member_of=member_of, timeout_ms=timeout_ms
     )
-    return {tp: one for tp, one in found.items() if one is not None}
+    return {tp: one for tp, one in commits.items() if one is not None}
 
 
 async def group_commits(
@@ -290,17 +290,17 @@ async def group_commits(
         group = first_row(reply.groups, shown_group(group_id)) if hasattr(reply, "groups") else reply
         if (code := getattr(group, "error_code", ErrorCode.none)) is not ErrorCode.none:
             raise error_for(code, f"offsets of {shown_group(group_id)}")
-        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        commits: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for topic in group.topics:
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
-                found[tp] = None
+                commits[tp] = None
                 # Kafka's clients and tools read any negative offset as no commit; kafkajs commits -2.
                 if row.committed_offset >= 0:
                     epoch = getattr(row, "committed_leader_epoch", -1)
-                    found[tp] = OffsetAndMetadata(row.committed_offset, epoch, row.metadata or "")
-        return found
+                    commits[tp] = OffsetAndMetadata(row.committed_offset, epoch, row.metadata or "")
+        return commits
 
     return await cluster.at_coordinator(group_id, f"offsets of group {group_id}", call, cluster.deadline(timeout_ms))

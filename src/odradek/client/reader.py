@@ -149,8 +149,8 @@ class PartitionReader:
         limits = (reply.high_watermark, reply.last_stable_offset, reply.log_start_offset)
         if not reply.records:
             return Fetched((), offset, *limits, NO_EPOCH)
-        found = self._decode(self._arrow, reply, offset, 1 << 62)
-        return Fetched(tuple(found.content), found.next_offset, *limits, found.leader_epoch)
+        decoded = self._decode(self._arrow, reply, offset, 1 << 62)
+        return Fetched(tuple(decoded.content), decoded.next_offset, *limits, decoded.leader_epoch)
 
     def read(
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
@@ -202,19 +202,19 @@ class PartitionReader:
                     if passed is not None:
                         passed(position, end)
                     return
-                found = self._decode(decode, reply, position, end)
-                if found.next_offset < end:
-                    source.last_epoch = found.leader_epoch
-                    pending = loop.start(source.advance(found.next_offset, end))
+                decoded = self._decode(decode, reply, position, end)
+                if decoded.next_offset < end:
+                    source.last_epoch = decoded.leader_epoch
+                    pending = loop.start(source.advance(decoded.next_offset, end))
                 try:
-                    yield from found.content
+                    yield from decoded.content
                 except CorruptRecord as error:
                     raise corrupt_record(error, self.partition, position) from error
                 if passed is not None:
-                    passed(position, min(found.next_offset, end))
-                if found.next_offset >= end:
+                    passed(position, min(decoded.next_offset, end))
+                if decoded.next_offset >= end:
                     return
-                position = found.next_offset
+                position = decoded.next_offset
         finally:
             pending.cancel()
 
@@ -235,14 +235,14 @@ class PartitionReader:
 
     def _decode(self, decode: _Decode[T], reply: FetchReplyPartition, position: int, end: int) -> _DecodedFetch[T]:
         try:
-            found = decode(reply, position, end)
+            decoded = decode(reply, position, end)
         except CorruptRecord as error:
             raise corrupt_record(error, self.partition, position) from error
-        if found.next_offset < 0:
+        if decoded.next_offset < 0:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch is incomplete")
-        if found.next_offset <= position:
+        if decoded.next_offset <= position:
             raise CorruptRecord(f"{self.partition} at offset {position}: the fetched batch ends before this offset")
-        return found
+        return decoded
 
     def _arrow(
         self,
@@ -252,10 +252,10 @@ class PartitionReader:
         surveyed: Callable[[BatchSpans], None] | None = None,
         null_times: bool = False,
     ) -> _DecodedFetch[pa.RecordBatch]:
-        found = self._batches(reply, position, end, surveyed)
+        decoded = self._batches(reply, position, end, surveyed)
         if record_set() is RowSet:  # without the packages of the extra ``arrow``, all records are rows, with any time
-            return found
-        return found._replace(content=_columns_only(found.content, null_times=null_times))
+            return decoded
+        return decoded._replace(content=_columns_only(decoded.content, null_times=null_times))
 
     def _batches(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
@@ -379,7 +379,7 @@ def samples(
     async def sample_all() -> list[Sample | None]:
         return list(await asyncio.gather(*(sample(tp, offset) for tp, offset in starts.items())))
 
-    return {tp: found for tp, found in zip(starts, loop.run(sample_all()), strict=True) if found is not None}
+    return {tp: one for tp, one in zip(starts, loop.run(sample_all()), strict=True) if one is not None}
 
 
 @dataclass(slots=True, eq=False)
@@ -452,8 +452,8 @@ class _Source:
 
     async def describe(self) -> PartitionDescription:
         topic, number = self.partition
-        found = (await self.cluster.topics([topic], self.cluster.deadline()))[topic]
-        for row in found.partitions:
+        metadata = (await self.cluster.topics([topic], self.cluster.deadline()))[topic]
+        for row in metadata.partitions:
             if row.partition == number:
                 return row
         raise error_for(ErrorCode.unknown_topic_or_partition, f"topic {topic} has no partition {number}")

@@ -86,12 +86,12 @@ def analyse(
     groups, record_count = tuple(sorted(journal.groups)), journal.record_count
     evidence = gather(journal, logs, times_of, rules or FindingRules())
     commits = evidence.commits
-    found = find_all(evidence)
+    findings = find_all(evidence)
     if since_us is not None:
-        found = [one for one in found if one.to_us is None or one.to_us >= since_us or one.is_ongoing]
+        findings = [one for one in findings if one.to_us is None or one.to_us >= since_us or one.is_ongoing]
     topics = {key.topic for key in commits.keys}
     return Analysis(
-        as_table(found),
+        as_table(findings),
         lag_table(evidence),
         expiry_table(evidence),
         journal.coverage.table(),

@@ -43,13 +43,13 @@ def verdicts_of(evidence: Evidence, rules: VerdictRules, ends_of: EndsOf = lambd
     known = known_ends((moments, ends), log_of_key[commits.key], times, rules)
     wanted = _wanted(evidence, bounds, log_of_key, known, rules)
     if wanted:
-        found = ends_of(sorted({(partitions[log_of_key[commits.key[row]]], int(times[row])) for row in wanted}
+        log_ends = ends_of(sorted({(partitions[log_of_key[commits.key[row]]], int(times[row])) for row in wanted}
                                | {(partitions[log_of_key[commits.key[row]]], now_ms - rules.recent_ms)
                                   for row in wanted}))  # fmt: skip
         for row in wanted:
-            known[row] = found.get((partitions[log_of_key[commits.key[row]]], int(times[row])), -1)
+            known[row] = log_ends.get((partitions[log_of_key[commits.key[row]]], int(times[row])), -1)
         for row, tp in enumerate(partitions):
-            recent = found.get((tp, now_ms - rules.recent_ms), -1)
+            recent = log_ends.get((tp, now_ms - rules.recent_ms), -1)
             if recent >= 0:
                 bounds.recent_ends[row], bounds.recent_spans_ms[row] = recent, rules.recent_ms
     windows = CommitWindows(rules, len(commits.keys))
@@ -85,13 +85,13 @@ def _bounds(
     evidence: Evidence, partitions: Sequence[TopicPartition], samples: tuple[Array, Array], rules: VerdictRules
 ) -> LogBoundColumns:
     logs, (moments, ends) = evidence.logs, samples
-    found = LogBoundColumns(*(np.full(len(partitions), -1, np.int64) for _ in range(4)))
+    bounds = LogBoundColumns(*(np.full(len(partitions), -1, np.int64) for _ in range(4)))
     for row, tp in enumerate(partitions):
         log = logs.by_partition.get(tp)
         if log is not None:
-            found.starts[row], found.ends[row] = log.start, log.end
-    set_recent_ends(found, moments, ends, logs.now_us // 1000, rules)
-    return found
+            bounds.starts[row], bounds.ends[row] = log.start, log.end
+    set_recent_ends(bounds, moments, ends, logs.now_us // 1000, rules)
+    return bounds
 
 
 def set_recent_ends(bounds: LogBoundColumns, moments: Array, ends: Array, now_ms: int, rules: VerdictRules) -> None:

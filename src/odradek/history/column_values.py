@@ -17,10 +17,10 @@ def plain_text(column: pa.Array) -> pa.Array:
 def numbers(column: pa.Array, kind: type = np.int64) -> Array:
     """Returns the numbers with -1 for null."""
     plain = column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-    found: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False).astype(kind, copy=False)
-    return found
+    filled: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+    return filled
 
 
 def booleans(column: pa.Array) -> Array:
-    found: Array = column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
-    return found
+    plain: Array = column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)
+    return plain

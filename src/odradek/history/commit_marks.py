@@ -44,8 +44,8 @@ class CommitMarks:
         rows = np.flatnonzero(booleans(ours))
         if len(rows):
             marks = plain_text(metadata.take(pa.array(rows)))
-            found = pc.struct_field(pc.extract_regex(marks, pattern=_QUERY), "query")
-            named = pc.dictionary_encode(found)
+            queries = pc.struct_field(pc.extract_regex(marks, pattern=_QUERY), "query")
+            named = pc.dictionary_encode(queries)
             known = [self._numbers.setdefault(one, len(self._numbers)) for one in named.dictionary.to_pylist()]
             indices = pc.fill_null(named.indices, len(known)).to_numpy(zero_copy_only=False)
             numbers[rows] = np.array([*known, -1], np.int32)[indices]

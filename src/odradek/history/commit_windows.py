@@ -109,8 +109,8 @@ class CommitWindows:
     @property
     def counts(self) -> Array:
         """Returns the number of commits of each key."""
-        found: Array = self._rings[: self._size, 0]
-        return found
+        counts: Array = self._rings[: self._size, 0]
+        return counts
 
     def rows(self, keys: Array) -> WindowRows:
         """Returns the windows of these keys."""
@@ -122,5 +122,5 @@ class CommitWindows:
 
 def writable(values: Array, kind: type) -> Array:
     """Returns values as kernels take them: contiguous, of one type, and not read-only as Arrow's arrays are."""
-    found: Array = np.require(values, kind, ["C", "W"])
-    return found
+    array: Array = np.require(values, kind, ["C", "W"])
+    return array

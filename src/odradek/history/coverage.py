@@ -110,15 +110,15 @@ class PartitionCoverage:
 
     def note_records(self, offsets: pa.Array) -> None:
         """Counts the next records, of all groups, by their offsets."""
-        found = offsets.to_numpy(zero_copy_only=False)
-        if not len(found):
+        numbers = offsets.to_numpy(zero_copy_only=False)
+        if not len(numbers):
             return
-        self._records += len(found)
-        before = np.concatenate(([self._next - 1], found[:-1]))
-        gaps = np.flatnonzero(found != before + 1)
+        self._records += len(numbers)
+        before = np.concatenate(([self._next - 1], numbers[:-1]))
+        gaps = np.flatnonzero(numbers != before + 1)
         if len(gaps):
-            self._check_gaps(before[gaps] + 1, found[gaps])
-        self._next = int(found[-1]) + 1
+            self._check_gaps(before[gaps] + 1, numbers[gaps])
+        self._next = int(numbers[-1]) + 1
 
     def _check_gaps(self, begins: Int64s, ends: Int64s) -> None:
         """Finds removed offsets in the gaps between records. A span is in one gap at most and contains no record."""

@@ -48,19 +48,19 @@ def decode_batch(batch: pa.RecordBatch, topic_names: Mapping[bytes, str] | None 
     """
     pairs = batch.column("key"), batch.column("value")
     (keys, key_ends, has_key), (values, value_ends, has_value) = (_flat(column) for column in pairs)
-    found = ParsedRecords(keys, key_ends, has_key, values, value_ends, has_value)
+    parsed = ParsedRecords(keys, key_ends, has_key, values, value_ends, has_value)
     late = batch.column("timestamp").is_null()
     if batch.column("timestamp").null_count:
-        found.status[late.to_numpy(zero_copy_only=False)], found.is_mixed = RARE, True
-    rare = _rare_rows(found, pairs, topic_names or {}, late)
-    texts = _texts(found, keys, values)
+        parsed.status[late.to_numpy(zero_copy_only=False)], parsed.is_mixed = RARE, True
+    rare = _rare_rows(parsed, pairs, topic_names or {}, late)
+    texts = _texts(parsed, keys, values)
     if not _all_valid(texts):
-        for row in found.rows_not_ascii(keys, values).tolist():
+        for row in parsed.rows_not_ascii(keys, values).tolist():
             if isinstance(decode(pairs[0][row].as_py(), pairs[1][row].as_py()), UnknownRecord):
-                found.status[row], found.is_mixed = RARE, True
-        rare = _rare_rows(found, pairs, topic_names or {}, late)
-        texts = _texts(found, keys, values)
-    columns = _commit_columns(found, texts, values, has_value) | _rare_columns(found.rows, *rare)
+                parsed.status[row], parsed.is_mixed = RARE, True
+        rare = _rare_rows(parsed, pairs, topic_names or {}, late)
+        texts = _texts(parsed, keys, values)
+    columns = _commit_columns(parsed, texts, values, has_value) | _rare_columns(parsed.rows, *rare)
     columns["record_partition"] = batch.column("partition")
     columns["record_offset"] = batch.column("offset")
     columns["record_timestamp"] = batch.column("timestamp")
@@ -92,16 +92,16 @@ def _flat(column: pa.Array) -> tuple[Array, Array, Array]:
 
 
 def _rare_rows(
-    found: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str], late: pa.Array
+    parsed: ParsedRecords, pairs: tuple[pa.Array, pa.Array], topic_names: Mapping[bytes, str], late: pa.Array
 ) -> tuple[Array, list[Row]]:
     """Decodes the rows with status RARE one by one. Returns their indexes and their decoded columns. ``late``: whether
     the time of a record is beyond the column ``record_timestamp``.
 
     The row of a record that cannot be decoded has no group name, even if the kernel has found one.
     """
-    if not found.is_mixed:
+    if not parsed.is_mixed:
         return np.empty(0, np.int64), []
-    chosen = np.flatnonzero(found.status == RARE)
+    chosen = np.flatnonzero(parsed.status == RARE)
     rows = []
     for row in chosen.tolist():
         key, value = pairs[0][row].as_py(), pairs[1][row].as_py()
@@ -112,19 +112,19 @@ def _rare_rows(
         )
         rows.append(decoded)
         if not decoded["known"]:
-            found.group_at[row], found.group_sizes[row] = -1, 0
+            parsed.group_at[row], parsed.group_sizes[row] = -1, 0
         if value is not None and len(value) >= 2:
-            found.versions[row] = int.from_bytes(value[:2], "big", signed=True)
-    found.topic_at[chosen] = found.metadata_at[chosen] = found.topic_id_at[chosen] = -1
-    found.topic_sizes[chosen] = found.metadata_sizes[chosen] = 0
+            parsed.versions[row] = int.from_bytes(value[:2], "big", signed=True)
+    parsed.topic_at[chosen] = parsed.metadata_at[chosen] = parsed.topic_id_at[chosen] = -1
+    parsed.topic_sizes[chosen] = parsed.metadata_sizes[chosen] = 0
     return chosen, rows
 
 
-def _texts(found: ParsedRecords, keys: Array, values: Array) -> dict[str, pa.Array]:
+def _texts(parsed: ParsedRecords, keys: Array, values: Array) -> dict[str, pa.Array]:
     return {
-        "group": _gather_texts(pa.string(), keys, found.group_at, found.group_sizes),
-        "topic": _gather_texts(pa.string(), keys, found.topic_at, found.topic_sizes),
-        "metadata": _gather_texts(pa.string(), values, found.metadata_at, found.metadata_sizes),
+        "group": _gather_texts(pa.string(), keys, parsed.group_at, parsed.group_sizes),
+        "topic": _gather_texts(pa.string(), keys, parsed.topic_at, parsed.topic_sizes),
+        "metadata": _gather_texts(pa.string(), values, parsed.metadata_at, parsed.metadata_sizes),
     }
 
 
@@ -171,34 +171,34 @@ def _numbers(kind: pa.DataType, data: Array, is_valid: Array | None) -> pa.Array
 
 
 def _commit_columns(
-    found: ParsedRecords, texts: dict[str, pa.Array], values: Array, has_value: Array
+    parsed: ParsedRecords, texts: dict[str, pa.Array], values: Array, has_value: Array
 ) -> dict[str, pa.Array]:
-    rows, mixed = found.rows, found.is_mixed
-    is_commit = found.status == COMMIT if mixed else None
-    is_keyed = found.status != RARE if mixed else None
+    rows, mixed = parsed.rows, parsed.is_mixed
+    is_commit = parsed.status == COMMIT if mixed else None
+    is_keyed = parsed.status != RARE if mixed else None
     return texts | {
-        "kind": _kinds(found),
-        "partition": _numbers(pa.int32(), found.partitions, is_keyed),
-        "committed_offset": _numbers(pa.int64(), found.offsets, is_commit),
-        "leader_epoch": _optional_numbers(pa.int32(), found.epochs, is_commit),
-        "commit_timestamp": _numbers(TIME, found.commit_us, is_commit),
-        "expire_timestamp": _optional_numbers(TIME, found.expire_us, is_commit),
-        "topic_id": _topic_ids(found, values),
+        "kind": _kinds(parsed),
+        "partition": _numbers(pa.int32(), parsed.partitions, is_keyed),
+        "committed_offset": _numbers(pa.int64(), parsed.offsets, is_commit),
+        "leader_epoch": _optional_numbers(pa.int32(), parsed.epochs, is_commit),
+        "commit_timestamp": _numbers(TIME, parsed.commit_us, is_commit),
+        "expire_timestamp": _optional_numbers(TIME, parsed.expire_us, is_commit),
+        "topic_id": _topic_ids(parsed, values),
         "is_tombstone": pa.Array.from_buffers(
             pa.bool_(), rows, [None, pa.py_buffer(np.packbits(has_value == 0, bitorder="little"))]
         ),
-        "key_type": _numbers(pa.int16(), found.key_types, found.has_type if mixed else None),
-        "value_version": _numbers(pa.int16(), found.versions, found.versions >= 0 if mixed else None),
+        "key_type": _numbers(pa.int16(), parsed.key_types, parsed.has_type if mixed else None),
+        "value_version": _numbers(pa.int16(), parsed.versions, parsed.versions >= 0 if mixed else None),
     }
 
 
-def _kinds(found: ParsedRecords) -> pa.Array:
-    codes = np.full(found.rows, _COMMIT_CODE, np.int8)
-    if found.is_mixed:
-        codes = _CODES[np.where((found.key_types >= 0) & (found.key_types < 128), found.key_types, 128)]
-        codes[found.group_at < 0] = _UNKNOWN
+def _kinds(parsed: ParsedRecords) -> pa.Array:
+    codes = np.full(parsed.rows, _COMMIT_CODE, np.int8)
+    if parsed.is_mixed:
+        codes = _CODES[np.where((parsed.key_types >= 0) & (parsed.key_types < 128), parsed.key_types, 128)]
+        codes[parsed.group_at < 0] = _UNKNOWN
     return pa.DictionaryArray.from_arrays(
-        pa.Array.from_buffers(pa.int8(), found.rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
+        pa.Array.from_buffers(pa.int8(), parsed.rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
     )
 
 
@@ -210,28 +210,28 @@ def _optional_numbers(kind: pa.DataType, data: Array, is_commit: Array | None) -
     return _numbers(kind, data, is_present) if is_present.any() else _nulls(len(data), kind)
 
 
-def _topic_ids(found: ParsedRecords, values: Array) -> pa.Array:
-    has_id = found.topic_id_at >= 0
+def _topic_ids(parsed: ParsedRecords, values: Array) -> pa.Array:
+    has_id = parsed.topic_id_at >= 0
     if not has_id.any():
-        return _nulls(found.rows, pa.binary())
-    return _gather_texts(pa.binary(), values, found.topic_id_at, np.where(has_id, 16, 0).astype(np.int32))
+        return _nulls(parsed.rows, pa.binary())
+    return _gather_texts(pa.binary(), values, parsed.topic_id_at, np.where(has_id, 16, 0).astype(np.int32))
 
 
 def _rare_columns(rows: int, chosen: Array, decoded: list[Row]) -> dict[str, pa.Array]:
     """Returns ``RARE_COLUMNS``, null except in the chosen rows."""
     if not len(chosen):
         return {field.name: _nulls(rows, field.type) for field in RARE_COLUMNS}
-    found = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)
+    batch = pa.RecordBatch.from_pylist([_only_columns(row) for row in decoded], schema=RARE_COLUMNS)
     if len(chosen) == rows:
-        return {name: found.column(name) for name in RARE_COLUMNS.names}
+        return {name: batch.column(name) for name in RARE_COLUMNS.names}
     position = np.zeros(rows, np.int32)
     position[chosen] = np.arange(len(chosen), dtype=np.int32)
     is_rare = np.zeros(rows, bool)
     is_rare[chosen] = True
     indices = _numbers(pa.int32(), position, is_rare)
     return {
-        name: found.column(name).take(indices)
-        if found.column(name).null_count < len(chosen)
+        name: batch.column(name).take(indices)
+        if batch.column(name).null_count < len(chosen)
         else _nulls(rows, RARE_COLUMNS.field(name).type)
         for name in RARE_COLUMNS.names
     }

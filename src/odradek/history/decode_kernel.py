@@ -39,7 +39,7 @@ def _text(buffer: Bytes, at: int, end: int) -> tuple[Long, Long]:
 @kernel(INT64(READ_ONLY, INT64, INT64))
 def _topic_id(buffer: Bytes, at: int, end: int) -> Long:
     """Returns the position of the topic id in the tagged fields: -1 without one, -2 for malformed bytes."""
-    found: Long = np.int64(-1)
+    id_at: Long = np.int64(-1)
     count, at = read_uvarint(buffer, at, end)
     if at < 0:
         return np.int64(-2)
@@ -53,9 +53,9 @@ def _topic_id(buffer: Bytes, at: int, end: int) -> Long:
         if tag == 0:
             if size != 16:
                 return np.int64(-2)
-            found = at
+            id_at = at
         at += size
-    return found if at == end else np.int64(-2)
+    return id_at if at == end else np.int64(-2)
 
 
 @kernel(INT64(INT64))
@@ -159,11 +159,11 @@ def _value(  # noqa: PLR0917  kernels take flat arrays
         expire_us[row] = -1 if expire == -1 else _micros(expire)
         at += 8
     if version == 4:
-        found = _topic_id(values, at, end)
-        if found == -2:
+        id_at = _topic_id(values, at, end)
+        if id_at == -2:
             return np.int64(0)
-        if found >= 0 and (int64_at(values, found) != 0 or int64_at(values, found + 8) != 0):
-            topic_id_at[row] = found
+        if id_at >= 0 and (int64_at(values, id_at) != 0 or int64_at(values, id_at + 8) != 0):
+            topic_id_at[row] = id_at
         at = end
     versions[row] = version
     return np.int64(at == end and commit_us[row] != NO_MICROS and expire_us[row] != NO_MICROS)
@@ -258,9 +258,9 @@ def _parse(  # noqa: PLR0917
                 expire_us[row] = -1
                 topic_id_at[row] = -1
                 if id_at > 0:
-                    found = metadata_end + _U64(11)
-                    if (_be64(values, found) | _be64(values, found + _U64(8))) != _U64(0):
-                        topic_id_at[row] = np.int64(found)
+                    id_position = metadata_end + _U64(11)
+                    if (_be64(values, id_position) | _be64(values, id_position + _U64(8))) != _U64(0):
+                        topic_id_at[row] = np.int64(id_position)
                 continue
         mixed += 1
         _row(
@@ -353,12 +353,12 @@ class ParsedRecords:
 
     def rows_not_ascii(self, keys: Array, values: Array) -> Array:
         """Returns the rows with a text that is not ASCII."""
-        found = np.empty(self.rows, np.uint8)
+        is_not_ascii = np.empty(self.rows, np.uint8)
         _find_not_ascii(
-            keys, values, self.status, found,
+            keys, values, self.status, is_not_ascii,
             self.group_at, self.group_sizes, self.topic_at, self.topic_sizes, self.metadata_at, self.metadata_sizes,
         )  # fmt: skip
-        return np.flatnonzero(found)
+        return np.flatnonzero(is_not_ascii)
 
 
 @kernel(types.void(READ_ONLY, INT64S, INT32S, UINT8S))

@@ -23,10 +23,10 @@ _COMMITTING = ("consumer", "streams")
 def storms(evidence: Evidence) -> Iterator[Finding]:
     """Yields a finding for each short time in which a group had many rebalances."""
     for group, events in evidence.events.items():
-        found = RebalanceBursts(evidence.rules)
+        bursts = RebalanceBursts(evidence.rules)
         for event in events:
-            found.add(event)
-        for burst in found.bursts:
+            bursts.add(event)
+        for burst in bursts.bursts:
             yield storm(evidence, group, burst)
 
 
@@ -87,14 +87,14 @@ class RebalanceBursts:
 
 def storm(evidence: Evidence, group: str, burst: Burst) -> Finding:
     """Returns the finding about a burst."""
-    found = burst.events
-    first, last = found[0], found[-1]
+    events = burst.events
+    first, last = events[0], events[-1]
     took = format_duration(last.record_us - first.record_us)
     now_us, window_us = evidence.logs.now_us, evidence.rules.storm_window_ms * 1000
     return Finding(
         "rebalance_storm", group,
         f"{burst.count} rebalances within {took}: generations {first.generation} to {last.generation}",
-        [event_proof(event) for event in found], cause="rebalances", from_us=first.record_us, to_us=last.record_us,
+        [event_proof(event) for event in events], cause="rebalances", from_us=first.record_us, to_us=last.record_us,
         is_ongoing=now_us - last.record_us < window_us // max(evidence.rules.storm_rebalances, 1),
         history_complete=evidence.is_complete(first.record_partition, first.record_offset), proof_count=burst.count,
     )  # fmt: skip

@@ -109,11 +109,11 @@ def _subscription(data: bytes) -> list[str] | None:
 
 def _assignment(data: bytes) -> list[Row] | None:
     try:
-        found = decode_assignment(data)
+        partitions = decode_assignment(data)
     except ValueError:
         return None
     by_topic: dict[str, list[int]] = {}
-    for topic, partition in found:
+    for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
     return [{"topic": topic, "topic_id": None, "partitions": numbers} for topic, numbers in by_topic.items()]
 

@@ -140,23 +140,23 @@ class Journal:
         low = groups.indices.to_numpy() * np.int64(len(topics.dictionary)) + topics.indices.to_numpy()
         pairs = pc.dictionary_encode(pa.array(low))
         codes = (pairs.indices.to_numpy().astype(np.int64) << 32) | (partitions & 0xFFFFFFFF)
-        found = pc.dictionary_encode(pa.array(codes))
+        encoded = pc.dictionary_encode(pa.array(codes))
         names, of_pairs = (groups.dictionary.to_pylist(), topics.dictionary.to_pylist()), pairs.dictionary.to_pylist()
-        codes_of = np.empty(len(found.dictionary), np.int32)
-        for at, code in enumerate(found.dictionary.to_pylist()):
+        codes_of = np.empty(len(encoded.dictionary), np.int32)
+        for at, code in enumerate(encoded.dictionary.to_pylist()):
             group, topic = divmod(of_pairs[code >> 32], len(names[1]))
             partition = code & 0xFFFFFFFF
             key = Key(names[0][group], names[1][topic], partition - (1 << 32) if partition >> 31 else partition)
             codes_of[at] = self._keys.setdefault(key, len(self._keys))
-        of_rows: Array = codes_of[found.indices.to_numpy()]
+        of_rows: Array = codes_of[encoded.indices.to_numpy()]
         return of_rows
 
     def _id_codes(self, column: pa.Array, rows: int) -> Array:
         if column.null_count == rows:
             return np.full(rows, -1, np.int32)
-        found = pc.dictionary_encode(column)
-        known = [self._topic_ids.setdefault(one, len(self._topic_ids)) for one in found.dictionary.to_pylist()]
-        indices = pc.fill_null(found.indices, len(known)).to_numpy(zero_copy_only=False)
+        encoded = pc.dictionary_encode(column)
+        known = [self._topic_ids.setdefault(one, len(self._topic_ids)) for one in encoded.dictionary.to_pylist()]
+        indices = pc.fill_null(encoded.indices, len(known)).to_numpy(zero_copy_only=False)
         of_rows: Array = np.array([*known, -1], np.int32)[indices]
         return of_rows
 
@@ -216,5 +216,5 @@ def busy_ranks(count: int, points: int) -> Array:
 
 
 def _latest(column: pa.Array) -> int:
-    found = pc.max(column.cast(pa.int64())).as_py()
-    return -1 if found is None else int(found)
+    newest = pc.max(column.cast(pa.int64())).as_py()
+    return -1 if newest is None else int(newest)

@@ -91,17 +91,21 @@ def look_up(
     existing = _existing(admin, partitions)
     if not existing:
         return Logs(now_us, moments, retention_ms, is_known)
-    starts = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(existing, EARLIEST)).items()}
+    starts = {
+        tp: listed_offset.offset for tp, listed_offset in admin.list_offsets(dict.fromkeys(existing, EARLIEST)).items()
+    }
     listed = []
     for moment in moments.tolist():
         listed.append(admin.list_offsets(dict.fromkeys(existing, max(0, -(-moment // 1000)))))
         advance(1)
     # The log end offsets are read last, so that no offset that was looked up before is beyond them.
-    ends = {tp: found.offset for tp, found in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()}
+    ends = {
+        tp: listed_offset.offset for tp, listed_offset in admin.list_offsets(dict.fromkeys(existing, LATEST)).items()
+    }
     logs = {}
     for tp in existing:
-        at = np.array([found[tp].offset for found in listed], np.int64)
-        times = np.array([found[tp].timestamp_ms for found in listed], np.int64)
+        at = np.array([offsets[tp].offset for offsets in listed], np.int64)
+        times = np.array([offsets[tp].timestamp_ms for offsets in listed], np.int64)
         found_us = np.where(at == NO_OFFSET, -1, times * 1000)
         known = np.where(at == NO_OFFSET, ends[tp], at)
         if starts[tp] > 0:
@@ -141,10 +145,10 @@ def record_times(config: ClientConfig, records: Sequence[PartitionOffset]) -> di
         tp, offset = record
         reader = PartitionReader(config, tp, ("offset", "timestamp"))
         try:
-            found = reader.fetch(offset, max_bytes=1, max_wait_ms=0)
+            fetched = reader.fetch(offset, max_bytes=1, max_wait_ms=0)
         except (OffsetOutOfRange, UnknownTopic):
             return None
-        for batch in found.record_batches:
+        for batch in fetched.record_batches:
             return int(batch.column("timestamp")[0].value)
         return None
 
@@ -163,17 +167,17 @@ def ends_at(config: ClientConfig, wanted: Sequence[PartitionOffset]) -> dict[Par
     times: dict[TopicPartition, list[int]] = {}
     for tp, ms in wanted:
         times.setdefault(tp, []).append(ms)
-    found: dict[PartitionOffset, int] = {}
+    offsets: dict[PartitionOffset, int] = {}
     with Admin(config) as admin:
         existing = _existing(admin, times)
         if not existing:
-            return found
+            return offsets
         starts = admin.list_offsets(dict.fromkeys(existing, EARLIEST))
         for turn in range(max(len(times[tp]) for tp in existing)):
             asked = {tp: times[tp][turn] for tp in existing if turn < len(times[tp])}
             for tp, listed in admin.list_offsets(asked).items():
-                found[tp, asked[tp]] = listed.offset
+                offsets[tp, asked[tp]] = listed.offset
         # The log end offsets are read last, so that no offset that was looked up before is beyond them.
         ends = admin.list_offsets(dict.fromkeys(existing, LATEST))
-    known = {key: ends[key[0]].offset if offset == NO_OFFSET else offset for key, offset in found.items()}
+    known = {key: ends[key[0]].offset if offset == NO_OFFSET else offset for key, offset in offsets.items()}
     return {(tp, ms): end for (tp, ms), end in known.items() if end > starts[tp].offset or starts[tp].offset == 0}

@@ -33,10 +33,10 @@ def history_ranges(
 
     Partitions that were never written to are left out. A partition with all records removed has an empty range.
     """
-    found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
-    if found is None:
+    topic = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
+    if topic is None:
         return {}
-    count = len(found.partitions)
+    count = len(topic.partitions)
     numbers = range(count) if group is None else [partition_for_group(group, count)]
     chosen = [TopicPartition(OFFSETS_TOPIC, number) for number in numbers]
     starts = admin.list_offsets(dict.fromkeys(chosen, EARLIEST))

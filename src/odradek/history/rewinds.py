@@ -175,9 +175,9 @@ def candidate_moves(evidence: Evidence, rows: CommitRows) -> Iterator[CandidateM
         first = row
         while rows.is_reset[first] and first > commits.starts[commits.key[row]] and rows.is_reset[first - 1]:
             first -= 1
-        found = _judge(evidence, rows, first, row)
-        if found is not None:
-            yield found
+        move = _judge(evidence, rows, first, row)
+        if move is not None:
+            yield move
 
 
 def _judge(evidence: Evidence, rows: CommitRows, first: int, last: int) -> CandidateMove | None:
@@ -194,8 +194,8 @@ def _judge(evidence: Evidence, rows: CommitRows, first: int, last: int) -> Candi
     cause = "reset" if rows.is_reset[last] else "restarted without an offset" if was_deleted else _mover(rows, last)
     is_reading = cause in ("reader", "unknown")
     is_open = new > old or min(ids) < 0 if was_deleted else is_reading and _may_be_out_of_order(evidence, rows, last)
-    found = _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
-    return CandidateMove(last, old if was_deleted and min(ids) < 0 else 0, found)
+    finding = _move(evidence, rows, (before, first, last), cause)._replace(certainty="likely" if is_open else "certain")
+    return CandidateMove(last, old if was_deleted and min(ids) < 0 else 0, finding)
 
 
 def _mover(rows: CommitRows, row: int) -> str:
@@ -373,12 +373,12 @@ def _had_backlog(evidence: Evidence, steps: _Steps, i: int, waits_since: Mapping
 def _fast_move(evidence: Evidence, rows: CommitRows, row: int, fastest: float) -> Finding:
     commits = evidence.commits
     key = commits.keys[commits.key[row]]
-    found = _move(evidence, rows, (row - 1, row, row), _mover(rows, row))
+    finding = _move(evidence, rows, (row - 1, row, row), _mover(rows, row))
     took_us = int(commits.times[row] - commits.times[row - 1])
-    assert found.from_offset is not None
-    assert found.to_offset is not None
+    assert finding.from_offset is not None
+    assert finding.to_offset is not None
     text = (
-        f"{key.topic_partition}: from {found.from_offset:,} to {found.to_offset:,} within {format_duration(took_us)}; "
-        f"with a backlog, this reader rarely read more than {fastest:,.0f} records/s"
+        f"{key.topic_partition}: from {finding.from_offset:,} to {finding.to_offset:,} within "
+        f"{format_duration(took_us)}; with a backlog, this reader rarely read more than {fastest:,.0f} records/s"
     )
-    return found._replace(text=text, certainty="likely")
+    return finding._replace(text=text, certainty="likely")

@@ -103,8 +103,8 @@ def _newest_times(evidence: Evidence) -> dict[Key, tuple[int, int]]:
             records[key] = key.topic_partition, int(commits.offsets[row])
         if len(records) == LOOKED_UP:
             break
-    found = waiting_since(evidence, sorted(set(records.values())))
-    return {key: (record[1], found[record]) for key, record in records.items() if record in found}
+    times = waiting_since(evidence, sorted(set(records.values())))
+    return {key: (record[1], times[record]) for key, record in records.items() if record in times}
 
 
 def _ages(
@@ -120,9 +120,9 @@ def _ages(
         offset = max(int(committed[i]), log.start)
         if offset not in known:
             known[offset] = (newest[1], 0) if newest and newest[0] == offset else log.time_of(offset)
-        found = known[offset]
-        if found is not None:
-            ages[i], errors[i] = max(0, int(moments[i]) - found[0]), found[1]
+        time_and_error = known[offset]
+        if time_and_error is not None:
+            ages[i], errors[i] = max(0, int(moments[i]) - time_and_error[0]), time_and_error[1]
     return ages, errors
 
 

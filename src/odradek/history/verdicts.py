@@ -92,8 +92,8 @@ class Verdicts:
     @property
     def statuses(self) -> Array:
         """Returns the numbers of ``Status``."""
-        found: Array = _STATUS[self.rules]
-        return found
+        numbers: Array = _STATUS[self.rules]
+        return numbers
 
 
 def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rules: VerdictRules) -> Verdicts:
@@ -105,7 +105,7 @@ def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rule
     lag[~is_known] = _NO_NUMBER
     lost = np.where((bounds.starts >= 0) & (counts > 0), np.maximum(bounds.starts - newest, 0), 0)
     has_stopped = now_ms - last > last - times[:, 0]
-    found = _decide(window, lag, has_stopped, bounds.recent_ends, rules)
+    deciding = _decide(window, lag, has_stopped, bounds.recent_ends, rules)
     until = np.where(has_stopped, now_ms, last)
     took = until - times[:, 0]
     advanced = np.maximum(np.diff(offsets, axis=1), 0).sum(axis=1)
@@ -115,8 +115,8 @@ def judge_windows(window: WindowRows, bounds: LogBoundColumns, now_ms: int, rule
     has_recent = (bounds.recent_ends >= 0) & (bounds.recent_spans_ms > 0) & (bounds.ends >= 0)
     np.divide((bounds.ends - bounds.recent_ends) * 1000.0, bounds.recent_spans_ms, out=arriving, where=has_recent)
     clear = _clear(lag, read, arriving)
-    clear[found == VerdictRule.STOPPED] = _NO_NUMBER
-    return Verdicts(found, counts, offsets[:, 0], times[:, 0], newest, last, lag, lost, read, arriving, clear)
+    clear[deciding == VerdictRule.STOPPED] = _NO_NUMBER
+    return Verdicts(deciding, counts, offsets[:, 0], times[:, 0], newest, last, lag, lost, read, arriving, clear)
 
 
 def _decide(window: WindowRows, lag: Array, has_stopped: Array, recent_ends: Array, rules: VerdictRules) -> Array:
@@ -126,17 +126,17 @@ def _decide(window: WindowRows, lag: Array, has_stopped: Array, recent_ends: Arr
     known = (lags >= 0).sum(axis=1)
     fell = _lag_fell(lags)
     is_stalled = (offsets == offsets[:, :1]).all(axis=1)
-    found = np.where(fell, VerdictRule.LAG_FELL, VerdictRule.LAG_NEVER_FELL).astype(np.uint8)
-    found[known < 2] = VerdictRule.UNKNOWN_LAGS
-    found[is_stalled & (known >= 1)] = VerdictRule.SAME_OFFSET
-    found[((lags >= 0) & (lags <= rules.allowed_lag)).any(axis=1)] = VerdictRule.CAUGHT_UP
-    found[_is_rewound(offsets)] = VerdictRule.REWOUND
+    deciding = np.where(fell, VerdictRule.LAG_FELL, VerdictRule.LAG_NEVER_FELL).astype(np.uint8)
+    deciding[known < 2] = VerdictRule.UNKNOWN_LAGS
+    deciding[is_stalled & (known >= 1)] = VerdictRule.SAME_OFFSET
+    deciding[((lags >= 0) & (lags <= rules.allowed_lag)).any(axis=1)] = VerdictRule.CAUGHT_UP
+    deciding[_is_rewound(offsets)] = VerdictRule.REWOUND
     was_without_lag = (recent_ends >= 0) & (recent_ends <= offsets[:, -1])
-    found[has_stopped & ~was_without_lag] = VerdictRule.STOPPED
-    found[lag <= rules.allowed_lag] = VerdictRule.NO_LAG
-    found[(counts == 0) | (counts / rules.intervals < rules.minimum_complete)] = VerdictRule.INCOMPLETE
-    found[lag == _NO_NUMBER] = VerdictRule.UNKNOWN_END
-    return found
+    deciding[has_stopped & ~was_without_lag] = VerdictRule.STOPPED
+    deciding[lag <= rules.allowed_lag] = VerdictRule.NO_LAG
+    deciding[(counts == 0) | (counts / rules.intervals < rules.minimum_complete)] = VerdictRule.INCOMPLETE
+    deciding[lag == _NO_NUMBER] = VerdictRule.UNKNOWN_END
+    return deciding
 
 
 def _lag_fell(lags: Array) -> Array:
@@ -195,7 +195,7 @@ def worst_of_groups(statuses: Array, groups: Array, count: int) -> Array:
 
 
 def verdict_table(
-    found: Verdicts, bounds: LogBoundColumns, intervals: int, names: tuple[pa.Array, pa.Array, Array]
+    verdicts: Verdicts, bounds: LogBoundColumns, intervals: int, names: tuple[pa.Array, pa.Array, Array]
 ) -> pa.Table:
     """Returns the table ``SCHEMA``, sorted by group, topic and partition. ``bounds`` has the row of each verdict.
 
@@ -204,28 +204,28 @@ def verdict_table(
     groups, topics, partitions = names
     of_group = pa.chunked_array([groups]).combine_chunks().dictionary_encode()
     codes = of_group.indices.to_numpy(zero_copy_only=False)
-    worst = worst_of_groups(found.statuses, codes, len(of_group.dictionary))
+    worst = worst_of_groups(verdicts.statuses, codes, len(of_group.dictionary))
     table = pa.Table.from_arrays(
         [
             groups,
             topics,
             pa.array(partitions, pa.int32()),
-            _STATUS_NAMES.take(pa.array(found.statuses)),
-            _RULE_NAMES.take(pa.array(found.rules)),
+            _STATUS_NAMES.take(pa.array(verdicts.statuses)),
+            _RULE_NAMES.take(pa.array(verdicts.rules)),
             _STATUS_NAMES.take(pa.array(worst[codes])),
-            pa.array(found.counts, pa.int32()),
-            pa.array(found.counts / intervals),
-            _numbers(found.first_offsets),
-            _moments(found.first_times),
-            _numbers(found.offsets),
-            _moments(found.times),
+            pa.array(verdicts.counts, pa.int32()),
+            pa.array(verdicts.counts / intervals),
+            _numbers(verdicts.first_offsets),
+            _moments(verdicts.first_times),
+            _numbers(verdicts.offsets),
+            _moments(verdicts.times),
             _numbers(bounds.starts),
             _numbers(bounds.ends),
-            _numbers(found.lags),
-            _numbers(found.lost),
-            _rates(found.read_rates),
-            _rates(found.arrival_rates),
-            _numbers(found.clear_ms),
+            _numbers(verdicts.lags),
+            _numbers(verdicts.lost),
+            _rates(verdicts.read_rates),
+            _rates(verdicts.arrival_rates),
+            _numbers(verdicts.clear_ms),
         ],
         schema=SCHEMA,
     )

@@ -85,7 +85,7 @@ class BurrowApi:
             return _refusal(404, "cluster or consumer not found")
         topics: dict[str, list[Json]] = {}
         if len(slots):
-            found, _ = self._tracker.judge(slots, self._now_ms)
+            verdicts, _ = self._tracker.judge(slots, self._now_ms)
             for at, tp in enumerate(self._tracker.partitions_of(slots)):
                 rows = topics.setdefault(tp.topic, [])
                 if not 0 <= tp.partition < _MOST_PARTITIONS:
@@ -94,7 +94,7 @@ class BurrowApi:
                     rows.append({"offsets": [], "owner": "", "client_id": "", "current-lag": 0})
                 window: list[Json | None] = [_commit(*one) for one in self._tracker.window(int(slots[at]))]
                 missing: list[Json | None] = [None] * (self._tracker.rules.intervals - len(window))
-                rows[tp.partition] |= {"offsets": missing + window, "current-lag": max(0, int(found.lags[at]))}
+                rows[tp.partition] |= {"offsets": missing + window, "current-lag": max(0, int(verdicts.lags[at]))}
         return Reply(200, {"error": False, "message": "consumer detail returned", "topics": topics})
 
     def status(self, cluster: str, group: str, *, everything: bool) -> Reply:
@@ -125,8 +125,8 @@ class BurrowApi:
         return Reply(200 if is_known else 404, body)
 
     def _partitions(self, slots: Array) -> list[Json]:
-        found, _ = self._tracker.judge(slots, self._now_ms)
-        statuses = found.statuses
+        verdicts, _ = self._tracker.judge(slots, self._now_ms)
+        statuses = verdicts.statuses
         rows = []
         for at, tp in enumerate(self._tracker.partitions_of(slots)):
             window = self._tracker.window(int(slots[at]))
@@ -138,7 +138,7 @@ class BurrowApi:
                 "status": Status(int(statuses[at])).name,
                 "start": _commit(*window[0]),
                 "end": _commit(*window[-1]),
-                "current_lag": max(0, int(found.lags[at])),
+                "current_lag": max(0, int(verdicts.lags[at])),
                 "complete": _share(len(window), self._tracker.rules.intervals),
             })  # fmt: skip
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))

@@ -89,19 +89,19 @@ async def _listed(
     failed: dict[TopicPartition, str],
 ) -> dict[TopicPartition, ListedOffset]:
     """Lists offsets; ``what``: EARLIEST or LATEST, and the isolation level. Adds reasons of failures to ``failed``."""
-    found: dict[TopicPartition, ListedOffset] = {}
+    listed: dict[TopicPartition, ListedOffset] = {}
     when, level = what
     reason = "a broker gave no answer"
     if partitions:
         try:
             async with asyncio.timeout(max(deadline.left_ms, 1) / 1000):
-                await try_list_offsets(cluster, dict.fromkeys(partitions, when), level, found, deadline)
+                await try_list_offsets(cluster, dict.fromkeys(partitions, when), level, listed, deadline)
         except TimeoutError:
             reason = f"no answer within {deadline.limit_ms} ms"
         except OdradekError as error:
             reason = str(error)
-    failed |= {tp: reason for tp in partitions if tp not in found}
-    return found
+    failed |= {tp: reason for tp in partitions if tp not in listed}
+    return listed
 
 
 async def poll_offsets_topic(cluster: Cluster, timeout_ms: int) -> OffsetsTopicPoll:
@@ -151,16 +151,16 @@ async def fetch_offsets(cluster: Cluster, groups: Mapping[int, Iterable[str]]) -
 
     A request has many groups where the broker supports it (OffsetFetch v8).
     """
-    found: dict[str, GroupLookup] = {}
+    lookups: dict[str, GroupLookup] = {}
 
     async def at(node_id: int, names: list[str]) -> None:
         connection = await cluster.connection(node_id)
         size = _GROUPS_PER_REQUEST if connection.version(OFFSET_FETCH) >= _MANY_GROUPS else 1
         for begin in range(0, len(names), size):
-            found.update(await _fetched(connection, names[begin : begin + size]))
+            lookups.update(await _fetched(connection, names[begin : begin + size]))
 
     await asyncio.gather(*(at(node_id, sorted(names)) for node_id, names in groups.items()))
-    return found
+    return lookups
 
 
 async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, GroupLookup]:
@@ -172,16 +172,16 @@ async def _fetched(connection: BrokerConnection, names: list[str]) -> dict[str, 
     }
     reply = await connection.call(OFFSET_FETCH, message, ceiling=NAMES_CEILING)
     rows = {row.group_id: row for row in reply.groups} if hasattr(reply, "groups") else {names[0]: reply}
-    found = {}
+    lookups = {}
     for name, row in rows.items():
         code = getattr(row, "error_code", ErrorCode.none)
         if code is not ErrorCode.none:
-            found[name] = GroupLookup({}, str(KafkaError(code, f"offsets of group {name}")))
+            lookups[name] = GroupLookup({}, str(KafkaError(code, f"offsets of group {name}")))
             continue
-        found[name] = GroupLookup({
+        lookups[name] = GroupLookup({
             TopicPartition(topic.name, one.partition_index): one.committed_offset
             for topic in row.topics
             for one in topic.partitions
             if one.error_code is ErrorCode.none and one.committed_offset >= 0
         })  # fmt: skip
-    return found
+    return lookups

@@ -20,21 +20,21 @@ def _home(code: int, mask: int) -> Long:
 
 
 @kernel(types.void(INT64S, INT32S, INT64S, INT32S))
-def find(code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s) -> None:
-    """Puts the slot of each code into ``found``; EMPTY without one."""
+def find(code_of: Int64s, slots: Int32s, wanted: Int64s, slots_found: Int32s) -> None:
+    """Puts the slot of each code into ``slots_found``; EMPTY without one."""
     mask = len(slots) - 1
     for i in range(len(wanted)):
         at = _home(wanted[i], mask)
         while slots[at] != EMPTY and code_of[slots[at]] != wanted[i]:
             at = (at + 1) & mask
-        found[i] = slots[at]
+        slots_found[i] = slots[at]
 
 
 @kernel(types.UniTuple(INT64, 2)(INT64S, INT32S, INT64S, INT32S, INT32S, INT64, INT64))
 def find_or_add(  # noqa: PLR0917  kernels take flat arrays
-    code_of: Int64s, slots: Int32s, wanted: Int64s, found: Int32s, free: Int32s, free_count: Long, size: Long
+    code_of: Int64s, slots: Int32s, wanted: Int64s, slots_found: Int32s, free: Int32s, free_count: Long, size: Long
 ) -> tuple[Long, Long]:  # fmt: skip
-    """Puts the slot of each code into ``found``. A new code gets a free slot, or else the slot ``size``.
+    """Puts the slot of each code into ``slots_found``. A new code gets a free slot, or else the slot ``size``.
 
     Returns the number of free slots and the size. The table must have places for all codes.
     """
@@ -51,7 +51,7 @@ def find_or_add(  # noqa: PLR0917  kernels take flat arrays
                 slot = size
                 size += 1
             slots[at], code_of[slot] = slot, wanted[i]
-        found[i] = slots[at]
+        slots_found[i] = slots[at]
     return free_count, size
 
 

@@ -38,8 +38,8 @@ class CodeTable:
 
     def codes(self, slots: Array) -> Array:
         """Returns the codes of used slots."""
-        found: Array = self._code_of[slots]
-        return found
+        codes: Array = self._code_of[slots]
+        return codes
 
     def used(self) -> Array:
         """Returns all slots with a code, ascending."""
@@ -49,18 +49,18 @@ class CodeTable:
 
     def find(self, codes: Array) -> Array:
         """Returns the slot of each code; -1 without one."""
-        found = np.empty(len(codes), np.int32)
-        kernels.find(self._code_of, self._slots, writable(codes, np.int64), found)
-        return found
+        slots = np.empty(len(codes), np.int32)
+        kernels.find(self._code_of, self._slots, writable(codes, np.int64), slots)
+        return slots
 
     def find_or_add(self, codes: Array) -> Array:
         """Returns the slot of each code. New codes get slots."""
-        found = np.empty(len(codes), np.int32)
+        slots = np.empty(len(codes), np.int32)
         self._make_room(len(codes))
         self._free_count, self._size = kernels.find_or_add(
-            self._code_of, self._slots, writable(codes, np.int64), found, self._free, self._free_count, self._size
+            self._code_of, self._slots, writable(codes, np.int64), slots, self._free, self._free_count, self._size
         )
-        return found
+        return slots
 
     def remove(self, slots: Array) -> None:
         """Removes the codes of these slots, which must be used and different."""
@@ -114,7 +114,7 @@ class NameCodes:
 
     def codes(self, names: Iterable[str]) -> Array:
         """Returns the codes of names. New names get codes and have no users; ``drop_unused`` ends such codes."""
-        found = []
+        codes = []
         for name in names:
             code = self._code_of.get(name)
             if code is None:
@@ -122,10 +122,10 @@ class NameCodes:
                 if code == len(self._names):
                     self._names.append(name)
                 self._names[code], self._code_of[name] = name, code
-            found.append(code)
+            codes.append(code)
         if len(self._names) > len(self._users):
             self._users = np.append(self._users, np.zeros(max(16, len(self._names)), np.int64))
-        return np.array(found, np.int64)
+        return np.array(codes, np.int64)
 
     def add_users(self, codes: Array, change: int) -> None:
         """Adds ``change`` users to each of the codes. A code may occur more than once."""

@@ -25,14 +25,14 @@ class FetchedOffsets:
         self._known: dict[str, dict[TopicPartition, int]] = {}
         self._next = 0
 
-    def changes(self, found: Mapping[str, GroupLookup], now_ms: int) -> pa.RecordBatch:
+    def changes(self, lookups: Mapping[str, GroupLookup], now_ms: int) -> pa.RecordBatch:
         """Returns decoded entries: a commit for each changed offset, a deletion for each one that is gone.
 
         A group whose lookup failed keeps its offsets.
         """
         rows: list[dict[str, object]] = []
-        for group in [*self._known.keys() - found.keys(), *found]:
-            fetched = found.get(group, GroupLookup({}))
+        for group in [*self._known.keys() - lookups.keys(), *lookups]:
+            fetched = lookups.get(group, GroupLookup({}))
             if fetched.failed:
                 continue
             before = self._known.pop(group, {})

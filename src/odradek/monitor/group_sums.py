@@ -60,21 +60,21 @@ class GroupSums:
         self._expires = np.full(groups, _NEVER, np.int64)
         self._findings = np.zeros(groups, np.int64)
 
-    def add(self, rows: Array, slots: Array, found: Verdicts, stale: Array) -> None:
+    def add(self, rows: Array, slots: Array, verdicts: Verdicts, stale: Array) -> None:
         count = len(self._lags)
-        lags = np.maximum(found.lags, 0)
+        lags = np.maximum(verdicts.lags, 0)
         np.add.at(self._lags, rows, lags)
         np.maximum.at(self._highest, rows, lags)
-        np.add.at(self._lost, rows, found.lost)
+        np.add.at(self._lost, rows, verdicts.lost)
         self._partitions += np.bincount(rows, minlength=count)
-        self._complete += np.bincount(rows[found.counts == self._rules.intervals], minlength=count)
+        self._complete += np.bincount(rows[verdicts.counts == self._rules.intervals], minlength=count)
         self._stale += np.bincount(rows[stale], minlength=count)
-        np.add.at(self._reads, rows, np.nan_to_num(found.read_rates))
-        np.add.at(self._arrivals, rows, np.nan_to_num(found.arrival_rates))
-        np.maximum.at(self._newest, rows, found.times)
-        np.maximum.at(self._clear, rows, found.clear_ms)
-        self._never_clear[rows[(found.lags != 0) & (found.clear_ms < 0)]] = True
-        self._note_worst(rows, slots, found)
+        np.add.at(self._reads, rows, np.nan_to_num(verdicts.read_rates))
+        np.add.at(self._arrivals, rows, np.nan_to_num(verdicts.arrival_rates))
+        np.maximum.at(self._newest, rows, verdicts.times)
+        np.maximum.at(self._clear, rows, verdicts.clear_ms)
+        self._never_clear[rows[(verdicts.lags != 0) & (verdicts.clear_ms < 0)]] = True
+        self._note_worst(rows, slots, verdicts)
 
     def add_expiry(self, rows: Array, expires_ms: Array, until_ms: int) -> None:
         """Adds the times at which offsets expire (-1: they do not), with the row of each one's group. Those up to
@@ -86,12 +86,12 @@ class GroupSums:
     def add_findings(self, rows: Array, counts: Array) -> None:
         self._findings[rows] += counts
 
-    def _note_worst(self, rows: Array, slots: Array, found: Verdicts) -> None:
+    def _note_worst(self, rows: Array, slots: Array, verdicts: Verdicts) -> None:
         """Of partitions with the same status, the one with the highest lag is the worst."""
-        order = np.lexsort((found.lags, found.statuses, rows))
+        order = np.lexsort((verdicts.lags, verdicts.statuses, rows))
         last = np.flatnonzero(np.append(np.diff(rows[order]) != 0, True)) if len(order) else order
         best = order[last]
-        groups, statuses, lags = rows[best], found.statuses[best].astype(np.int64), found.lags[best]
+        groups, statuses, lags = rows[best], verdicts.statuses[best].astype(np.int64), verdicts.lags[best]
         rank = (statuses << 58) + np.minimum(lags + 1, (1 << 58) - 1)
         is_worse = rank > self._worst[groups]
         self._worst[groups[is_worse]] = rank[is_worse]

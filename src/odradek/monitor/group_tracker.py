@@ -154,9 +154,9 @@ class GroupTracker:
     def _topic_id_codes(self, column: pa.Array) -> Array:
         if column.null_count == len(column):
             return np.full(len(column), -1, np.int32)
-        found = column.dictionary_encode()
-        known = [self._topic_ids.setdefault(one, len(self._topic_ids)) for one in found.dictionary.to_pylist()]
-        indices = pc.fill_null(found.indices, len(known)).to_numpy(zero_copy_only=False)
+        encoded = column.dictionary_encode()
+        known = [self._topic_ids.setdefault(one, len(self._topic_ids)) for one in encoded.dictionary.to_pylist()]
+        indices = pc.fill_null(encoded.indices, len(known)).to_numpy(zero_copy_only=False)
         codes: Array = np.array([*known, -1], np.int32)[indices]
         return codes
 
@@ -192,16 +192,16 @@ class GroupTracker:
         ``failed`` has the partitions without an answer, and why.
         """
         self._drop_unused_partitions()
-        rows, found = [], []
+        rows, new_bounds = [], []
         for row, tp in self._partition_items():
             if tp in bounds:
                 rows.append(row)
-                found.append(bounds[tp])
+                new_bounds.append(bounds[tp])
         self._samples.add(
             time_ms,
             np.array(rows, np.int64),
-            np.array([one.start for one in found], np.int64),
-            np.array([one.end for one in found], np.int64),
+            np.array([one.start for one in new_bounds], np.int64),
+            np.array([one.end for one in new_bounds], np.int64),
         )
         self.stale_logs = dict(failed)
         self.live.review()
@@ -268,8 +268,8 @@ class GroupTracker:
 
     def _slots_of(self, group_code: int) -> Array:
         used = self._keys.used()
-        found: Array = used[(self._keys.codes(used) >> 32) == group_code]
-        return found
+        slots: Array = used[(self._keys.codes(used) >> 32) == group_code]
+        return slots
 
     def partitions_of(self, slots: Array) -> list[TopicPartition]:
         """Returns the partition of each slot."""
@@ -289,8 +289,8 @@ class GroupTracker:
         rows = self._partitions.used()
         is_of_topic = np.zeros(self._partitions.slot_count, np.bool_)
         is_of_topic[rows[(self._partitions.codes(rows) >> 32) == code]] = True
-        found: Array = used[is_of_topic[self._keys.codes(used) & _LOW]]
-        return found
+        slots: Array = used[is_of_topic[self._keys.codes(used) & _LOW]]
+        return slots
 
     def bounds(self, now_ms: int) -> tuple[list[TopicPartition], LogBoundColumns]:
         """Returns the partitions with a committed offset, and their bounds in the same order."""
@@ -316,8 +316,8 @@ class GroupTracker:
 
     def group_codes(self, slots: Array) -> Array:
         """Returns the number of the group of each slot; ``group_name`` has its name."""
-        found: Array = self._keys.codes(slots) >> 32
-        return found
+        codes: Array = self._keys.codes(slots) >> 32
+        return codes
 
     def group_name(self, code: int) -> str:
         return self._groups.name(code)
@@ -389,10 +389,10 @@ class GroupTracker:
             row_of_code[code] = place[name]
         stale = np.array([row for row, tp in self._partition_items() if tp in self.stale_logs], np.int64)
         sums = GroupSums(len(names), self.rules)
-        for slots, found, _ in self.judged_chunks(now_ms):
+        for slots, verdicts, _ in self.judged_chunks(now_ms):
             codes = self._keys.codes(slots)
             rows = row_of_code[codes >> 32]
-            sums.add(rows, slots, found, np.isin(codes & _LOW, stale))
+            sums.add(rows, slots, verdicts, np.isin(codes & _LOW, stale))
             sums.add_expiry(rows, self.expires_us(slots) // 1000, now_ms + self.live.rules.expires_within_ms)
         counts = self.live.counts(now_ms * 1000, self._end_of)
         listed = {place[name]: count for name, count in counts.items() if name in place}
@@ -404,8 +404,8 @@ class GroupTracker:
     def _add_time_lags(self, columns: GroupColumns) -> None:
         rows = np.flatnonzero(columns.worst >= 0)
         slots = columns.worst[rows]
-        found, bounds = self.judge(slots, columns.now_ms)
-        ages, errors = self.ages(slots, np.maximum(found.offsets, bounds.starts), columns.now_ms)
+        verdicts, bounds = self.judge(slots, columns.now_ms)
+        ages, errors = self.ages(slots, np.maximum(verdicts.offsets, bounds.starts), columns.now_ms)
         columns.time_lags[rows], columns.time_lag_errors[rows] = ages, errors
 
 
@@ -421,5 +421,5 @@ def _signed(low: int) -> int:
 def _numbers(column: pa.Array) -> Array:
     """Returns 64-bit numbers with -1 for null."""
     plain = column.cast(pa.int64())
-    found: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False)
-    return found
+    numbers: Array = pc.fill_null(plain, -1).to_numpy(zero_copy_only=False)
+    return numbers

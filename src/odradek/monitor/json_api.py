@@ -70,10 +70,10 @@ def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     rows = order[chosen[order]]
     limit, offset = _number(query, "limit", 100, MOST_GROUPS), _number(query, "offset", 0, 1 << 31)
     shown = rows[offset : offset + limit]
-    found: Json = {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
+    page: Json = {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
     if "position_of" in query:
-        found["position"] = _position(groups, rows, query["position_of"])
-    return found
+        page["position"] = _position(groups, rows, query["position_of"])
+    return page
 
 
 def _position(groups: GroupColumns, rows: Any, name: str) -> int | None:
@@ -154,8 +154,8 @@ def group_detail(reader: OffsetsTopicReader, group: str) -> Json | None:
     table = tracker.table(now_ms, group)
     ages: dict[tuple[str, int], tuple[int, int]] = {}
     if len(slots):
-        found, bounds = tracker.judge(slots, now_ms)
-        lags = tracker.ages(slots, np.maximum(found.offsets, bounds.starts), now_ms)
+        verdicts, bounds = tracker.judge(slots, now_ms)
+        lags = tracker.ages(slots, np.maximum(verdicts.offsets, bounds.starts), now_ms)
         ages = dict(zip(tracker.partitions_of(slots), zip(*(one.tolist() for one in lags), strict=True), strict=True))
     expiry = {(row["topic"], row["partition"]): row for row in rows_with_numbers(tracker.expiry(now_ms, group))}
     stale = {tuple(tp): reason for tp, reason in tracker.stale_logs.items()}

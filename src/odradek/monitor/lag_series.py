@@ -25,9 +25,9 @@ class LagSeries:
 
     def of(self, group: str) -> list[tuple[int, int]]:
         """Returns the times in ms and the lags of a group, oldest first, of the polls that saw it."""
-        found = []
+        points = []
         for time_ms, names, lags in self._polls:
             at = bisect_left(names, group)
             if at < len(names) and names[at] == group:
-                found.append((time_ms, int(lags[at])))
-        return found
+                points.append((time_ms, int(lags[at])))
+        return points

@@ -120,8 +120,8 @@ class LiveFindings:
         metadata, rows = batch.column("metadata"), batch.num_rows
         if not pc.max(pc.binary_length(metadata)).as_py():
             return np.full(rows, NOT_OURS, np.int32), np.zeros(rows, np.bool_)
-        found = self._marks.columns(metadata, batch.column("committed_offset"))
-        return np.where(found.is_ours, found.queries, NOT_OURS), found.is_reset
+        marks = self._marks.columns(metadata, batch.column("committed_offset"))
+        return np.where(marks.is_ours, marks.queries, NOT_OURS), marks.is_reset
 
     def _group_bits(self, groups: GroupBatch, record_offsets: Array) -> Array:
         """Returns the bits of each row: what was known about its group's members at that place of the log."""
@@ -133,8 +133,8 @@ class LiveFindings:
                 places, values = zip(*self._states[name], strict=True)
                 at = np.searchsorted(places, record_offsets[rows]) - 1
                 bits[rows] = np.array(values, np.uint8)[at]
-        found: Array = bits
-        return found
+        group_bits: Array = bits
+        return group_bits
 
     def _note_expiry(self, column: pa.Array, slots: Array) -> None:
         """Keeps the times of commits with an expiry of their own: few, from old clients."""
@@ -173,12 +173,12 @@ class LiveFindings:
         ``expiring_slots``: keys whose offsets may expire soon. ``end_of`` returns a log end offset; -1: unknown.
         """
         evidence = self._evidence(now_us, expiring_slots)
-        found = [*self._moves.findings(end_of, group), *expiring(evidence)]
+        findings = [*self._moves.findings(end_of, group), *expiring(evidence)]
         for name, track in self._tracks.items() if group is None else self._track(group):
-            found += [storm(evidence, name, burst) for burst in track.bursts.bursts]
+            findings += [storm(evidence, name, burst) for burst in track.bursts.bursts]
             if name not in self._partitions:
-                found += without_commits(evidence, name, track.times)
-        return found
+                findings += without_commits(evidence, name, track.times)
+        return findings
 
     def counts(self, now_us: int, end_of: Callable[[TopicPartition], int]) -> Counter[str]:
         """Returns the number of findings of each group, without those about expiry."""
@@ -222,8 +222,8 @@ class LiveFindings:
         for at in np.flatnonzero(np.isin(slots, list(self._expires))).tolist() if self._expires else ():
             times[at] = self._expires[int(slots[at])]
         times[starts == _NEVER] = -1
-        found: Array = times
-        return found
+        expiries: Array = times
+        return expiries
 
     def _start_us(self, group: str, topic: str) -> int:
         """Returns the start of the retention of a group's offsets in a topic: a time, _COMMIT or _NEVER."""

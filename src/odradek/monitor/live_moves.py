@@ -118,9 +118,9 @@ class LiveMoves:
 
     def reopen(self, slot: int) -> None:
         """Opens the slot of a new key, if a key of the same name was deleted: its history goes on."""
-        found = self._deleted.pop(self._key_of(slot), None) if self._deleted else None
-        if found is not None:
-            self._open[slot] = found
+        moves = self._deleted.pop(self._key_of(slot), None) if self._deleted else None
+        if moves is not None:
+            self._open[slot] = moves
             self._states[slot] = kernels.OPEN
 
     @property
@@ -187,9 +187,9 @@ class LiveMoves:
         for slot in slots:
             self._newest[slot, 0], self._states[slot] = -1, kernels.CLOSED
             self._runs.pop(slot, None)
-            found = self._open.pop(slot, None)
-            if found is not None and not forget:
-                self._deleted[found.key] = found
+            moves = self._open.pop(slot, None)
+            if moves is not None and not forget:
+                self._deleted[moves.key] = moves
                 if len(self._deleted) > MOST_DELETED:
                     self._final += self._deleted.popitem(last=False)[1].found
 
@@ -245,11 +245,11 @@ class LiveMoves:
     def findings(self, end_of: Callable[[TopicPartition], int], group: str | None = None) -> Iterator[Finding]:
         """Yields the findings up to the newest ``review``. ``end_of`` returns a log end offset; -1 if it is unknown."""
         for one in self._moves():
-            found = one.finding
-            if group is None or found.group == group:
-                end = end_of(TopicPartition(found.topic or "", found.partition or 0)) if one.least_end else -1
+            finding = one.finding
+            if group is None or finding.group == group:
+                end = end_of(TopicPartition(finding.topic or "", finding.partition or 0)) if one.least_end else -1
                 if end < 0 or end >= one.least_end:
-                    yield found
+                    yield finding
 
     def _moves(self) -> Iterator[CandidateMove]:
         yield from self._final

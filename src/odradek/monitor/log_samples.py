@@ -78,12 +78,12 @@ class LogSamples:
     def bounds(self, now_ms: int) -> LogBoundColumns:
         """Returns the newest known bounds of all rows, and the oldest recent log end offsets."""
         size = self._size
-        found = LogBoundColumns(
+        bounds = LogBoundColumns(
             self._starts[:size].copy(), self._newest[:size].copy(), np.full(size, -1), np.full(size, -1)
         )
         moments, ends = self._columns()
-        set_recent_ends(found, moments, ends, now_ms, self._rules)
-        return found
+        set_recent_ends(bounds, moments, ends, now_ms, self._rules)
+        return bounds
 
     def ages(self, rows: Array, offsets: Array, now_ms: int) -> tuple[Array, Array]:
         """Returns how long ago the records at ``offsets`` of logs arrived, and the greatest error, both in ms.

@@ -162,19 +162,19 @@ def _add_groups(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns
 def _add_partitions(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns, finest: str) -> None:
     sums: dict[tuple[str, str], int] = {}
     oldest: dict[str, int] = {}
-    for slots, found, bounds in tracker.judged_chunks(groups.now_ms):
-        ages, _ = tracker.ages(slots, np.maximum(found.offsets, bounds.starts), groups.now_ms)
+    for slots, verdicts, bounds in tracker.judged_chunks(groups.now_ms):
+        ages, _ = tracker.ages(slots, np.maximum(verdicts.offsets, bounds.starts), groups.now_ms)
         names = _group_names(tracker, slots)
         for name, age in _highest(names, ages):
             oldest[name] = max(age, oldest.get(name, 0))
         if finest == "group":
             continue
         partitions = tracker.partitions_of(slots)
-        for name, tp, lag in zip(names, partitions, found.lags.tolist(), strict=True):
+        for name, tp, lag in zip(names, partitions, verdicts.lags.tolist(), strict=True):
             if lag >= 0:
                 sums[name, tp.topic] = sums.get((name, tp.topic), 0) + lag
         if finest == "partition":
-            _add_rows(lines, tracker, (names, partitions), (found, bounds, ages))
+            _add_rows(lines, tracker, (names, partitions), (verdicts, bounds, ages))
     for name, age in oldest.items():
         lines.add("kafka_consumergroup_group_max_lag_seconds", (_escaped(name),), age / 1000)
     for (name, topic), lag in sums.items():
@@ -196,21 +196,23 @@ def _add_rows(
     lines: _MetricLines, tracker: GroupTracker, keys: tuple[list[str], list[TopicPartition]],
     columns: tuple[Verdicts, LogBoundColumns, Array],
 ) -> None:  # fmt: skip
-    found, bounds, ages = columns
-    statuses, intervals = found.statuses, tracker.rules.intervals
+    verdicts, bounds, ages = columns
+    statuses, intervals = verdicts.statuses, tracker.rules.intervals
     for at, (name, tp) in enumerate(zip(*keys, strict=True)):
         burrow = (_escaped(name), _escaped(tp.topic), str(tp.partition))
         labels = (*burrow, "", "", "")
-        offset, lag, start, end = (int(one[at]) for one in (found.offsets, found.lags, bounds.starts, bounds.ends))
+        offset, lag, start, end = (
+            int(one[at]) for one in (verdicts.offsets, verdicts.lags, bounds.starts, bounds.ends)
+        )
         lines.add("kafka_consumergroup_group_offset", labels, offset)
-        if found.counts[at] == intervals:
+        if verdicts.counts[at] == intervals:
             lines.add("burrow_kafka_consumer_current_offset", burrow, offset)
             lines.add("burrow_kafka_topic_partition_status", burrow, statuses[at])
         if lag < 0:
             continue
         lines.add("kafka_consumergroup_group_lag", labels, lag)
         lines.add("burrow_kafka_consumer_partition_lag", burrow, lag)
-        lines.add("kafka_consumergroup_group_messages_lost", labels, found.lost[at])
+        lines.add("kafka_consumergroup_group_messages_lost", labels, verdicts.lost[at])
         lines.add("kafka_consumergroup_group_retention_margin", labels, offset - start)
         ratio = 100.0 * (end - offset) / (end - start) if end > start else 0.0
         lines.add("kafka_consumergroup_group_lag_retention_ratio", labels, max(0.0, ratio))

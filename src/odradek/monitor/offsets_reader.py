@@ -120,9 +120,9 @@ class OffsetsTopicReader:
             logger.warning("the offsets topic may not be read, committed offsets are looked up instead: %s", error)
 
     def _read_topic(self) -> None:
-        found = loop.run(cluster_polls.poll_offsets_topic(self._cluster, self._config.default_api_timeout_ms))
-        stale = dict(found.failed)
-        for number, (start, stable, end) in sorted(found.bounds.items()):
+        poll = loop.run(cluster_polls.poll_offsets_topic(self._cluster, self._config.default_api_timeout_ms))
+        stale = dict(poll.failed)
+        for number, (start, stable, end) in sorted(poll.bounds.items()):
             position = self._positions.get(number, 0)
             if stable < position:
                 position = 0  # the topic is another one: it was deleted and created again
@@ -176,13 +176,13 @@ class OffsetsTopicReader:
         if now < self._retention_due:
             return
         with Admin(self._config) as admin:
-            found = retention(admin)
+            answer = retention(admin)
         with self.access:
-            self.tracker.live.retention_ms, self.tracker.live.retention_is_known = found
+            self.tracker.live.retention_ms, self.tracker.live.retention_is_known = answer
         self._retention_due = now + _RETENTION_EVERY_S
 
     def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:
-        found = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))
-        changes = self._fetched.changes(found, self._now_ms())
+        lookups = loop.run(cluster_polls.fetch_offsets(self._cluster, listed))
+        changes = self._fetched.changes(lookups, self._now_ms())
         with self.access:
             self.tracker.add_entries(changes)

@@ -190,12 +190,12 @@ class Service:
         def endpoint(request: Request) -> Response:
             try:
                 with self._reader.access if reads_tracker else nullcontext():
-                    found = call(request)
+                    body = call(request)
             except RequestRefused as error:
                 return JSONResponse({"error": str(error), "field": error.field}, 400)
-            if found is None:
+            if body is None:
                 return JSONResponse({"error": "there is nothing of this name"}, 404)
-            return JSONResponse(found)
+            return JSONResponse(body)
 
         return endpoint
 

@@ -83,8 +83,8 @@ def describe(line: GroupLagLine) -> None:
         if line.watch:
             _watch(admin, line, named)
             return
-        found, errors = _described(admin, line, named)
-        _print(line, found)
+        groups, errors = _described(admin, line, named)
+        _print(line, groups)
     end_with(errors)
 
 
@@ -93,19 +93,19 @@ def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list
     from odradek.lag.time_lag import time_lags
 
     def ask(name: str) -> GroupWithTimes:
-        found = lag.describe(admin, name)
-        return GroupWithTimes(found, time_lags(admin, found) if line.with_times or line.sort == "time" else None)
+        table = lag.describe(admin, name)
+        return GroupWithTimes(table, time_lags(admin, table) if line.with_times or line.sort == "time" else None)
 
     chosen, failed = consumer_groups(admin, named, line.all_groups)
-    found, errors = each_group(admin, chosen, ask, "Describing", failed)
-    return in_order(found, line.sort), errors
+    groups, errors = each_group(admin, chosen, ask, "Describing", failed)
+    return in_order(groups, line.sort), errors
 
 
-def _print(line: GroupLagLine, found: list[GroupWithTimes]) -> None:
+def _print(line: GroupLagLine, groups: list[GroupWithTimes]) -> None:
     if line.as_json:
-        print_json([as_json(one, line.sort) for one in found], indent=None if line.watch else 2)
+        print_json([as_json(one, line.sort) for one in groups], indent=None if line.watch else 2)
     else:
-        print_groups(found, line.sort, totals=line.totals or sys.stdout.isatty())
+        print_groups(groups, line.sort, totals=line.totals or sys.stdout.isatty())
 
 
 def _watch(admin: Admin, line: GroupLagLine, named: list[str]) -> None:
@@ -114,7 +114,7 @@ def _watch(admin: Admin, line: GroupLagLine, named: list[str]) -> None:
     try:
         while True:
             try:
-                found, _ = _described(admin, line, named)
+                groups, _ = _described(admin, line, named)
             except OdradekError as error:
                 if not has_begun:
                     raise
@@ -125,7 +125,7 @@ def _watch(admin: Admin, line: GroupLagLine, named: list[str]) -> None:
                     clear = _CLEAR if sys.stdout.isatty() else ""
                     print(clear, end="")
                     note(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}, every {line.interval or EVERY_S:g} s")
-                _print(line, found)
+                _print(line, groups)
             _wait(line.interval or EVERY_S)
     except KeyboardInterrupt:
         return

@@ -77,21 +77,21 @@ def _total_text(total: int | None) -> str:
     return "-" if total is None else f"{total:,}"
 
 
-def in_order(found: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes]:
+def in_order(groups: Sequence[GroupWithTimes], sort: str) -> list[GroupWithTimes]:
     """Returns the groups in their order: with ``lag`` and ``time`` the group that is most behind is first."""
     if sort == "lag":
-        return sorted(found, key=lambda one: (one.total is None, -(one.total or 0), one.lag.group))
+        return sorted(groups, key=lambda one: (one.total is None, -(one.total or 0), one.lag.group))
     if sort == "time":
-        worst = {one.lag.group: max([ms or 0 for ms in (one.times or {}).values()], default=0) for one in found}
-        return sorted(found, key=lambda one: (-worst[one.lag.group], one.lag.group))
-    return list(found)
+        worst = {one.lag.group: max([ms or 0 for ms in (one.times or {}).values()], default=0) for one in groups}
+        return sorted(groups, key=lambda one: (-worst[one.lag.group], one.lag.group))
+    return list(groups)
 
 
-def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) -> None:
+def print_groups(groups: Sequence[GroupWithTimes], sort: str, *, totals: bool) -> None:
     """Prints the tables of groups, the notices of Kafka's tool, and the totals if they are wanted."""
     from odradek import lag
 
-    for one in found:
+    for one in groups:
         if notice := lag.notice(one.lag.group, one.lag.state):
             warning_lines("", notice)
         if one.lag.rows:
@@ -104,8 +104,10 @@ def print_groups(found: Sequence[GroupWithTimes], sort: str, *, totals: bool) ->
             for line in lag.beyond_notices(one.lag):  # with the totals alone: stderr is else that of Kafka's tool
                 warning_lines(line)
             note(f"Total lag of {one.lag.group or NO_NAME}: {one.total_text}.")
-    if totals and len(found) > 1:
-        note("", f"Total lag of {counted(len(found), 'group')}: {_total_text(total_of([one.total for one in found]))}.")
+    if totals and len(groups) > 1:
+        note(
+            "", f"Total lag of {counted(len(groups), 'group')}: {_total_text(total_of([one.total for one in groups]))}."
+        )
 
 
 def _table(one: GroupWithTimes, sort: str) -> str:

@@ -42,8 +42,8 @@ def locate(
     partition = partition_for_group(group, count)
     if as_json:
         coordinator = {"id": node.node_id, "host": node.host, "port": node.port}
-        found = {"group": group, "topic": OFFSETS_TOPIC, "partition": partition, "partitions": count}
-        print_json(found | {"coordinator": coordinator}, indent=2)
+        place = {"group": group, "topic": OFFSETS_TOPIC, "partition": partition, "partitions": count}
+        print_json(place | {"coordinator": coordinator}, indent=2)
         return
     note(
         f"Group        {group}",

@@ -35,13 +35,13 @@ def members(
     named = check_scope(group, all_groups, names)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen, failed = consumer_groups(admin, named, all_groups)
-        found, errors = each_group(
+        groups, errors = each_group(
             admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing", failed
         )
     if as_json:
-        print_json([_members_json(one) for one in found], indent=2)
+        print_json([_members_json(one) for one in groups], indent=2)
     else:
-        for one in found:
+        for one in groups:
             _print_members(one, verbose)
     end_with(errors)
 

@@ -478,8 +478,8 @@ def _new_partitions(plan: GroupResetPlan) -> list[str]:
             numbers.setdefault(row.topic, []).append(row.partition)
     return [
         word
-        for topic, found in sorted(numbers.items())
-        for word in ("--topic", f"{topic}:{','.join(map(str, sorted(found)))}")
+        for topic, partitions in sorted(numbers.items())
+        for word in ("--topic", f"{topic}:{','.join(map(str, sorted(partitions)))}")
     ]
 
 

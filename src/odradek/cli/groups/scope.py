@@ -101,19 +101,19 @@ def each_group(
     The error of a single group is raised. ``failed``: the errors of other named groups, which are printed already."""
     from odradek.client.errors import GroupIdNotFound
 
-    found: list[T] = []
+    results: list[T] = []
     errors: list[OdradekError] = list(failed)
     with progress(label, len(names), "groups") as advance:
         for name in names:
             try:
-                found.append(ask(name))
+                results.append(ask(name))
             except KafkaError as error:
                 if len(names) == 1 and not failed:
                     raise
                 errors.append(error)
                 error_line(f"{error}{_meant(admin, name) if isinstance(error, GroupIdNotFound) else ''}")
             advance(1)
-    return found, errors
+    return results, errors
 
 
 def _meant(admin: Admin, name: str) -> str:

@@ -27,13 +27,13 @@ def state(
     named = check_scope(group, all_groups, names)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         chosen = chosen_groups(admin, named, all_groups)
-        found, errors = each_group(admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing")
+        groups, errors = each_group(admin, chosen, lambda name: admin.describe_groups([name])[name], "Describing")
     rows = [
         (
             g.group_id, f"{g.coordinator.host}:{g.coordinator.port} ({g.coordinator.node_id})", g.protocol or "-",
             g.state, str(len(g.members)),
         )
-        for g in found
+        for g in groups
     ]  # fmt: skip
     if as_json:
         keys = ("group", "coordinator", "assignment_strategy", "state", "members")

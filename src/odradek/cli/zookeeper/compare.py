@@ -55,10 +55,10 @@ def compare(line: CompareLine) -> None:
         names = store.groups() if line.all_groups else group_names(line.group)  # a group may be in Kafka only
         with progress("Comparing", len(names), "groups") as advance:
             for name in names:
-                found = store.read(name)
-                invalid += found.invalid
-                ours, kafkas = found.next_offsets(), admin.list_group_offsets(name)
-                if not (ours or kafkas or found.invalid or line.all_groups):
+                stored = store.read(name)
+                invalid += stored.invalid
+                ours, kafkas = stored.next_offsets(), admin.list_group_offsets(name)
+                if not (ours or kafkas or stored.invalid or line.all_groups):
                     raise CommandError(
                         f"neither ZooKeeper nor Kafka has an offset of group {name}: odradek zookeeper groups and "
                         "odradek groups list show the groups"

@@ -55,12 +55,12 @@ def delete(line: DeleteLine) -> None:
     with line.store() as store:
         names = known_groups(store, line.group)
         refuse_live_members(store, names)
-        found = [store.read(name, line.topic) for name in names]
+        groups = [store.read(name, line.topic) for name in names]
         for topic in line.topic or ():
-            _check_topic(store, found, topic)
+            _check_topic(store, groups, topic)
         rows = [
             (one.group, tp.topic, str(tp.partition), str(stored.offset))
-            for one in found
+            for one in groups
             for tp, stored in one.offsets.items()
         ]
         if not line.as_json:
@@ -68,10 +68,10 @@ def delete(line: DeleteLine) -> None:
                 note_table(
                     table_or_blocks(("GROUP", "TOPIC", "PARTITION", "OFFSET"), sorted(rows), right=frozenset({2, 3}))
                 )
-            warn_of_invalid([invalid for one in found for invalid in one.invalid])
+            warn_of_invalid([invalid for one in groups for invalid in one.invalid])
         undo, deleted = None, []
         if line.execute:
-            undo = write_undo(format_offsets(found), line.undo_file, "txt")
+            undo = write_undo(format_offsets(groups), line.undo_file, "txt")
             for name in names:
                 deleted += store.delete(name, line.topic)
     if line.as_json:
@@ -83,12 +83,12 @@ def delete(line: DeleteLine) -> None:
         note(f"Undo: {line.undo_command(undo)}")
 
 
-def _check_topic(store: OffsetStore, found: list[StoredOffsets], topic: str) -> None:
+def _check_topic(store: OffsetStore, stored: list[StoredOffsets], topic: str) -> None:
     """Raises CommandError for a topic in which ZooKeeper has no offset and no owner of these groups."""
-    groups = [one.group for one in found]
+    groups = [one.group for one in stored]
     paths = [f"/consumers/{group}/{kind}/{topic}" for group in groups for kind in ("offsets", "owners")]
     has_znodes = store.layout.is_kafkas and any(store.connection.get_many(paths))
-    if not has_znodes and not any(tp.topic == topic for one in found for tp in one.offsets):
+    if not has_znodes and not any(tp.topic == topic for one in stored for tp in one.offsets):
         raise CommandError(
             f"ZooKeeper has no offsets of topic {topic} of group {', '.join(groups)}: odradek zookeeper describe shows "
             "the topics"

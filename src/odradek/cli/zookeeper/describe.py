@@ -44,15 +44,15 @@ def describe(line: DescribeLine) -> None:
     """
     with line.store() as store, line.optional_admin() as admin:
         names = chosen_groups(store, line.group, line.all_groups)
-        found = [_describe(store, admin, name, line.topic) for name in names]
+        descriptions = [_describe(store, admin, name, line.topic) for name in names]
     if line.as_json:
-        print_json(found, indent=2)
+        print_json(descriptions, indent=2)
     else:
-        for one in found:
+        for one in descriptions:
             _show(one, line.topic)
-        if not found:
+        if not descriptions:
             note("No groups.")
-    if any(one["invalid"] for one in found):
+    if any(one["invalid"] for one in descriptions):
         raise typer.Exit(EXIT_FAILED)
 
 

@@ -51,13 +51,13 @@ def export(line: ExportLine) -> None:
     with line.store() as store:
         names = chosen_groups(store, line.group, line.all_groups)
         with progress("Reading", len(names), "groups") as advance:
-            found = []
+            exported = []
             for name in names:
-                found.append(store.read(name, line.topic))
+                exported.append(store.read(name, line.topic))
                 advance(1)
-    text = format_offsets(found)
-    invalid = [one for stored in found for one in stored.invalid]
-    count = sum(len(stored.offsets) for stored in found)
+    text = format_offsets(exported)
+    invalid = [one for stored in exported for one in stored.invalid]
+    count = sum(len(stored.offsets) for stored in exported)
     if line.output is None:
         with writing_out():
             sys.stdout.write(text)

@@ -32,10 +32,10 @@ def groups(line: ZooKeeperLine) -> None:
         names = sorted(store.groups())
         with progress("Reading", len(names), "groups") as advance:
             for name in names:
-                found = store.read(name)
+                stored = store.read(name)
                 live = read_members(store.connection, name).live() if store.layout.is_kafkas else []
-                topics = len({tp.topic for tp in found.offsets})
-                rows.append((name, topics, len(found.offsets), len(found.invalid), len(live)))
+                topics = len({tp.topic for tp in stored.offsets})
+                rows.append((name, topics, len(stored.offsets), len(stored.invalid), len(live)))
                 advance(1)
     head = ("group", "topics", "offsets", "invalid", "members")
     if line.as_json:
@@ -70,7 +70,7 @@ def owners(line: OwnersLine) -> None:
     from odradek.zookeeper.members import broker_partitions, check_owners, read_members
 
     group_names(line.group)
-    found = []
+    checked = []
     with line.store() as store, line.optional_admin() as admin:
         names = known_groups(store, line.group)
         if admin is not None:
@@ -80,7 +80,7 @@ def owners(line: OwnersLine) -> None:
             partitions = broker_partitions(store.connection)
         for name in names:
             members = read_members(store.connection, name)
-            found.append((members, check_owners(members, partitions)))
+            checked.append((members, check_owners(members, partitions)))
     if line.as_json:
         print_json([
             {
@@ -92,14 +92,14 @@ def owners(line: OwnersLine) -> None:
                 ],
                 "invalid": [{"path": one.path, "reason": one.reason} for one in members.invalid],
             }
-            for members, rows in found
+            for members, rows in checked
         ], indent=2)  # fmt: skip
     else:
-        for members, rows in found:
+        for members, rows in checked:
             note(f"Group {members.group}: members: {', '.join(members.live()) or 'none'}")
             if rows:
                 cells = [(row.tp.topic, str(row.tp.partition), row.owner or "-", row.problem or "ok") for row in rows]
                 note_table(table_or_blocks(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
             warn_of_invalid(list(members.invalid))
-    if any(members.invalid or any(row.problem for row in rows) for members, rows in found):
+    if any(members.invalid or any(row.problem for row in rows) for members, rows in checked):
         raise typer.Exit(EXIT_FAILED)

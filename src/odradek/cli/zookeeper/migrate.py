@@ -124,14 +124,14 @@ def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: Migration
         names = store.groups() if rules.to == "kafka" else kafkas
     elif rules.to == "kafka":
         names = known_groups(store, names)
-    found = []
+    plans = []
     with progress("Reading both stores", len(names), "groups") as advance:
         for name in names:
-            found.append(migration.plan(store, admin, name, rules))
-            if rules.to == "zookeeper" and not line.all_groups and _is_empty(found[-1]):
+            plans.append(migration.plan(store, admin, name, rules))
+            if rules.to == "zookeeper" and not line.all_groups and _is_empty(plans[-1]):
                 raise CommandError(f"Kafka has no offsets of group {name}: odradek groups list shows the groups")
             advance(1)
-    return found
+    return plans
 
 
 def _is_ready(plan: GroupMigration) -> bool:
@@ -248,9 +248,9 @@ def _expiry_lines(admin: Admin) -> list[str]:
 
 
 def _not_copied_lines(plans: list[GroupMigration]) -> list[str]:
-    found = [one for plan in plans for one in plan.left_behind.values()]
-    texts = sum(bool(one.metadata) for one in found)
-    epochs = sum(one.leader_epoch >= 0 for one in found)
+    left_behind = [one for plan in plans for one in plan.left_behind.values()]
+    texts = sum(bool(one.metadata) for one in left_behind)
+    epochs = sum(one.leader_epoch >= 0 for one in left_behind)
     return [
         "ZooKeeper stores the offset only. Not copied: the time of each commit, "
         f"{counted(texts, 'metadata text')} and {counted(epochs, 'leader epoch')}."

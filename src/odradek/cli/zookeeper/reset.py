@@ -109,12 +109,12 @@ def _offsets(
     if not stored.offsets:
         check_visible(group, "--group")
     chosen = sorted(stored.offsets) if line.all_topics else _chosen(admin, line.topic or [])
-    found = cluster_logs(admin, chosen, scenario)
-    for reason in found.unknown.values():
+    logs = cluster_logs(admin, chosen, scenario)
+    for reason in logs.unknown.values():
         raise CommandError(reason)
     committed = {tp: OffsetAndMetadata(offset) for tp, offset in stored.next_offsets().items()}
-    wished = resets.targets(scenario, group, chosen, committed, found.logs)
-    rows = resets.rows(scenario, wished, committed, found.logs)
+    wished = resets.targets(scenario, group, chosen, committed, logs.logs)
+    rows = resets.rows(scenario, wished, committed, logs.logs)
     for row in rows:
         if row.clamped_from is not None:
             message = f"offset {row.clamped_from} of {row.topic}-{row.partition} is outside the log"

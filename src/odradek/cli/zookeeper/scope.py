@@ -196,9 +196,9 @@ def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:
     return names
 
 
-def warn_of_invalid(found: list[InvalidZnode]) -> None:
+def warn_of_invalid(invalid: list[InvalidZnode]) -> None:
     """Lists the invalid znodes on stderr."""
-    for one in found:
+    for one in invalid:
         warning_lines(f"{one.path}: {one.reason}")
 
 

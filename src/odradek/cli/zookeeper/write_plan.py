@@ -34,14 +34,14 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
     from odradek.zookeeper.store import OffsetChange
 
     partitions = [TopicPartition(*tp) for tp in offsets]
-    found = store.read_partitions(group, partitions)
-    if found.invalid:
-        one = found.invalid[0]
+    stored = store.read_partitions(group, partitions)
+    if stored.invalid:
+        one = stored.invalid[0]
         raise CommandError(
             f"{one.path} has no valid offset: {one.reason}: check it, and delete its topic's offsets first",
             EXIT_FAILED,
         )
-    return [OffsetChange(GroupPartition(group, tp), offsets[tp], found.offsets.get(tp)) for tp in partitions]
+    return [OffsetChange(GroupPartition(group, tp), offsets[tp], stored.offsets.get(tp)) for tp in partitions]
 
 
 def carry_out(store: OffsetStore, changes: Sequence[OffsetChange], asked: WriteLine) -> None:
@@ -87,12 +87,12 @@ def note_undo(command: str, written: Sequence[OffsetChange]) -> None:
 def _before(changes: Iterable[OffsetChange]) -> list[StoredOffsets]:
     from odradek.zookeeper.store import StoredOffsets
 
-    found: dict[str, StoredOffsets] = {}
+    by_group: dict[str, StoredOffsets] = {}
     for change in changes:
-        stored = found.setdefault(change.group_partition.group, StoredOffsets(change.group_partition.group, {}))
+        stored = by_group.setdefault(change.group_partition.group, StoredOffsets(change.group_partition.group, {}))
         if change.before is not None:
             stored.offsets[change.group_partition.tp] = change.before
-    return list(found.values())
+    return list(by_group.values())
 
 
 def _show(changes: Sequence[OffsetChange]) -> None:

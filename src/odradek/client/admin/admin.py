@@ -149,8 +149,8 @@ class Admin(Closeable):
 
     def partitions(self, topic: str) -> list[TopicPartition]:
         """Returns the topic's partitions, in order. Raises UnknownTopic."""
-        found = self.describe_topics([topic])[topic]
-        return [TopicPartition(topic, p.partition) for p in found.partitions]
+        description = self.describe_topics([topic])[topic]
+        return [TopicPartition(topic, p.partition) for p in description.partitions]
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"

@@ -24,12 +24,12 @@ class Entry(NamedTuple):
 
 def partitions(admin: Admin, group: str | None = None) -> list[TopicPartition]:
     """Returns the partitions of the offsets topic, or only that of ``group``; empty if the topic does not exist."""
-    found = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
-    if found is None:
+    topic = admin.describe_topics([OFFSETS_TOPIC], missing_ok=True).get(OFFSETS_TOPIC)
+    if topic is None:
         return []
     if group is not None:
-        return [TopicPartition(OFFSETS_TOPIC, partition_for_group(group, len(found.partitions)))]
-    return [TopicPartition(OFFSETS_TOPIC, row.partition) for row in found.partitions]
+        return [TopicPartition(OFFSETS_TOPIC, partition_for_group(group, len(topic.partitions)))]
+    return [TopicPartition(OFFSETS_TOPIC, row.partition) for row in topic.partitions]
 
 
 def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
@@ -47,10 +47,10 @@ def entries(admin: Admin, group: str | None = None) -> Iterator[Entry]:
 
 def group_of(row: Row) -> str | None:
     """Returns the group of a record of the offsets topic; None if its key cannot be decoded or has no group."""
-    found = records.decode(row.key, row.value)
-    if isinstance(found, records.OffsetCommitRecord | records.GroupRecord):
-        return found.key.group
-    if isinstance(found, records.CoordinatorRecord):
-        group = found.key.get("group_id")
+    record = records.decode(row.key, row.value)
+    if isinstance(record, records.OffsetCommitRecord | records.GroupRecord):
+        return record.key.group
+    if isinstance(record, records.CoordinatorRecord):
+        group = record.key.get("group_id")
         return group if isinstance(group, str) else None
     return None

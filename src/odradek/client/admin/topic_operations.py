@@ -131,7 +131,7 @@ async def create_partitions(cluster: Cluster, counts: Mapping[str, int], *, vali
 
 async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     deadline = cluster.deadline()
-    found: dict[TopicPartition, int] = {}
+    low_watermarks: dict[TopicPartition, int] = {}
 
     async def at(leader: int, part: Mapping[TopicPartition, int]) -> None:
         topics = [
@@ -148,25 +148,25 @@ async def delete_records(cluster: Cluster, before: Mapping[TopicPartition, int])
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is ErrorCode.none:
-                    found[tp] = row.low_watermark
+                    low_watermarks[tp] = row.low_watermark
                 else:
                     failure = failure or error_for(row.error_code, _refused_deletion(row.error_code, tp, part[tp]))
         if failure is not None:
             raise failure
 
     async def attempt() -> None:
-        left = {tp: offset for tp, offset in before.items() if tp not in found}
+        left = {tp: offset for tp, offset in before.items() if tp not in low_watermarks}
         per_leader: dict[int, dict[TopicPartition, int]] = {}
         for tp, leader in (await cluster.leaders(left, deadline)).items():
             per_leader.setdefault(leader, {})[tp] = left[tp]
         outcomes = await asyncio.gather(*(at(*one) for one in per_leader.items()), return_exceptions=True)
         failures = [outcome for outcome in outcomes if outcome is not None]
         if failures:
-            cluster.forget_topics({tp.topic for tp in left if tp not in found})
+            cluster.forget_topics({tp.topic for tp in left if tp not in low_watermarks})
             raise failures[0]
 
     await cluster.retry("deleting records", attempt, deadline)
-    return found
+    return low_watermarks
 
 
 async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
@@ -175,7 +175,7 @@ async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) ->
     number = _resource(kind)
     names = as_names(names, f"{kind}s")
     deadline = cluster.deadline()
-    found: dict[str, tuple[ConfigEntry, ...]] = {}
+    entries: dict[str, tuple[ConfigEntry, ...]] = {}
 
     async def attempt() -> None:
         for node_id, part in _by_node(kind, names).items():
@@ -187,10 +187,10 @@ async def describe_configs(cluster: Cluster, kind: str, names: Sequence[str]) ->
             for row in reply.results:
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, f"{kind} {row.resource_name}: {row.error_message or 'no settings'}")
-                found[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
+                entries[row.resource_name] = tuple(sorted(_entry(config) for config in row.configs))
 
     await cluster.retry(f"settings of {kind}s", attempt, deadline)
-    return found
+    return entries
 
 
 def _resource(kind: str) -> int:
@@ -201,13 +201,13 @@ def _resource(kind: str) -> int:
 
 def _by_node(kind: str, names: Sequence[str]) -> dict[int | None, list[str]]:
     """Groups the names by the broker to ask; None is any broker. Only a broker itself reports its settings."""
-    found: dict[int | None, list[str]] = {}
+    names_by_node: dict[int | None, list[str]] = {}
     for name in names:
         own = kind == "broker" and name != ""
         if own and not name.isdecimal():
             raise ValueError(f"broker {name!r}: expected a broker's id")
-        found.setdefault(int(name) if own else None, []).append(name)
-    return found
+        names_by_node.setdefault(int(name) if own else None, []).append(name)
+    return names_by_node
 
 
 def _entry(config: DescribeConfigsResourceResult) -> ConfigEntry:

@@ -97,7 +97,7 @@ def read_table(
         return list(read_range(config, tp, first, last, columns=columns, isolation_level=isolation_level))
 
     with ThreadPoolExecutor(_READERS) as pool:
-        batches = [batch for found in pool.map(read, ranges) for batch in found]
+        batches = [batch for read_batches in pool.map(read, ranges) for batch in read_batches]
     return pa.Table.from_batches(batches, None if batches else schema(columns))
 
 
@@ -156,8 +156,8 @@ async def _ranges(
         return {}
 
     async def lookup(when: int) -> dict[TopicPartition, int]:
-        found = await offset_requests.list_offsets(cluster, dict.fromkeys(chosen, when), level)
-        return {tp: one.offset for tp, one in found.items()}
+        listed = await offset_requests.list_offsets(cluster, dict.fromkeys(chosen, when), level)
+        return {tp: one.offset for tp, one in listed.items()}
 
     async def of_bound(bound: Bound) -> Mapping[TopicPartition, int]:
         if isinstance(bound, datetime):
@@ -217,11 +217,11 @@ def _chosen(topic: str, existing: Sequence[TopicPartition], bounds: Mapping[str,
 def _at(name: str, bound: Bound, tp: TopicPartition, logs: _Ends) -> int:
     """Returns the offset of a bound, inside of the log."""
     start, end = logs.starts[tp], logs.ends[tp]
-    found = logs.looked_up[name].get(tp, NO_OFFSET)
+    looked_up = logs.looked_up[name].get(tp, NO_OFFSET)
     if isinstance(bound, datetime):
-        at = end if found == NO_OFFSET else found
+        at = end if looked_up == NO_OFFSET else looked_up
     elif isinstance(bound, _CommittedOffsets):
-        at = found if found >= 0 else start
+        at = looked_up if looked_up >= 0 else start
     elif isinstance(bound, str):
         at = start if bound == "earliest" else end
     elif isinstance(bound, Mapping):

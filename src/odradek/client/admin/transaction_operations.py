@@ -80,8 +80,8 @@ async def list_transactions(cluster: Cluster, wanted: TransactionFilter) -> list
 
 async def describe_transactions(cluster: Cluster, ids: Iterable[str]) -> dict[str, TransactionDescription]:
     wanted = list(dict.fromkeys(as_names(ids, "transactional_ids")))
-    found = await asyncio.gather(*(_describe_transaction(cluster, one) for one in wanted))
-    return dict(zip(wanted, found, strict=True))
+    descriptions = await asyncio.gather(*(_describe_transaction(cluster, one) for one in wanted))
+    return dict(zip(wanted, descriptions, strict=True))
 
 
 async def _describe_transaction(cluster: Cluster, transactional_id: str) -> TransactionDescription:
@@ -110,7 +110,7 @@ async def describe_producers(
     cluster: Cluster, partitions: Iterable[TopicPartition], broker_id: int | None = None
 ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
     wanted = list(dict.fromkeys(as_partitions(partitions)))
-    found: dict[TopicPartition, tuple[ActiveProducer, ...]] = {}
+    producers: dict[TopicPartition, tuple[ActiveProducer, ...]] = {}
 
     async def at(node_id: int, chosen: Sequence[TopicPartition]) -> None:
         connection = await cluster.connection(node_id)
@@ -123,10 +123,10 @@ async def describe_producers(
                     raise UnknownTopic(f"{tp} does not exist at broker {node_id}")
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, row.error_message or f"producers of {tp} at broker {node_id}")
-                found[tp] = tuple(_producer(one) for one in row.active_producers)
+                producers[tp] = tuple(_producer(one) for one in row.active_producers)
 
     async def attempt() -> None:
-        left = [tp for tp in wanted if tp not in found]
+        left = [tp for tp in wanted if tp not in producers]
         cluster.forget_topics({tp.topic for tp in left})
         places: dict[int, list[TopicPartition]] = {}
         leaders = await cluster.leaders(left, cluster.deadline())
@@ -137,7 +137,7 @@ async def describe_producers(
                 await at(node_id, chosen[start : start + _PARTITIONS_AT_ONCE])
 
     await cluster.retry("describing producers", attempt, cluster.deadline())
-    return {tp: found[tp] for tp in wanted if tp in found}
+    return {tp: producers[tp] for tp in wanted if tp in producers}
 
 
 def _producer(row: ProducerState) -> ActiveProducer:
@@ -152,10 +152,10 @@ def _producer(row: ProducerState) -> ActiveProducer:
 
 
 async def fence_producers(cluster: Cluster, ids: Iterable[str]) -> dict[str, ProducerIdentity]:
-    found: dict[str, ProducerIdentity] = {}
+    identities: dict[str, ProducerIdentity] = {}
     for transactional_id in dict.fromkeys(as_names(ids, "transactional_ids")):
-        found[transactional_id] = await _fence(cluster, transactional_id)
-    return found
+        identities[transactional_id] = await _fence(cluster, transactional_id)
+    return identities
 
 
 async def _fence(cluster: Cluster, transactional_id: str) -> ProducerIdentity:
@@ -224,10 +224,10 @@ async def find_hanging_transactions(
     if broker_id is not None:  # an unknown broker has no partitions, and an empty result would be wrong
         await cluster.retry("finding hanging transactions", lambda: cluster.connection(broker_id), cluster.deadline())
     if partitions is None:
-        found = await topic_requests.describe_topics(cluster, None)
+        topics = await topic_requests.describe_topics(cluster, None)
         partitions = [
             TopicPartition(name, row.partition)
-            for name, topic in found.items()
+            for name, topic in topics.items()
             for row in topic.partitions
             if broker_id is None or broker_id in row.replicas
         ]

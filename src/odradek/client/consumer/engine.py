@@ -489,10 +489,10 @@ class ConsumerEngine:
         if not wanted:
             return {}
         with self._wakeable():
-            found = await offset_requests.list_group_offsets(
+            in_kafka = await offset_requests.list_group_offsets(
                 self._cluster, self.config.group_id, wanted, require_stable=True, timeout_ms=timeout_ms
             )
-            stored = await self.group.storage.committed(wanted, found)
+            stored = await self.group.storage.committed(wanted, in_kafka)
         return {tp: stored.get(tp) for tp in wanted}
 
     async def list_offsets(
@@ -510,12 +510,12 @@ class ConsumerEngine:
         self, partitions: Iterable[TopicPartition], *, end: bool, timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         listed = await self.list_offsets(dict.fromkeys(partitions, LATEST if end else EARLIEST), timeout_ms)
-        return {tp: found.offset for tp, found in listed.items()}
+        return {tp: bound.offset for tp, bound in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         with self._wakeable():
-            found = (await topic_requests.describe_topics(self._cluster, [topic]))[topic]
-        return [TopicPartition(topic, row.partition) for row in found.partitions]
+            description = (await topic_requests.describe_topics(self._cluster, [topic]))[topic]
+        return [TopicPartition(topic, row.partition) for row in description.partitions]
 
     async def list_topics(self) -> dict[str, TopicDescription]:
         with self._wakeable():
@@ -539,14 +539,16 @@ class ConsumerEngine:
         self.group.commit_async(self._to_commit(offsets), callback)
 
     def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
-        found = self.subscription.positions() if offsets is None else as_offsets(offsets)
+        positions = self.subscription.positions() if offsets is None else as_offsets(offsets)
         if self.subscription.taking is self.unfinished:
-            return found  # positions of earlier polls; the records of the running poll stay unfinished
+            return positions  # positions of earlier polls; the records of the running poll stay unfinished
         if offsets is None:
             self.unfinished.clear()
-        for tp in self.unfinished.keys() & found.keys():
-            self.unfinished[tp] = FormerPosition(self.unfinished[tp].version, found[tp].offset, found[tp].leader_epoch)
-        return found
+        for tp in self.unfinished.keys() & positions.keys():
+            self.unfinished[tp] = FormerPosition(
+                self.unfinished[tp].version, positions[tp].offset, positions[tp].leader_epoch
+            )
+        return positions
 
     def unreturn_last_poll(self) -> None:
         """Moves the positions back before the last poll's records, which the caller failed to process. Later commits

@@ -132,23 +132,23 @@ class Fetcher:
 
         Drops an error whose partitions have got new positions or are no longer assigned."""
         failure, self.failure = self.failure, None
-        found: Exception | None = failure
+        raised: Exception | None = failure
         if isinstance(failure, NoOffsetForPartition):
             missing = set(self._subscription.without_position()) & set(failure.partitions)
-            found = NoOffsetForPartition(missing) if missing else None
+            raised = NoOffsetForPartition(missing) if missing else None
         elif isinstance(failure, OffsetStoreBehind | PartitionOwned):
-            found = failure if set(failure.partitions) & self._subscription.partitions.keys() else None
+            raised = failure if set(failure.partitions) & self._subscription.partitions.keys() else None
         elif isinstance(failure, LogTruncated | OffsetOutOfRange):
             state = self._subscription.partitions.get(failure.partition)
             if state is None or state.position != failure.offset:
-                found = None
+                raised = None
         elif isinstance(failure, CorruptRecord) and failure.partition is not None:
             state = self._subscription.partitions.get(TopicPartition(*failure.partition))
             if state is None or state.position != failure.offset:
-                found = None
-        if found is None and failure is not None:
+                raised = None
+        if raised is None and failure is not None:
             self.schedule_fetches()
-        return found
+        return raised
 
     # --- requests that are due ------------------------------------------------------------------------------------
 
@@ -216,21 +216,21 @@ class Fetcher:
             sorted(per_node, key=lambda node_id: self._last_fetches.get(node_id, 0)) if len(per_node) > 1 else per_node
         )
         for node_id in in_turn:
-            found = per_node[node_id]
+            fetched_partitions = per_node[node_id]
             if node_id in self.in_flight.by_node:
                 continue
             if self.buffer.room() <= 0:
                 is_full = True
                 continue
             wait_ms = self.config.fetch_max_wait_ms
-            if node_id in due.held_back and all(self._at_end(tp) for tp in found):
+            if node_id in due.held_back and all(self._at_end(tp) for tp in fetched_partitions):
                 # These partitions are read to their end, so the broker would hold the fetch until a record arrives.
                 # The partitions that are held back could not be fetched from this broker meanwhile. So the fetch asks
                 # for a reply without a wait, and is sent at intervals.
                 if not self._may_fetch_without_waiting(node_id):
                     continue
                 wait_ms = 0
-            self.send_fetch(node_id, found, max(1, len(per_node)), wait_ms)
+            self.send_fetch(node_id, fetched_partitions, max(1, len(per_node)), wait_ms)
         return is_full
 
     def _make_room(self) -> None:

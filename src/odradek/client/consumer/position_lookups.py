@@ -168,12 +168,12 @@ class PositionLookups:
         return False
 
     async def _find_leaders(self, topics: set[str]) -> None:
-        found = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
+        topics_metadata = await self._cluster.topics(topics, self._cluster.deadline(), missing_ok=True)
         wanted = {tp: state for tp, state in self._subscription.partitions.items() if tp.topic in topics}
-        if missing := {tp.topic for tp in wanted if tp.topic not in found}:
+        if missing := {tp.topic for tp in wanted if tp.topic not in topics_metadata}:
             self._missing |= missing
             self._start(MISSING_TOPICS, self._wait_for_missing)
-        present = {tp: state for tp, state in wanted.items() if tp.topic in found}
+        present = {tp: state for tp, state in wanted.items() if tp.topic in topics_metadata}
         if behind := {tp.topic for tp, state in present.items() if self.has_former_leader(tp, state)}:
             await self._cluster.refresh_elsewhere(behind)
         if any(self._cluster.leader(tp) < 0 or self.has_former_leader(tp, state) for tp, state in present.items()):
@@ -200,8 +200,8 @@ class PositionLookups:
             self._start("committed offsets", self._begin_at_commits)
 
     def _without_position(self) -> list[TopicPartition]:
-        found = self._subscription.without_position()
-        return found if self.storage is None else [tp for tp in found if self.storage.may_read(tp)]
+        partitions = self._subscription.without_position()
+        return partitions if self.storage is None else [tp for tp in partitions if self.storage.may_read(tp)]
 
     def _unowned(self, storage: OffsetStorage) -> list[TopicPartition]:
         """Returns the assigned partitions to take ownership of. A lost partition has to be given up first."""
@@ -270,20 +270,20 @@ class PositionLookups:
         }
         wanted = {tp: wanted[tp] for tp in states}  # before this task started, a seek may have replaced a reset
         versions = {tp: state.version for tp, state in states.items()}
-        found: dict[TopicPartition, ListedOffset] = {}
+        listed_offsets: dict[TopicPartition, ListedOffset] = {}
         deadline = self._cluster.deadline()
         try:
-            await offset_requests.try_list_offsets(self._cluster, wanted, self._isolation, found, deadline)
-            young = {tp: LATEST for tp, listed in found.items() if listed.offset == NO_OFFSET}
+            await offset_requests.try_list_offsets(self._cluster, wanted, self._isolation, listed_offsets, deadline)
+            young = {tp: LATEST for tp, listed in listed_offsets.items() if listed.offset == NO_OFFSET}
             if young:  # all records are older than the timestamp: look up the log end
                 for tp in young:
-                    del found[tp]
-                await offset_requests.try_list_offsets(self._cluster, young, self._isolation, found, deadline)
-                if endless := [str(tp) for tp in young if found[tp].offset == NO_OFFSET]:
+                    del listed_offsets[tp]
+                await offset_requests.try_list_offsets(self._cluster, young, self._isolation, listed_offsets, deadline)
+                if endless := [str(tp) for tp in young if listed_offsets[tp].offset == NO_OFFSET]:
                     raise KafkaError(ErrorCode.offset_not_available, f"no log end for {', '.join(endless)}")
         finally:
             for tp, state in states.items():
-                listed = found.get(tp)
+                listed = listed_offsets.get(tp)
                 if listed is None or listed.offset == NO_OFFSET or state.version != versions[tp]:
                     continue
                 if self._subscription.partitions.get(tp) is state:
@@ -301,14 +301,14 @@ class PositionLookups:
         }
         positions = {tp: (state.version, state.fetch_offset) for tp, state in states.items()}
         epochs = {tp: self._cluster.leader_epoch(tp) for tp in states}
-        found: dict[TopicPartition, EpochEnd] = {}
+        epoch_ends: dict[TopicPartition, EpochEnd] = {}
         read = {tp: state.fetch_epoch for tp, state in states.items()}
         truncated: LogTruncated | None = None
         try:
-            await offset_requests.try_epoch_ends(self._cluster, read, found, self._cluster.deadline())
+            await offset_requests.try_epoch_ends(self._cluster, read, epoch_ends, self._cluster.deadline())
         finally:
             for tp, state in states.items():
-                epoch_end, (version, offset) = found.get(tp), positions[tp]
+                epoch_end, (version, offset) = epoch_ends.get(tp), positions[tp]
                 if epoch_end is None or (state.version, state.fetch_offset) != (version, offset):
                     continue
                 if self._subscription.partitions.get(tp) is not state:

@@ -90,7 +90,7 @@ class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
     def __repr__(self) -> str:
         if not self:
             return "<Polled: no records>"
-        ends = [(tp, offset_at(found[0], 0), offset_at(found[-1], -1)) for tp, found in self.items() if found]
+        ends = [(tp, offset_at(records[0], 0), offset_at(records[-1], -1)) for tp, records in self.items() if records]
         parts = [f"{tp} {first}" if first == last else f"{tp} {first} to {last}" for tp, first, last in ends]
         shown = ", ".join(parts[:_LISTED])
         rest = f" and {len(parts) - _LISTED} more partitions" if len(parts) > _LISTED else ""
@@ -181,16 +181,16 @@ def rows_of(tp: TopicPartition, batch: pa.RecordBatch) -> Iterator[Record]:
     If a column was not requested, its field is None, or UNREAD_HEADERS, -1 for the timestamp, 0 for its type."""
     import pyarrow as pa
 
-    found = {name: batch.column(name) for name in batch.schema.names}
+    columns = {name: batch.column(name) for name in batch.schema.names}
     count = batch.num_rows
     nothing = [None] * count
-    times = found["timestamp"].cast(pa.int64()).to_pylist() if "timestamp" in found else [-1000] * count
-    kinds = found["timestampType"].to_pylist() if "timestampType" in found else [0] * count
-    keys = found["key"].to_pylist() if "key" in found else nothing
-    values = found["value"].to_pylist() if "value" in found else nothing
-    has_headers = "headers" in found
-    headers = found["headers"].to_pylist() if has_headers else nothing
-    offsets = found["offset"].to_pylist()
+    times = columns["timestamp"].cast(pa.int64()).to_pylist() if "timestamp" in columns else [-1000] * count
+    kinds = columns["timestampType"].to_pylist() if "timestampType" in columns else [0] * count
+    keys = columns["key"].to_pylist() if "key" in columns else nothing
+    values = columns["value"].to_pylist() if "value" in columns else nothing
+    has_headers = "headers" in columns
+    headers = columns["headers"].to_pylist() if has_headers else nothing
+    offsets = columns["offset"].to_pylist()
     for offset, time, kind, key, value, pairs in zip(offsets, times, kinds, keys, values, headers, strict=True):
         row = tuple((pair["key"], pair["value"]) for pair in pairs or ()) if has_headers else UNREAD_HEADERS
         yield Record(tp.topic, tp.partition, offset, time // 1000, kind, key, value, row)

@@ -185,10 +185,10 @@ class SubscriptionState:
         """Applies the client's pattern to the existing topics; returns whether the subscription has changed."""
         if self.pattern is None:
             return False
-        found = frozenset(name for name in names if self.pattern.fullmatch(name))
-        if found == self.topics:
+        matching = frozenset(name for name in names if self.pattern.fullmatch(name))
+        if matching == self.topics:
             return False
-        self.topics = found
+        self.topics = matching
         self.change += 1
         return True
 
@@ -227,33 +227,33 @@ class SubscriptionState:
 
     def state(self, tp: TopicPartition) -> PartitionState:
         """Returns the state of a partition. Raises IllegalState if it is not assigned."""
-        found = self.partitions.get(tp)
-        if found is None:
+        state = self.partitions.get(tp)
+        if state is None:
             raise IllegalState(f"{TopicPartition(*tp)} is not assigned to this consumer")
-        return found
+        return state
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        for found in [self.state(tp) for tp in partitions]:
-            found.paused = True
+        for state in [self.state(tp) for tp in partitions]:
+            state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for found in [self.state(tp) for tp in partitions]:
-            found.paused = False
+        for state in [self.state(tp) for tp in partitions]:
+            state.paused = False
 
     def paused(self) -> set[TopicPartition]:
-        return {tp for tp, found in self.partitions.items() if found.paused}
+        return {tp for tp, state in self.partitions.items() if state.paused}
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the offsets to commit after all returned records."""
-        found = {
+        positions = {
             tp: OffsetAndMetadata(state.position, state.position_epoch)
             for tp, state in self.partitions.items()
             if state.ready
         }
         for tp in list(self.taking):  # read after the positions: a poll adds to ``taking`` before it moves a position
-            if tp in found:
-                found[tp] = self.position(tp, self.partitions[tp])
-        return found
+            if tp in positions:
+                positions[tp] = self.position(tp, self.partitions[tp])
+        return positions
 
     def position(self, tp: TopicPartition, state: PartitionState) -> OffsetAndMetadata:
         """Returns the offset after the returned records; the records of a running poll do not count."""
@@ -266,7 +266,7 @@ class SubscriptionState:
 
     def without_position(self) -> list[TopicPartition]:
         """Returns partitions whose position has to come from a committed offset or else from the reset policy."""
-        return [tp for tp, found in self.partitions.items() if not found.ready and found.reset_to is None]
+        return [tp for tp, state in self.partitions.items() if not state.ready and state.reset_to is None]
 
     def set_committed_positions(
         self, committed: Mapping[TopicPartition, OffsetAndMetadata], wanted: Iterable[TopicPartition]
@@ -274,12 +274,12 @@ class SubscriptionState:
         """Sets positions to committed offsets; returns the partitions without a committed offset."""
         missing = []
         for tp in wanted:
-            found = self.partitions.get(tp)
-            if found is None or found.ready or found.reset_to is not None:
+            state = self.partitions.get(tp)
+            if state is None or state.ready or state.reset_to is not None:
                 continue
             commit = committed.get(tp)
             if commit is None:
                 missing.append(tp)
             else:
-                found.set_position(commit.offset, commit.leader_epoch)
+                state.set_position(commit.offset, commit.leader_epoch)
         return missing

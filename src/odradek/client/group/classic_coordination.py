@@ -205,16 +205,16 @@ class ClassicCoordination(Coordination):
                 await asyncio.sleep(config.retry_backoff_ms / 1000)
 
     async def _count_partitions(self) -> None:
-        found = await self._cluster.topics(
+        topics_metadata = await self._cluster.topics(
             sorted(self.membership.leader_topics), self._cluster.deadline(), missing_ok=True
         )
-        self._counts = {name: len(topic.partitions) for name, topic in found.items()}
+        self._counts = {name: len(topic.partitions) for name, topic in topics_metadata.items()}
         racks = {node.node_id: node.rack for node in self._cluster.nodes()}
         self.racks = {
             TopicPartition(name, row.partition): frozenset(
                 rack for node_id in row.replicas if (rack := racks.get(node_id)) is not None
             )
-            for name, topic in found.items()
+            for name, topic in topics_metadata.items()
             for row in topic.partitions
         }
 

@@ -165,12 +165,12 @@ class Kip848Coordination(Coordination):
     async def _look_up_names(self) -> None:
         while missing := self.membership.target.keys() - self._names.keys():
             try:
-                found = await self._cluster.topic_names(missing)
+                names = await self._cluster.topic_names(missing)
             except OdradekError as error:
                 logger.warning("group %s: looking up topic names: %s", self.group_id, error)
-                found = {}
-            self._names |= found
-            if found:
+                names = {}
+            self._names |= names
+            if names:
                 self._changed()
             if not missing <= self._names.keys():
                 await asyncio.sleep(self.config.retry_backoff_max_ms / 1000)

@@ -157,19 +157,19 @@ class OffsetStorage:
         return {tp: OffsetAndMetadata(offset) for tp, offset in stored.items()}
 
     def _larger(self, in_kafka: Committed, stored: Mapping[TopicPartition, int]) -> Committed:
-        found = dict(in_kafka)
+        larger = dict(in_kafka)
         for tp, offset in stored.items():
             known = in_kafka[tp].offset if tp in in_kafka else None
             if known == offset:
                 continue
             if known is None or offset > known:
-                found[tp] = OffsetAndMetadata(offset)
+                larger[tp] = OffsetAndMetadata(offset)
             logger.warning(
                 "group %s: the committed offsets of %s differ: %s in Kafka, %d in ZooKeeper; the larger one counts. "
                 "To rewind, move both: odradek groups reset --zookeeper-connect",
                 self.group_id, tp, "none" if known is None else known, offset,
             )  # fmt: skip
-        return found
+        return larger
 
     # --- commits ----------------------------------------------------------------------------------------------
 

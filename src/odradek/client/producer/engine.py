@@ -310,16 +310,16 @@ class ProducerEngine:
         """Looks up the leaders; leaves out partitions without one.
 
         Gives up a partition's records after an error that is not retried."""
-        found: dict[TopicPartition, int] = {}
+        leaders: dict[TopicPartition, int] = {}
         for tp in wanted:
             try:
-                found |= await self.cluster.leaders([tp], self._lookup_deadline())
+                leaders |= await self.cluster.leaders([tp], self._lookup_deadline())
             except UnknownTopic as error:
                 self._give_up(tp, error)
             except KafkaError as error:
                 if not worth_retrying(error):
                     self._give_up(tp, error)
-        return found
+        return leaders
 
     def _lookup_deadline(self) -> Deadline:
         return self.cluster.deadline(min(ASKING_MS, max(1, self.producer_config.delivery_timeout_ms)))

@@ -20,13 +20,13 @@ async def partition_count(cluster: Cluster, topic: str, max_block_ms: int) -> in
     """
     if not cluster.config.allow_auto_create_topics:
         try:
-            found = await cluster.topics([topic], cluster.deadline(max_block_ms))
+            metadata = await cluster.topics([topic], cluster.deadline(max_block_ms))
         except UnknownTopic as error:
             raise UnknownTopic(
                 f"unknown topic {topic}: {_create(topic)}, or leave out allow_auto_create_topics=False"
                 f" (allow.auto.create.topics=false), and the broker creates it (if its {AUTO_CREATE} is true)"
             ) from error
-        return len(found[topic].partitions)
+        return len(metadata[topic].partitions)
     return await _created(cluster, topic, max_block_ms)
 
 

@@ -338,13 +338,13 @@ class TransactionalEngine(ProducerEngine):
             return {}
         if missing:
             await self._add(missing)
-        found = await super()._leaders(wanted)
+        leaders = await super()._leaders(wanted)
         with self.lock:  # meanwhile the transaction may have ended and another one begun
-            unadded = self.transaction.partitions_to_add(found)
+            unadded = self.transaction.partitions_to_add(leaders)
             if not self.transaction.may_send:
                 return {}
             self.transaction.on_send()
-            return {tp: leader for tp, leader in found.items() if tp in self._queues and tp not in unadded}
+            return {tp: leader for tp, leader in leaders.items() if tp in self._queues and tp not in unadded}
 
     def _give_up(self, tp: TopicPartition, error: Exception) -> None:
         if tp in self._queues:

@@ -128,11 +128,11 @@ class TopApp(App[None]):
 
     def _show_state(self) -> None:
         cell = self.state_cell()
-        found = self.table.rows.total
+        total = self.table.rows.total
         if cell.style not in ("bad", "quiet"):
             if self._search:
-                cell = cell._replace(text=f"{cell.text}; {found:,} with {self._search!r} in the name (Esc: all)")
-            elif not found:
+                cell = cell._replace(text=f"{cell.text}; {total:,} with {self._search!r} in the name (Esc: all)")
+            elif not total:
                 cell = cell._replace(text=f"{cell.text}; no group has committed an offset yet")
         self._state_line.set_cell(cell)
 

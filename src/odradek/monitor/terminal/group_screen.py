@@ -82,25 +82,25 @@ class GroupScreen(Screen[None]):
         polled = self._top.newest.get("polled_ms")
         if self._top.lost is None and polled is not None and polled != self._polled:
             try:
-                found = await in_thread(self._top.source.group, self._group)
+                group = await in_thread(self._top.source.group, self._group)
             except (SourceLost, SourceRefused):
                 pass  # the line on the state says so
             else:
                 self._polled = polled
-                self._show(found)
+                self._show(group)
         self._state.set_cell(self._top.state_cell())
 
-    def _show(self, found: Json | None) -> None:
-        if found is None:
+    def _show(self, group: Json | None) -> None:
+        if group is None:
             name = printable(shown_name(self._group))
             self._facts.update(f"Group {name}: the monitor knows nothing of this name")
-            found = {"partitions": [], "findings": []}
+            group = {"partitions": [], "findings": []}
         else:
-            count = counted(len(found["partitions"]), "partition"), counted(len(found["findings"]), "finding")
-            self._facts.update(f"{facts(self._group, found['summary'])}\n{count[0]}, {count[1]}")
-        rows = sorted(found["partitions"], key=lambda row: (_ORDER[row["status"]], -(row["lag"] or 0)))
+            count = counted(len(group["partitions"]), "partition"), counted(len(group["findings"]), "finding")
+            self._facts.update(f"{facts(self._group, group['summary'])}\n{count[0]}, {count[1]}")
+        rows = sorted(group["partitions"], key=lambda row: (_ORDER[row["status"]], -(row["lag"] or 0)))
         self._partitions.show_all(rows)
-        self._findings.show_all(found["findings"])
+        self._findings.show_all(group["findings"])
         self._show_details()
 
     def _show_details(self) -> None:

@@ -120,16 +120,16 @@ class MonitorSource:
         self._opener = urllib.request.build_opener(_RedirectRefusal)
 
     def state(self) -> Json:
-        found = self._get("/api/v1/status")
-        if found is None or "ready" not in found:
+        state = self._get("/api/v1/status")
+        if state is None or "ready" not in state:
             raise SourceRefused(f"{self.name}: there is no odradek monitor: check --url")
-        return found
+        return state
 
     def groups(self, query: Mapping[str, str]) -> Json:
-        found = self._get("/api/v1/groups?" + urlencode(query))
-        if found is None:
+        page = self._get("/api/v1/groups?" + urlencode(query))
+        if page is None:
             raise SourceRefused(f"{self.name}: there is no odradek monitor: check --url")
-        return found
+        return page
 
     def group(self, name: str) -> Json | None:
         return self._get("/api/v1/groups/" + quote(name, safe=""))
@@ -150,12 +150,12 @@ class MonitorSource:
         except (OSError, HTTPException) as error:
             raise SourceLost(f"{self.name}: {error or type(error).__name__}") from None
         try:
-            found = json.loads(body)
+            content = json.loads(body)
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            content = None
+        if not isinstance(content, dict):
             raise SourceRefused(f"{self.name}: the reply is no JSON object: check --url")
-        return found
+        return content
 
     def _refusal(self, error: urllib.error.HTTPError) -> OdradekError:
         if error.code == 401:

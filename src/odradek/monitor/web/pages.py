@@ -98,18 +98,18 @@ class Pages:
             with self._reader.access if reads_tracker else nullcontext():
                 head = state_view(self._reader, self._cluster)
                 try:
-                    found = view(request.query_params)
+                    content = view(request.query_params)
                 except RequestRefused as error:
-                    code, found = 400, {"title": "A wrong value in the address", "text": str(error)}
-            if found is None:
-                code, found = (
+                    code, content = 400, {"title": "A wrong value in the address", "text": str(error)}
+            if content is None:
+                code, content = (
                     404,
                     {"title": "Not found", "text": "The monitor knows nothing of this name."},
                 )
             if code != 200:
                 shown = "message.html"
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            page = self._templates.get_template(shown).render(found, head=head, here=here)
+            page = self._templates.get_template(shown).render(content, head=head, here=here)
             return HTMLResponse(page, code, {"content-security-policy": POLICY.decode()})
 
         return endpoint

@@ -34,8 +34,8 @@ def groups_view(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     """Returns the list of groups. Raises RequestRefused."""
     chosen = {name: query.get(name, "") for name in _QUERY}
     chosen["sort"] = chosen["sort"] or "-status"
-    found = groups_page(reader, dict(query) | {"sort": chosen["sort"], "limit": str(ROWS)})
-    offset, total = int(query.get("offset", "0")), found["total"]
+    page = groups_page(reader, dict(query) | {"sort": chosen["sort"], "limit": str(ROWS)})
+    offset, total = int(query.get("offset", "0")), page["total"]
     states = sorted({one.state for one in reader.tracker.group_states.values() if one.state})
     pages: dict[str, str | None] = {"earlier": None, "later": None}
     if offset > 0:
@@ -43,7 +43,7 @@ def groups_view(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     if offset + ROWS < total:
         pages["later"] = link("/", **chosen, offset=offset + ROWS)
     return {
-        "groups": found["groups"], "total": total, "first": offset + 1, "last": offset + len(found["groups"]),
+        "groups": page["groups"], "total": total, "first": offset + 1, "last": offset + len(page["groups"]),
         "chosen": chosen, "states": states, "statuses": [one.name for one in Status if one <= Status.ERR],
         "pages": pages, "columns": [_column(chosen, *one) for one in COLUMNS], "sorts": SORTS,
         "is_filtered": any(chosen[name] for name in ("search", "status", "state")),
@@ -63,22 +63,22 @@ def _column(chosen: Mapping[str, str], name: str, title: str, first: str) -> Jso
 
 def group_view(reader: OffsetsTopicReader, group: str, chosen: str) -> Json | None:
     """Returns a group; ``chosen``: the partition whose commits are shown, as TOPIC-NUMBER; "": the worst one."""
-    found = group_detail(reader, group)
-    if found is None:
+    detail = group_detail(reader, group)
+    if detail is None:
         return None
     order = {"REWIND": 0, "STALL": 1, "STOP": 2, "WARN": 3, "NOTFOUND": 4, "OK": 5}
-    rows = sorted(found["partitions"], key=lambda row: (order[row["status"]], -(row["lag"] or 0)))
+    rows = sorted(detail["partitions"], key=lambda row: (order[row["status"]], -(row["lag"] or 0)))
     for row in rows:
         row["id"] = f"{row['topic']}-{row['partition']}"
         row["link"] = link("/group", name=group, partition=row["id"]) + "#partition"
     shown = next((row for row in rows if row["id"] == chosen), rows[0] if rows else None)
-    found |= {
+    detail |= {
         "partitions": rows, "shown": shown, "plots": _lag_plot(reader, group), "members": _members(reader, group),
-        "finding_count": len(found["findings"]), "findings": found["findings"][:MOST_FINDINGS],
+        "finding_count": len(detail["findings"]), "findings": detail["findings"][:MOST_FINDINGS],
     }  # fmt: skip
     if shown is not None:
-        found |= _partition_view(reader, group, shown, found["findings"])
-    return found
+        detail |= _partition_view(reader, group, shown, detail["findings"])
+    return detail
 
 
 def _lag_plot(reader: OffsetsTopicReader, group: str) -> list[Json]:
@@ -133,14 +133,14 @@ def _members(reader: OffsetsTopicReader, group: str) -> Json | None:
 
 def topic_view(reader: OffsetsTopicReader, topic: str) -> Json | None:
     """Returns a topic: the bounds of its logs, and each group that reads it with its lag there."""
-    found = topic_detail(reader, topic)
-    if found is None:
+    detail = topic_detail(reader, topic)
+    if detail is None:
         return None
     readers = _readers(reader, topic)
-    for row in found["partitions"]:
+    for row in detail["partitions"]:
         bounds = row["log_start_offset"], row["log_end_offset"]
         row["records"] = None if None in bounds else bounds[1] - bounds[0]
-    return found | {"readers": readers}
+    return detail | {"readers": readers}
 
 
 def _readers(reader: OffsetsTopicReader, topic: str) -> list[Json]:
@@ -149,14 +149,14 @@ def _readers(reader: OffsetsTopicReader, topic: str) -> list[Json]:
     slots = tracker.topic_slots(topic)
     if not len(slots):
         return []
-    found, _ = tracker.judge(slots, tracker.last_poll_ms)
+    verdicts, _ = tracker.judge(slots, tracker.last_poll_ms)
     codes, rows = np.unique(tracker.group_codes(slots), return_inverse=True)
     lags, lost, known = (np.zeros(len(codes), np.int64) for _ in range(3))
-    np.add.at(lags, rows, np.maximum(found.lags, 0))
-    np.add.at(lost, rows, found.lost)
-    np.add.at(known, rows, found.lags >= 0)
+    np.add.at(lags, rows, np.maximum(verdicts.lags, 0))
+    np.add.at(lost, rows, verdicts.lost)
+    np.add.at(known, rows, verdicts.lags >= 0)
     worst = np.zeros(len(codes), np.uint8)
-    np.maximum.at(worst, rows, found.statuses)
+    np.maximum.at(worst, rows, verdicts.statuses)
     order = np.argsort(-lags, kind="stable")
     return [
         {
