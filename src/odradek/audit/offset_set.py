@@ -73,11 +73,11 @@ class OffsetSet:
             return offsets
         numbers = offsets >> BLOCK_BITS
         cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-        found = []
+        parts = []
         for part in np.split(offsets, cuts):
             block = self._blocks.get(int(part[0]) >> BLOCK_BITS)
-            found.append(part if block is None else part[~_mask(block)[part & (BLOCK - 1)]])
-        return np.concatenate(found)
+            parts.append(part if block is None else part[~_mask(block)[part & (BLOCK - 1)]])
+        return np.concatenate(parts)
 
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Yields the ranges of neighbouring offsets, ascending: first offset, and the offset after the last one."""

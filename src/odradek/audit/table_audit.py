@@ -86,24 +86,24 @@ def audit(
 
     The memory depends on the number of files and on the span of the offsets, and not on the number of rows
     (``OffsetSet``). Raises TableUnreadable for a value that is no topic, partition or offset, StorageError."""
-    found: dict[TopicPartition, PartitionRows] = {}
+    audited: dict[TopicPartition, PartitionRows] = {}
     for number in range(len(table.files)):
         for batch in table.read(number, columns):
             for tp, offsets in _by_partition(batch, columns, table.files[number]):
-                if tp not in found:
-                    found[tp] = PartitionRows()
-                found[tp].add(number, offsets)
+                if tp not in audited:
+                    audited[tp] = PartitionRows()
+                audited[tp].add(number, offsets)
         advance(1)
-    return dict(sorted(found.items()))
+    return dict(sorted(audited.items()))
 
 
 def repeats(
     table: AuditedTable, columns: OffsetColumns, tp: TopicPartition, rows: PartitionRows, most: int
 ) -> list[Repeat]:
     """The first ``most`` ranges of repeated offsets, with the files that have them. Reads these files again."""
-    found: list[Repeat] = []
+    repeated: list[Repeat] = []
     for start, end in rows.again.ranges():
-        if len(found) == most:
+        if len(repeated) == most:
             break
         names: list[str] = []
         for number in rows.files_with(start, end):
@@ -115,8 +115,8 @@ def repeats(
                 for one, offsets in _by_partition(batch, columns, table.files[number])
             ):
                 names.append(table.files[number])
-        found.append(Repeat(start, end, tuple(names)))
-    return found
+        repeated.append(Repeat(start, end, tuple(names)))
+    return repeated
 
 
 def _by_partition(batch: pa.RecordBatch, columns: OffsetColumns, file: str) -> Iterator[tuple[TopicPartition, Offsets]]:

@@ -40,5 +40,5 @@ def parquet_starts(system: fs.FileSystem, path: str) -> dict[TopicPartition, int
 
 def delta_starts(log: DeltaTable, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     """Returns the starts of these partitions of a Delta table, as far as its log has them."""
-    found = {tp: log.transaction_version(f"{_ACTION}/{tp.topic}/{tp.partition}") for tp in partitions}
-    return {tp: at for tp, at in found.items() if at is not None and at >= 0}
+    starts = {tp: log.transaction_version(f"{_ACTION}/{tp.topic}/{tp.partition}") for tp in partitions}
+    return {tp: at for tp, at in starts.items() if at is not None and at >= 0}

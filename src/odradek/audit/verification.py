@@ -87,8 +87,8 @@ class PartitionAudit:
         return (self.start or 0) if self.rows is None else self.rows.next_offset
 
     @staticmethod
-    def _count(cause: str, *found: GapCauses | None) -> int:
-        return sum(causes.counts.get(cause, 0) for causes in found if causes is not None)
+    def _count(cause: str, *by_log: GapCauses | None) -> int:
+        return sum(causes.counts.get(cause, 0) for causes in by_log if causes is not None)
 
     @property
     def unexplained(self) -> int:
@@ -138,36 +138,36 @@ def verify_table(
     chosen = table.columns(columns, topic)
     with stage("Reading", len(table.files), "files") as advance:
         rows = audit(table, chosen, advance)
-    found = {tp: PartitionAudit(tp, one) for tp, one in rows.items()}
+    audits = {tp: PartitionAudit(tp, one) for tp, one in rows.items()}
     for tp, one in rows.items():
         if one.repeated:
-            found[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
-    _note_starts(table, found)
+            audits[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
+    _note_starts(table, audits)
     if admin is not None:
-        _look_at_log(admin, table, found, group, stage)
-    return TableAudit(table, tuple(found[tp] for tp in sorted(found)))
+        _look_at_log(admin, table, audits, group, stage)
+    return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)))
 
 
-def _note_starts(table: AuditedTable, found: dict[TopicPartition, PartitionAudit]) -> None:
-    starts = table.starts(found)
-    for tp, one in found.items():
+def _note_starts(table: AuditedTable, audits: dict[TopicPartition, PartitionAudit]) -> None:
+    starts = table.starts(audits)
+    for tp, one in audits.items():
         one.start = starts.get(tp)
 
 
 def _look_at_log(
-    admin: Admin, table: AuditedTable, found: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage
+    admin: Admin, table: AuditedTable, audits: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage
 ) -> None:
     commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
-    topics = {tp.topic for tp in found} | {tp.topic for tp in commits}
+    topics = {tp.topic for tp in audits} | {tp.topic for tp in commits}
     described = admin.describe_topics(sorted(topics), missing_ok=True)
-    for tp, one in found.items():
+    for tp, one in audits.items():
         one.topic_is_missing = tp.topic not in described
     there = [TopicPartition(name, row.partition) for name, topic in described.items() for row in topic.partitions]
     for tp, bounds in _bounds(admin, there).items():
-        if tp in found or tp in commits:
-            found.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
-    _note_starts(table, found)  # also of the partitions of which the table has no row
-    looked_at = [one for one in found.values() if one.bounds is not None]
+        if tp in audits or tp in commits:
+            audits.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
+    _note_starts(table, audits)  # also of the partitions of which the table has no row
+    looked_at = [one for one in audits.values() if one.bounds is not None]
     total = sum(one.rows.next_offset - one.rows.first for one in looked_at if one.rows is not None and one.missing)
     with stage("Looking for missing offsets", total, "offsets") as advance:
         for one in looked_at:

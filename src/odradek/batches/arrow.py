@@ -156,11 +156,11 @@ class RecordSet:
         for _, run in parts:
             stated = kernels.stated_sizes(run)
             count, size = count + stated[0], size + stated[1]
-        found = RecordColumns(count, size, kept)
+        columns = RecordColumns(count, size, kept)
         for buffer, run in parts:
-            found.read(buffer, run, start, end)
-        found.finish()
-        return found, at
+            columns.read(buffer, run, start, end)
+        columns.finish()
+        return columns, at
 
     def _parts(self, table: Int64s, at: int) -> tuple[list[tuple[Bytes, Int64s]], int]:
         """Returns batches from number ``at`` on with the buffers of their records, decompressed if necessary.
@@ -251,21 +251,21 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
             try:
                 if self._check_crcs:
                     kernels.check_crcs(records._data, one)
-                found, _ = records._columns(one, 0, *self._offsets, self._kept)
+                columns, _ = records._columns(one, 0, *self._offsets, self._kept)
             except CorruptRecord as error:
                 error.offset = int(one[0, BASE])
                 error.next_offset = error.offset + int(one[0, LAST_DELTA]) + 1
                 raise
             self._at += 1
-            if found.rows:
-                return self._made(found, one)
+            if columns.rows:
+                return self._made(columns, one)
         raise StopIteration
 
-    def _made(self, found: RecordColumns, table: Int64s) -> pa.RecordBatch | RowBatch:
-        if self._has_time and found.times[: found.rows].min() == NO_MICROS:
+    def _made(self, columns: RecordColumns, table: Int64s) -> pa.RecordBatch | RowBatch:
+        if self._has_time and columns.times[: columns.rows].min() == NO_MICROS:
             self._parts.extend(self._parts_by_time(table))
             return self._parts.popleft()
-        return record_batch(found, *self._partition, self._columns)
+        return record_batch(columns, *self._partition, self._columns)
 
     def _next(self) -> pa.RecordBatch | RowBatch:
         records, table = self._records, self._table
@@ -274,9 +274,9 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
             self._unchecked = False
         while self._at < len(table):
             first = self._at
-            found, self._at = records._columns(table, first, *self._offsets, self._kept)
-            if found.rows:
-                return self._made(found, table[first : self._at])
+            columns, self._at = records._columns(table, first, *self._offsets, self._kept)
+            if columns.rows:
+                return self._made(columns, table[first : self._at])
         raise StopIteration
 
     def _parts_by_time(self, table: Int64s) -> Iterator[pa.RecordBatch | RowBatch]:

@@ -138,9 +138,9 @@ def _fixed(name: str, numbers: object, rows: int) -> pa.Array:
     return pa.Array.from_buffers(ARROW_TYPES[name], rows, [None, pa.py_buffer(_cut(numbers, rows))], 0)
 
 
-def _headers(found: FlatColumns) -> pa.Array:
+def _headers(flat: FlatColumns) -> pa.Array:
     """Returns a list of headers for each record; null, as in Spark, for a record without headers."""
-    name_ends, names, value_ends, values, is_null = found.gather_headers()
+    name_ends, names, value_ends, values, is_null = flat.gather_headers()
     count = len(is_null)
     keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
     try:
@@ -155,33 +155,33 @@ def _headers(found: FlatColumns) -> pa.Array:
     bitmap, nulls = _validity(is_null == 0)
     content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
     pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))
-    ends = found.headers_ends[: found.rows + 1]
+    ends = flat.headers_ends[: flat.rows + 1]
     bitmap, nulls = _validity(ends[1:] > ends[:-1])
-    return pa.Array.from_buffers(_HEADERS, found.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
+    return pa.Array.from_buffers(_HEADERS, flat.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
 
 
-def record_batch(found: FlatColumns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
+def record_batch(flat: FlatColumns, topic: str, partition: int, columns: tuple[str, ...]) -> pa.RecordBatch:
     """Returns the columns as a RecordBatch. Invalid UTF-8 in a header's key becomes U+FFFD."""
-    rows = found.rows
+    rows = flat.rows
     wanted = schema(columns)
     arrays = []
     for name in columns:
         if name == "key":
-            arrays.append(_binary(found.keys, rows))
+            arrays.append(_binary(flat.keys, rows))
         elif name == "value":
-            arrays.append(_binary(found.values, rows))
+            arrays.append(_binary(flat.values, rows))
         elif name == "topic":
             arrays.append(_equal_values(topic, rows))
         elif name == "partition":
             arrays.append(_equal_values(partition, rows))
         elif name == "offset":
-            arrays.append(_fixed(name, found.offsets, rows))
+            arrays.append(_fixed(name, flat.offsets, rows))
         elif name == "timestamp":
-            arrays.append(_fixed(name, found.times, rows))
+            arrays.append(_fixed(name, flat.times, rows))
         elif name == "timestampType":
-            arrays.append(_fixed(name, found.time_types, rows) if len(found.time_types) else _equal_values(0, rows))
+            arrays.append(_fixed(name, flat.time_types, rows) if len(flat.time_types) else _equal_values(0, rows))
         else:
-            arrays.append(_headers(found))
+            arrays.append(_headers(flat))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 

@@ -61,11 +61,11 @@ class PlainRecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
     def __next__(self) -> pa.RecordBatch | RowBatch:
         if self._parts:
             return self._parts.popleft()
-        found = self._rows.next_batches(RECORD_BATCH_BYTES)
-        if has_rare_times(found):
-            self._parts.extend(parts_by_time(found))
+        row_batches = self._rows.next_batches(RECORD_BATCH_BYTES)
+        if has_rare_times(row_batches):
+            self._parts.extend(parts_by_time(row_batches))
             return self._parts.popleft()
-        batch = record_batch(_RowColumns(found), *found[0].partition, found[0].columns)
+        batch = record_batch(_RowColumns(row_batches), *row_batches[0].partition, row_batches[0].columns)
         kernel_loader.note_decoded_bytes(batch.nbytes)
         return batch
 
@@ -85,11 +85,13 @@ def parts_by_time(batches: Iterable[RowBatch]) -> Iterator[pa.RecordBatch | RowB
 
 def without_times(batch: RowBatch) -> pa.RecordBatch:
     """Returns records whose times no column holds, as columns in which the timestamp is null."""
-    found = record_batch(_RowColumns([batch]), *batch.partition, batch.columns)
-    at = found.schema.get_field_index("timestamp")
+    record_columns = record_batch(_RowColumns([batch]), *batch.partition, batch.columns)
+    at = record_columns.schema.get_field_index("timestamp")
     if at < 0:
-        return found
-    return found.set_column(at, found.schema.field(at), pa.nulls(batch.num_rows, found.schema.field(at).type))
+        return record_columns
+    return record_columns.set_column(
+        at, record_columns.schema.field(at), pa.nulls(batch.num_rows, record_columns.schema.field(at).type)
+    )
 
 
 class _RowBlobs:

@@ -64,22 +64,22 @@ def _free_block() -> tuple[Bytes, int] | None:
     """Returns a spare block whose arrays are gone; None if there is none.
 
     It prefers the block that was filled last, because CPU caches may still hold it."""
-    found = None
+    free = None
     held = []
-    while found is None:
+    while free is None:
         try:
             block, start = spare_blocks.pop()
         except IndexError:
             break
         if refcount.has_only_references(block, 1):  # every array in the block refers to it
-            found = block, start
+            free = block, start
         else:
             held.append((block, start))
     spare_blocks.extend(reversed(held))
     while len(spare_blocks) > MOST_SPARE_BLOCKS:
         with suppress(IndexError):  # another thread has emptied ``spare_blocks``
             spare_blocks.popleft()
-    return found
+    return free
 
 
 MOST_SPARE_BLOCKS = 16

@@ -25,10 +25,10 @@ def private_directory() -> str | None:
     path = os.path.join(tempfile.gettempdir(), f"odradek-numba-{os.getuid()}")
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
-        found = os.lstat(path)
+        status = os.lstat(path)
     except OSError:
         return None
-    is_private = found.st_uid == os.getuid() and found.st_mode & 0o170777 == 0o040700
+    is_private = status.st_uid == os.getuid() and status.st_mode & 0o170777 == 0o040700
     return path if is_private and os.access(path, os.W_OK) else None
 
 

@@ -86,18 +86,18 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
 
         Before it returns None, it acquires the compile lock, unless another process holds the lock for this one. Raises
         KernelMissing if the kernel is not in the cache and must not be compiled."""
-        found = super().load_overload(sig, target_context)
-        if found is not None:
-            return found
+        loaded = super().load_overload(sig, target_context)
+        if loaded is not None:
+            return loaded
         if _loading.cached_only:
             raise KernelMissing(self._name)
         if not _loading.has_lock:
             self.lock.acquire()
-            found = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
-        if found is None:
+            loaded = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
+        if loaded is None:
             _note_compilation(self.cache_path)
             compiled.append(self._name)
-        return found
+        return loaded
 
 
 def kernel(signature: object, *, nogil: bool = True) -> Callable[[Any], Any]:
@@ -190,8 +190,8 @@ def _described(value: object) -> Any:
 
 def _python_function(value: object) -> FunctionType | None:
     """Returns the Python function of a kernel or an intrinsic, a plain function as it is, and None for other values."""
-    found = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
-    return found if isinstance(found, FunctionType) else None
+    function = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
+    return function if isinstance(function, FunctionType) else None
 
 
 @functools.cache

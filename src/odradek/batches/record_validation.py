@@ -52,8 +52,8 @@ def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_M
     like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``, and for a record
     length of more than 5 bytes.
     """
-    found = begin_check(data, header, max_bytes=max_bytes)
-    return found if isinstance(found, RecordSummary) else finish(found)
+    check = begin_check(data, header, max_bytes=max_bytes)
+    return check if isinstance(check, RecordSummary) else finish(check)
 
 
 def begin_check(
@@ -86,8 +86,8 @@ def begin_check(
             raise _left_over(at, end)
     except (CorruptRecord, OverlongVarint, IndexError) as error:
         raise _broken(count, error) from None
-    found = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
-    return RecordSummary(min(found), max(found), keyless)
+    values = [(delta >> 1) ^ -(delta & 1) for delta in deltas]
+    return RecordSummary(min(values), max(values), keyless)
 
 
 def _check_unpacked(data: Buffer, header: BatchHeader, max_bytes: int) -> BatchSteps[RecordSummary]:

@@ -118,15 +118,15 @@ def sound_batches(data: Buffer) -> list[tuple[int, BatchHeader]]:
     """Returns position and header of each whole batch before the first one with a wrong header.
 
     Raises CorruptRecord if that is the first batch."""
-    found: list[tuple[int, BatchHeader]] = []
+    sound: list[tuple[int, BatchHeader]] = []
     try:
         for at, header in scan(data):
-            RowSet._check(header, found[-1][1].last_offset if found else -1, at)
-            found.append((at, header))
+            RowSet._check(header, sound[-1][1].last_offset if sound else -1, at)
+            sound.append((at, header))
     except CorruptRecord:
-        if not found:
+        if not sound:
             raise
-    return found
+    return sound
 
 
 class RowSet:
@@ -246,10 +246,10 @@ class RowBatches(Iterator[RowBatch]):
 
     def __next__(self) -> RowBatch:
         while self._at < len(self._batches):
-            found = self._decoded(self._at)
+            batch = self._decoded(self._at)
             self._at += 1
-            if found.rows:
-                return found
+            if batch.rows:
+                return batch
         raise StopIteration
 
     def next_batches(self, most_bytes: int) -> list[RowBatch]:
@@ -261,15 +261,15 @@ class RowBatches(Iterator[RowBatch]):
         at, left = self._at, most_bytes
         while at < len(self._batches) and (left > 0 or not chosen):
             try:
-                found, header = self._decoded(at), self._batches[at][1]
+                batch, header = self._decoded(at), self._batches[at][1]
             except CorruptRecord:
                 if not chosen:
                     raise
                 break  # the records before the corrupt batch are good; the next call raises the error
             at += 1
-            left -= _content_bytes(found.rows) if header.compression else header.size_in_bytes
-            if found.rows:
-                chosen.append(found)
+            left -= _content_bytes(batch.rows) if header.compression else header.size_in_bytes
+            if batch.rows:
+                chosen.append(batch)
         self._at = at
         if not chosen:
             raise StopIteration

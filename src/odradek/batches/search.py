@@ -58,7 +58,7 @@ def search(
         raise CorruptRecord(
             f"the batch at offset {header.base_offset} has {left} records, which cannot fit into {records.size} bytes"
         )
-    found: list[RecordMatch] = []
+    matches: list[RecordMatch] = []
     try:
         while left:
             start, before = at, left
@@ -71,9 +71,9 @@ def search(
                 numbers = range(header.record_count - before, header.record_count - left)
                 for one in _records(records.data, start, numbers, header):
                     if condition.of_one(one):
-                        found.append(one)
-                        if len(found) == most:
-                            return found
+                        matches.append(one)
+                        if len(matches) == most:
+                            return matches
                     if one.number % STEP_RECORDS == STEP_RECORDS - 1:
                         yield None
             yield None
@@ -85,7 +85,7 @@ def search(
         raise CorruptRecord(
             f"the batch at offset {header.base_offset} has {records.size - at} bytes after its last record"
         )
-    return found
+    return matches
 
 
 def _records(data: bytes | mmap, at: int, numbers: range, header: BatchHeader) -> Iterator[RecordMatch]:

@@ -106,15 +106,15 @@ def describe(admin: Admin, group: str) -> GroupLag:
     Raises GroupIdNotFound and the errors of ``Admin``.
     """
     description = group_description(admin, group)
-    found = admin.group_commits(group)
-    committed = {tp: one for tp, one in found.items() if one is not None}
-    wanted = set(found).union(*(member.assignment for member in description.members))
+    commits = admin.group_commits(group)
+    committed = {tp: one for tp, one in commits.items() if one is not None}
+    wanted = set(commits).union(*(member.assignment for member in description.members))
     readable = _readable(admin, wanted)
     # The log start offsets are read first, so that none is above the log end offset of its partition, which is read
     # later.
     log_starts = admin.list_offsets({tp: EARLIEST for tp in readable if tp in committed})
     log_ends = admin.list_offsets(dict.fromkeys(readable, LATEST))
-    rows = lag_rows(description, committed, log_ends, log_starts, found.keys() - committed.keys())
+    rows = lag_rows(description, committed, log_ends, log_starts, commits.keys() - committed.keys())
     lost = {tp: start.offset for tp, start in log_starts.items() if committed[tp].offset < start.offset}
     return GroupLag(group, description.state, tuple(rows), lost)
 

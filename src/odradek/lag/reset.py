@@ -103,32 +103,32 @@ def targets(
     """Returns the target offsets, which may be outside the log.
 
     Raises ConfigError for a shift without a committed offset."""
-    found: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for tp in partitions:
         log, current = logs[tp], committed.get(tp)
         match scenario.kind:
             case "to-earliest":
-                found[tp] = log.start
+                offsets[tp] = log.start
             case "to-latest":
-                found[tp] = log.end
+                offsets[tp] = log.end
             case "to-offset":
-                found[tp] = scenario.value
+                offsets[tp] = scenario.value
             case "from-file":
-                found[tp] = scenario.offsets[group][tp]
+                offsets[tp] = scenario.offsets[group][tp]
             case "to-current":
-                found[tp] = log.end if current is None else current.offset
+                offsets[tp] = log.end if current is None else current.offset
             case "shift-by":
                 if current is None:
                     raise ConfigError(
                         f"--shift-by: group {group} has no committed offset in {tp} to shift from: leave the partition "
                         "out, or give --all-topics in place of --topic"
                     )
-                found[tp] = current.offset + scenario.value
+                offsets[tp] = current.offset + scenario.value
             case "to-datetime" | "by-duration":
-                found[tp] = log.end if log.at_time == NO_OFFSET else log.at_time
+                offsets[tp] = log.end if log.at_time == NO_OFFSET else log.at_time
             case _:
                 raise ConfigError(f"unknown reset scenario {scenario.kind}")
-    return found
+    return offsets
 
 
 def rows(
@@ -177,13 +177,13 @@ def plan(
         state = group_description(admin, group).state
     except GroupIdNotFound:
         state = "Dead"
-    found = admin.group_commits(group)
-    committed = {tp: one for tp, one in found.items() if one is not None}
+    commits = admin.group_commits(group)
+    committed = {tp: one for tp, one in commits.items() if one is not None}
     starts = _larger(committed, elsewhere or {})
     if scenario.kind == "from-file":
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:
-        chosen = sorted(starts if scenario.kind == "shift-by" else starts.keys() | found.keys())
+        chosen = sorted(starts if scenario.kind == "shift-by" else starts.keys() | commits.keys())
     else:
         names = list(topics)
         described = admin.describe_topics(names) if names else {}
@@ -196,18 +196,18 @@ def plan(
     wished = targets(scenario, group, chosen, starts, logs)
     is_of_query = any(tp in committed and committed[tp].metadata.startswith(QUERY_MARK) for tp in chosen)
     moved = tuple(rows(scenario, wished, committed, logs, starts))
-    left_out = tuple(sorted(found.keys() - set(chosen))) if all_topics else ()
+    left_out = tuple(sorted(commits.keys() - set(chosen))) if all_topics else ()
     return GroupResetPlan(group, state, moved, topic_ids, elsewhere, is_of_query, left_out)
 
 
 def _larger(
     committed: Mapping[TopicPartition, OffsetAndMetadata], elsewhere: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    found = dict(committed)
+    larger = dict(committed)
     for tp, offset in elsewhere.items():
-        if tp not in found or offset > found[tp].offset:
-            found[tp] = OffsetAndMetadata(offset)
-    return found
+        if tp not in larger or offset > larger[tp].offset:
+            larger[tp] = OffsetAndMetadata(offset)
+    return larger
 
 
 def _check_exist(admin: Admin, chosen: list[TopicPartition]) -> dict[str, UUID | None]:

@@ -63,7 +63,7 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
     A header ``topic,partition,offset`` in the first line is skipped. Raises ConfigError with ``name`` and the number of
     the faulty line.
     """
-    found: dict[str, dict[TopicPartition, int]] = {}
+    offsets_by_group: dict[str, dict[TopicPartition, int]] = {}
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip():
             continue
@@ -84,13 +84,13 @@ def parse(text: str, groups: Sequence[str], name: str) -> dict[str, dict[TopicPa
             raise ConfigError(f"{where}: expected [group,]topic,partition,offset, not {line!r}")
         _check_visible(given, where)
         tp = TopicPartition(cells[1], int(cells[2]))
-        offsets = found.setdefault(cells[0], {})
+        offsets = offsets_by_group.setdefault(cells[0], {})
         if tp in offsets:
             raise ConfigError(f"{where}: {tp} of group {cells[0]} occurs twice")
         offsets[tp] = int(cells[3])
-    if not found:
+    if not offsets_by_group:
         raise ConfigError(f"--from-file {name}: the file has no rows")
-    return found
+    return offsets_by_group
 
 
 def _check_visible(given: Sequence[str], where: str) -> None:

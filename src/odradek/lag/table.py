@@ -43,26 +43,26 @@ def notice(group: str, state: str) -> str | None:
     return None
 
 
-def lost_notices(found: GroupLag) -> list[str]:
+def lost_notices(group_lag: GroupLag) -> list[str]:
     """Returns a line for each partition whose committed offset is below the log start offset."""
-    committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in found.rows}
+    committed = {TopicPartition(row.topic, row.partition): row.current_offset or 0 for row in group_lag.rows}
     lines = []
-    for tp, start in sorted(found.lost.items()):
+    for tp, start in sorted(group_lag.lost.items()):
         gone = start - committed[tp]
         lines.append(
-            f"Warning: {printable(str(tp))}: group '{printable(found.group)}' committed {committed[tp]}, "
+            f"Warning: {printable(str(tp))}: group '{printable(group_lag.group)}' committed {committed[tp]}, "
             f"but the log now starts at {start}: {gone} {plural(gone, 'record')} {was(gone)} deleted unread; "
             f"LAG counts from {start}."
         )
     return lines
 
 
-def beyond_notices(found: GroupLag) -> list[str]:
+def beyond_notices(group_lag: GroupLag) -> list[str]:
     """Returns a line for each partition whose committed offset is beyond the end of its log: its lag is below 0."""
     return [
-        f"Warning: {printable(f'{row.topic}-{row.partition}')}: group '{printable(found.group)}' committed "
+        f"Warning: {printable(f'{row.topic}-{row.partition}')}: group '{printable(group_lag.group)}' committed "
         f"{row.current_offset}, beyond the end of the log at {row.log_end_offset}: LAG is below 0."
-        for row in sorted(found.rows, key=lambda row: (row.topic, row.partition))
+        for row in sorted(group_lag.rows, key=lambda row: (row.topic, row.partition))
         if row.lag is not None and row.lag < 0
     ]
 

@@ -22,12 +22,12 @@ def time_lags(admin: Admin, group: GroupLag) -> Mapping[TopicPartition, int | No
     rows = {TopicPartition(row.topic, row.partition): row for row in group.rows if row.lag is not None}
     behind = [tp for tp, row in rows.items() if row.lag is not None and row.lag > 0]
     newest = admin.list_offsets(dict.fromkeys(behind, MAX_TIMESTAMP)) if behind else {}
-    found: dict[TopicPartition, int | None] = dict.fromkeys(rows, 0)
+    lags: dict[TopicPartition, int | None] = dict.fromkeys(rows, 0)
     for tp in behind:
         first_ms = _first_time(admin, tp, rows[tp].current_offset or 0, rows[tp].log_end_offset or 0)
         last_ms = newest[tp].timestamp_ms
-        found[tp] = None if NO_TIMESTAMP in (first_ms, last_ms) else max(0, last_ms - first_ms)
-    return found
+        lags[tp] = None if NO_TIMESTAMP in (first_ms, last_ms) else max(0, last_ms - first_ms)
+    return lags
 
 
 def _first_time(admin: Admin, tp: TopicPartition, offset: int, end: int) -> int:

@@ -68,19 +68,19 @@ def unpacked(text: object) -> bytes:
 def read_object(data: bytes) -> dict[str, object]:
     """Reads a JSON object in which no name is twice. Raises ValueError."""
     try:
-        found = json.loads(data, object_pairs_hook=_distinct)
+        content = json.loads(data, object_pairs_hook=_distinct)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
-    return found
+    return content
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name is there twice")
-    return found
+    return members
 
 
 def read_key_set(data: bytes) -> KeySet:
@@ -94,7 +94,7 @@ def read_key_set(data: bytes) -> KeySet:
         raise KeySetError("it is not a set of JSON web keys: it has no list of keys")
     if len(rows) > MOST_KEYS:
         raise KeySetError(f"it has {len(rows):,} keys; the limit is {MOST_KEYS:,}")
-    found: list[WebKey] = []
+    keys: list[WebKey] = []
     faults: list[str] = []
     for number, row in enumerate(rows, 1):
         try:
@@ -105,10 +105,10 @@ def read_key_set(data: bytes) -> KeySet:
             faults.append(f"key {number}{shown} is invalid: {_reason(error)}")
             continue
         if key is not None:
-            found.append(key)
-    if not found:
+            keys.append(key)
+    if not keys:
         raise KeySetError("; ".join(faults[:_NAMED_FAULTS]) or "it has no RSA or EC key for signatures")
-    return KeySet(found, faults[:_NAMED_FAULTS])
+    return KeySet(keys, faults[:_NAMED_FAULTS])
 
 
 def _reason(error: Exception) -> str:

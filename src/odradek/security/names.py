@@ -140,7 +140,7 @@ class MappingRule(NamedTuple):
             return name
         if not self.pattern.fullmatch(name):
             return None
-        user = self.pattern.sub(lambda found: _expanded(self.replacement, found), name)
+        user = self.pattern.sub(lambda match: _expanded(self.replacement, match), name)
         return {"L": user.lower(), "U": user.upper()}.get(self.case, user)
 
 
@@ -157,26 +157,26 @@ class MappingRules:
 
 
 def _rule(text: str) -> MappingRule | None:
-    found = _PARSER.match(text)
-    if found is None or found.end() != len(text):
+    match = _PARSER.match(text)
+    if match is None or match.end() != len(text):
         raise ConfigError(
             f"ssl.principal.mapping.rules: invalid rule {text!r}: expected DEFAULT, or RULE:PATTERN/NAME/ with L or U "
             "behind it"
         )
-    if found[1]:
+    if match[1]:
         return MappingRule()
-    if found[2] is None:
+    if match[2] is None:
         return None  # empty rules are ignored
     try:
-        pattern = re.compile(_NAMED_GROUP.sub(r"(?P<\1>", found[2]), re.ASCII)  # as in Java
+        pattern = re.compile(_NAMED_GROUP.sub(r"(?P<\1>", match[2]), re.ASCII)  # as in Java
     except (re.error, ValueError) as error:
-        raise ConfigError(f"ssl.principal.mapping.rules: the pattern {found[2]!r} is invalid: {error}") from None
-    return MappingRule(pattern, found[3], found[4])
+        raise ConfigError(f"ssl.principal.mapping.rules: the pattern {match[2]!r} is invalid: {error}") from None
+    return MappingRule(pattern, match[3], match[4])
 
 
-def _expanded(replacement: str, found: re.Match[str]) -> str:
+def _expanded(replacement: str, match: re.Match[str]) -> str:
     """Expands ``$1`` and ``\\$`` as Java does. As in Kafka, a group that does not exist stands as it is."""
-    groups, out, at = found.re.groups, [], 0
+    groups, out, at = match.re.groups, [], 0
     while at < len(replacement):
         one = replacement[at]
         at += 1
@@ -189,7 +189,7 @@ def _expanded(replacement: str, found: re.Match[str]) -> str:
             while at < len(replacement) and replacement[at].isdigit() and number * 10 + int(replacement[at]) <= groups:
                 number = number * 10 + int(replacement[at])
                 at += 1
-            out.append(found[number] or "")
+            out.append(match[number] or "")
         else:
             out.append(one)
     return "".join(out)

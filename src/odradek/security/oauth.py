@@ -167,8 +167,8 @@ def _token_in(data: bytes, host: str) -> Secret:
     try:
         if len(data) > MOST_BYTES:
             raise ValueError
-        found = json.loads(data)
-        token = found.get("access_token") or found.get("id_token")
+        content = json.loads(data)
+        token = content.get("access_token") or content.get("id_token")
         if not isinstance(token, str) or not token:
             raise ValueError
     except (ValueError, AttributeError) as error:

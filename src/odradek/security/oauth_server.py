@@ -37,27 +37,27 @@ class OauthServer:
             raise LoginFailed("a message after an invalid token")
         token, authorization = read_first(message)
         try:
-            found = self._check(token)
+            accepted = self._check(token)
         except TokenRefused as error:
             self.refusal = f"the token is not valid: {error}"
             return INVALID_TOKEN.encode()
-        self.user = found.subject
-        if authorization not in ("", found.subject):
+        self.user = accepted.subject
+        if authorization not in ("", accepted.subject):
             raise LoginRefused(
                 f"Authentication failed: Client requested an authorization id ({authorization}) that is different from "
-                f"the token's principal name ({found.subject})"
+                f"the token's principal name ({accepted.subject})"
             )
-        self.login = LoggedIn(found.subject, found.end_ms)
+        self.login = LoggedIn(accepted.subject, accepted.end_ms)
         return b""
 
 
 def read_first(message: bytes) -> tuple[str, str]:
     """Returns the token and the authorization id of the client's message. Raises LoginFailed."""
-    found = _FIRST.fullmatch(message.decode(errors="replace"))
-    if found is None:
+    match = _FIRST.fullmatch(message.decode(errors="replace"))
+    if match is None:
         raise LoginFailed("Invalid OAUTHBEARER client first message")
     pairs: dict[str, str] = {}
-    for part in found["pairs"].split("\x01")[:-1]:
+    for part in match["pairs"].split("\x01")[:-1]:
         pair = _PAIR.fullmatch(part)
         if pair is None:
             raise LoginFailed("Invalid OAUTHBEARER client first message")
@@ -67,4 +67,4 @@ def read_first(message: bytes) -> tuple[str, str]:
         raise LoginFailed("Invalid OAUTHBEARER client first message: 'auth' is not there or is invalid")
     if auth[1].lower() != "bearer":
         raise LoginFailed("Invalid scheme in OAUTHBEARER client first message")
-    return auth[2], found["name"] or ""
+    return auth[2], match["name"] or ""

@@ -136,14 +136,14 @@ def _text(message: bytes) -> str:
 def _fields(message: bytes, names: str) -> dict[str, str]:
     """Reads the attributes ``names`` in this order; further ones may follow. Raises ScramError."""
     parts = _text(message).split(",")
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for name, part in zip(names, parts, strict=False):
         if part[:2] != f"{name}=":
             raise ScramError(f"a message lacks the attribute {name!r}")
-        found[name] = part[2:]
-    if len(found) != len(names):
-        raise ScramError(f"a message lacks the attribute {names[len(found)]!r}")
-    return found
+        fields[name] = part[2:]
+    if len(fields) != len(names):
+        raise ScramError(f"a message lacks the attribute {names[len(fields)]!r}")
+    return fields
 
 
 def _number(text: str) -> int:
@@ -220,8 +220,8 @@ class ScramServer:
         """Checks the client's proof and returns the server's final message. Raises ScramError."""
         fields = _fields(client_final, "cr")
         text = client_final.decode()
-        without_proof, found, packed = text.rpartition(",p=")
-        if not found:
+        without_proof, separator, packed = text.rpartition(",p=")
+        if not separator:
             raise ScramError("a message lacks the attribute 'p'")
         if _decoded(fields["c"], "channel binding") != self._client.header.encode():
             raise ScramError("the channel binding is wrong")

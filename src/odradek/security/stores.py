@@ -82,10 +82,10 @@ def _state_of_file(store: Store | None) -> tuple[int, int, int] | None:
     if store is None or not store.location:
         return None
     try:
-        found = Path(store.location).stat()
+        status = Path(store.location).stat()
     except OSError:
         return None  # reading it reports the error
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def client_context(tls: Tls) -> ssl.SSLContext:
@@ -271,7 +271,7 @@ def _read(store: Store) -> bytes:
 
 def _pem(store: Store, text: str) -> _Entries:
     certificates = tuple(_CERTIFICATE.findall(text))
-    keys = list(dict.fromkeys(found[0] for found in _KEY.finditer(text)))  # librdkafka's two files may be the same one
+    keys = list(dict.fromkeys(match[0] for match in _KEY.finditer(text)))  # librdkafka's two files may be the same one
     if not certificates and not keys:
         raise ConfigError(f"{_where(store)}: it has neither a certificate nor a private key in PEM")
     if len(keys) > 1:
@@ -287,13 +287,13 @@ def _pkcs12(store: Store, data: bytes) -> _Entries:
             f"{_where(store)}: PKCS12 needs the package cryptography: `{command_of('security')}`, or use PEM"
         ) from error
     try:
-        found = pkcs12.load_pkcs12(data, store.password.reveal().encode())
+        content = pkcs12.load_pkcs12(data, store.password.reveal().encode())
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{_where(store)}: it is damaged, or {store.name}.password is wrong") from error
-    certificates = [item.certificate for item in (found.cert, *found.additional_certs) if item is not None]
+    certificates = [item.certificate for item in (content.cert, *content.additional_certs) if item is not None]
     key = ""
-    if found.key is not None:
-        key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    if content.key is not None:
+        key = content.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     pem = tuple(certificate.public_bytes(Encoding.PEM).decode() for certificate in certificates)
     return _Entries(pem, Secret(key))
 

@@ -176,8 +176,8 @@ def _subject(claims: dict[str, object], rules: TokenRules) -> str:
 
 
 def _scopes(claims: dict[str, object], rules: TokenRules) -> tuple[str, ...]:
-    found = claims.get(rules.scope_claim)
-    scopes = [found] if isinstance(found, str) else found if isinstance(found, list) else []
+    claim = claims.get(rules.scope_claim)
+    scopes = [claim] if isinstance(claim, str) else claim if isinstance(claim, list) else []
     if not all(isinstance(one, str) and one.strip(_TRIMMED) for one in scopes):
         raise TokenRefused(f"its claim {rules.scope_claim} has an empty scope")
     trimmed = tuple(one.strip(_TRIMMED) for one in scopes)

@@ -72,12 +72,12 @@ class AbortedIndex(IndexFile):
 
     def digest(self) -> IndexDigest | None:
         """Returns the digest of the entries; None without entries. Raises OSError."""
-        found = self._digest_of(self.data())
-        if not found.entries:
+        digest = self._digest_of(self.data())
+        if not digest.entries:
             return None
         if self._memory is None:
-            self._known = found
-        return found
+            self._known = digest
+        return digest
 
     def append(self, entry: AbortedEntry) -> None:
         """Writes an entry. Raises OSError. After a passing error the next write includes it."""
@@ -99,7 +99,7 @@ class AbortedIndex(IndexFile):
             super().seal()
             self._known = known
 
-    def collect(self, start: int, end: int, found: list[AbortedTransaction]) -> bool:
+    def collect(self, start: int, end: int, aborted: list[AbortedTransaction]) -> bool:
         """Adds the transactions with records in [``start``, ``end``). Returns True if no later segment
         can have one: an entry's last stable offset is at or above ``end``.
         """
@@ -114,7 +114,7 @@ class AbortedIndex(IndexFile):
                 part = view[slot * _ENTRY.size : block_end * _ENTRY.size]
                 for _, producer_id, first_offset, _, _ in _ENTRY.iter_unpack(part):
                     if first_offset < end:
-                        found.append(AbortedTransaction(producer_id, first_offset))
+                        aborted.append(AbortedTransaction(producer_id, first_offset))
             slot = block_end
         return stop < entries
 
@@ -163,11 +163,11 @@ def collect_aborted(segments: Iterable[IndexedSegment], start: int, end: int) ->
     The first of ``segments`` is the one with ``start``. A transaction that began before its marker's segment is found
     in a later segment.
     """
-    found: list[AbortedTransaction] = []
+    aborted: list[AbortedTransaction] = []
     for segment in segments:
-        if segment.has_aborted and segment.aborted_index.collect(start, end, found):
+        if segment.has_aborted and segment.aborted_index.collect(start, end, aborted):
             break
-    return found
+    return aborted
 
 
 def decode_entries(data: bytes) -> dict[int, bytes]:

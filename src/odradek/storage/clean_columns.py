@@ -322,7 +322,7 @@ class ColumnEngine:
     def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]:
         """See ``RowEngine``. Only pages with headers are read."""
         records = 0
-        found = []
+        special = []
         position = 0
         view = memoryview(segment.files.view(segment.path(LOG_SUFFIX)))
         while position < segment.size:
@@ -332,11 +332,11 @@ class ColumnEngine:
                 raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} ends inside a batch")
             dirty = table[:, BASE] + table[:, LAST_DELTA] >= first_dirty_offset
             records += int(table[dirty, COUNT].sum())
-            found += [(position + at, read_header(window, at)) for at in table[_special(table), POS].tolist()]
+            special += [(position + at, read_header(window, at)) for at in table[_special(table), POS].tolist()]
             size = int(table[-1, TO])
             position += size
             yield size
-        return SegmentSurvey(records, 0, found)
+        return SegmentSurvey(records, 0, special)
 
     def map(
         self, portion: bytes, transactions: Transactions, first_dirty_offset: int

@@ -196,17 +196,17 @@ class _Cleaning:
         self, source: SourceSegment, search: AbortedSearch, *, is_rest: bool = False
     ) -> Generator[int, None, None]:
         segment = self._open(source)
-        found = yield from self.engine.survey(segment, self.job.first_dirty_offset)
-        for position, header in found.special:
+        survey = yield from self.engine.survey(segment, self.job.first_dirty_offset)
+        for position, header in survey.special:
             if is_rest and not header.is_control:
                 continue  # a transaction that begins here has no record in the cleaned section
             control = read_control(segment.read_batch(position, header), 0, header) if header.is_control else None
             search.on_batch(header, control)
         if not is_rest:
-            self.dirty_records += found.records
+            self.dirty_records += survey.records
             if self.max_packed:
-                if found.packed_bytes > self.max_packed:
-                    raise TooLargeForSteps(f"a compressed batch of {found.packed_bytes} bytes")
+                if survey.packed_bytes > self.max_packed:
+                    raise TooLargeForSteps(f"a compressed batch of {survey.packed_bytes} bytes")
                 yield from self._check_size(segment)
         segment.forget()
 

@@ -81,40 +81,40 @@ def check_client_batch(data: Buffer, batches: Batches, config: LogConfig, now_ms
     _, header = batches[0]
     if config.is_log_append_time and header.timestamp_type:
         raise KafkaError(ErrorCode.invalid_timestamp, "a producer must not set the timestamp type LogAppendTime")
-    found = begin_check(data, header)
-    if not isinstance(found, RecordSummary):
-        return _check_in_steps(data, batches, found, config, now_ms)
-    if _fits(header, found, config, now_ms):
+    check = begin_check(data, header)
+    if not isinstance(check, RecordSummary):
+        return _check_in_steps(data, batches, check, config, now_ms)
+    if _fits(header, check, config, now_ms):
         return data, batches
-    return begin(_adapt(data, batches, found, config, now_ms))
+    return begin(_adapt(data, batches, check, config, now_ms))
 
 
 def _check_in_steps(
     data: Buffer, batches: Batches, check: BatchSteps[RecordSummary], config: LogConfig, now_ms: int
 ) -> BatchSteps[Ready]:
-    found = yield from check
-    if _fits(batches[0][1], found, config, now_ms):
+    summary = yield from check
+    if _fits(batches[0][1], summary, config, now_ms):
         return data, batches
-    return (yield from _adapt(data, batches, found, config, now_ms))
+    return (yield from _adapt(data, batches, summary, config, now_ms))
 
 
-def _fits(header: BatchHeader, found: RecordSummary, config: LogConfig, now_ms: int) -> bool:
+def _fits(header: BatchHeader, summary: RecordSummary, config: LogConfig, now_ms: int) -> bool:
     """Returns whether the log can store the batch without changes or further checks."""
-    if found.has_keyless and config.is_compacted:
+    if summary.has_keyless and config.is_compacted:
         return False
     if not config.is_log_append_time and (
-        header.base_timestamp + found.greatest_delta != header.max_timestamp
-        or _breaks_time_bounds(header, found, config, now_ms)
+        header.base_timestamp + summary.greatest_delta != header.max_timestamp
+        or _breaks_time_bounds(header, summary, config, now_ms)
     ):
         return False
     return config.compression_type == "producer" or _codec(config) == header.compression
 
 
-def _breaks_time_bounds(header: BatchHeader, found: RecordSummary, config: LogConfig, now_ms: int) -> bool:
+def _breaks_time_bounds(header: BatchHeader, summary: RecordSummary, config: LogConfig, now_ms: int) -> bool:
     """Returns whether a timestamp of the batch is outside of the topic's bounds."""
     return (
-        header.base_timestamp + found.greatest_delta > now_ms + config.message_timestamp_after_max_ms
-        or header.base_timestamp + found.least_delta < now_ms - config.message_timestamp_before_max_ms
+        header.base_timestamp + summary.greatest_delta > now_ms + config.message_timestamp_after_max_ms
+        or header.base_timestamp + summary.least_delta < now_ms - config.message_timestamp_before_max_ms
     )
 
 
@@ -122,15 +122,15 @@ def _codec(config: LogConfig) -> int:
     return CODES["none" if config.compression_type == "uncompressed" else config.compression_type]
 
 
-def _adapt(data: Buffer, batches: Batches, found: RecordSummary, config: LogConfig, now_ms: int) -> BatchSteps[Ready]:
+def _adapt(data: Buffer, batches: Batches, summary: RecordSummary, config: LogConfig, now_ms: int) -> BatchSteps[Ready]:
     """Changes the batch for the topic. Raises KafkaError if the topic's settings refuse it."""
     _, header = batches[0]
-    if config.is_compacted and found.has_keyless:
+    if config.is_compacted and summary.has_keyless:
         raise KafkaError(ErrorCode.invalid_record, "a record of a compacted topic must have a key")
     if not config.is_log_append_time:
-        if _breaks_time_bounds(header, found, config, now_ms):
+        if _breaks_time_bounds(header, summary, config, now_ms):
             yield from _check_timestamps(data, header, config, now_ms)
-        newest = header.base_timestamp + found.greatest_delta
+        newest = header.base_timestamp + summary.greatest_delta
         if newest != header.max_timestamp:
             data = with_max_timestamp(data, header, newest)
             batches = validate(data, max_message_bytes=config.max_message_bytes)

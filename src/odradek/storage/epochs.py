@@ -118,12 +118,12 @@ class LeaderEpochs:
 
     def epoch_of(self, offset: int) -> int:
         """Returns the epoch of the record at ``offset``, or -1 if it is unknown."""
-        found = NO_EPOCH
+        epoch = NO_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
                 break
-            found = entry.epoch
-        return found
+            epoch = entry.epoch
+        return epoch
 
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """Returns the largest known epoch up to ``epoch``, and its end: the start of the next epoch.

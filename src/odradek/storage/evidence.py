@@ -167,7 +167,7 @@ def check_gaps(
     A compacted log may have gaps between its segments. So there a gap counts only if the names of files, or the
     indexes of the segment before it (``claims``: the ends by base offset), say that it had records.
     """
-    found = []
+    gaps = []
     for segment, following in pairwise(segments):
         end, base = segment.next_offset, following.base_offset
         if end >= base or any(first <= end and base <= last for first, last in known_gaps):
@@ -182,21 +182,21 @@ def check_gaps(
             )
         else:
             continue
-        found.append((end, base))
+        gaps.append((end, base))
         report.lose(what, LostRange(end, base), is_proven=orphan is not None or claimed or report.known.clean)
-    return found
+    return gaps
 
 
 def orphaned_indexes(names: Iterable[str], suffixes: tuple[str, ...]) -> dict[int, str]:
     """Returns an index file of each segment without a log file, by the base offset."""
     names = set(names)
-    found: dict[int, str] = {}
+    orphans: dict[int, str] = {}
     for name in sorted(names):
         stem = name.split(".")[0]
         is_orphan = name.endswith(suffixes) and stem.isdigit() and stem + LOG_SUFFIX not in names
-        if is_orphan and (int(stem) not in found or name.endswith(INDEX_SUFFIX)):
-            found[int(stem)] = name
-    return found
+        if is_orphan and (int(stem) not in orphans or name.endswith(INDEX_SUFFIX)):
+            orphans[int(stem)] = name
+    return orphans
 
 
 def mends(mended: Sequence[GoodBatch]) -> str:

@@ -232,8 +232,8 @@ class TimeIndex(IndexFile):
         slot = self._slot_at_most(timestamp, 0)
         if slot < 0:
             return TimestampOffset(-1, self.base_offset)
-        found, relative = self._get(slot)
-        return TimestampOffset(found, self.base_offset + relative)
+        entry_timestamp, relative = self._get(slot)
+        return TimestampOffset(entry_timestamp, self.base_offset + relative)
 
     @property
     def last(self) -> TimestampOffset:

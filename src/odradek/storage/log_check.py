@@ -165,13 +165,13 @@ def _inspect(path: Path, known: Witnesses, config: LogConfig, files: Files) -> l
 def _inspect_segment(segment: Segment, around: Surroundings, report: Findings) -> None:
     name = file_name(segment.base_offset, LOG_SUFFIX)
     mended = []
-    for found in segment.check_bytes(around) if segment.size else ():
-        if isinstance(found, BadBytes):
-            what = f"{name} has {found.end - found.start} bytes at position {found.start} that are no valid batch"
-            report.lose(what, LostRange(found.first_offset, None), is_proven=report.known.clean)
+    for part in segment.check_bytes(around) if segment.size else ():
+        if isinstance(part, BadBytes):
+            what = f"{name} has {part.end - part.start} bytes at position {part.start} that are no valid batch"
+            report.lose(what, LostRange(part.first_offset, None), is_proven=report.known.clean)
             continue
-        segment.next_offset = found.header.last_offset + 1
-        if found.is_mended:
-            mended.append(found)
+        segment.next_offset = part.header.last_offset + 1
+        if part.is_mended:
+            mended.append(part)
     if mended:
         report.contradict(f"{name}: {mends(mended)}")

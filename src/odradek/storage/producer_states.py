@@ -170,11 +170,11 @@ def _encode(state: ProducerState, entries: bytearray, older: bytearray) -> None:
 
 def encode_snapshot(states: Iterable[ProducerState], digests: LogDigest = NO_DIGEST) -> bytes:
     """Encodes a snapshot at once."""
-    found = tuple(states)
+    all_states = tuple(states)
     entries, older = bytearray(), bytearray()
-    for state in found:
+    for state in all_states:
         _encode(state, entries, older)
-    checked = len(found).to_bytes(4, "big") + entries + (_OLDER_MAGIC + older if older else b"")
+    checked = len(all_states).to_bytes(4, "big") + entries + (_OLDER_MAGIC + older if older else b"")
     checked += encode_digests(digests)
     return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
 

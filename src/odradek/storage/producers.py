@@ -431,17 +431,17 @@ class Producers:
 
         This newest one is from a clean stop. ``names`` are the names of all files in the directory.
         """
-        found = snapshot_offsets(names)
+        offsets = snapshot_offsets(names)
         newest_segment = max(base_offsets, default=-1)
-        for offset in found:
-            if offset not in base_offsets and not (offset == found[-1] and offset > newest_segment):
+        for offset in offsets:
+            if offset not in base_offsets and not (offset == offsets[-1] and offset > newest_segment):
                 self.remove_snapshot(offset)
 
     def remove_snapshots_from(self, offset: int) -> None:
         """Removes snapshots at and after ``offset`` after a truncation."""
-        for found in self.snapshots():
-            if found >= offset:
-                self.remove_snapshot(found)
+        for snapshot_offset in self.snapshots():
+            if snapshot_offset >= offset:
+                self.remove_snapshot(snapshot_offset)
         self._last_snapshot = max(self.snapshots(), default=-1)
 
 

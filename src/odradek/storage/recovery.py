@@ -257,11 +257,11 @@ class LoadOfLog:
     def _examine(self, segment: Segment, around: Surroundings) -> None:
         """Raises LostRecords if a guarded log has lost records, before the recovery changes the indexes."""
         bad, end = [], segment.base_offset
-        for found in segment.check_bytes(around):
-            if isinstance(found, BadBytes):
-                bad.append(found)
+        for part in segment.check_bytes(around):
+            if isinstance(part, BadBytes):
+                bad.append(part)
             else:
-                end = found.header.last_offset + 1
+                end = part.header.last_offset + 1
         for one in bad:
             if self._is_proven(one.first_offset):
                 self._lose_bytes(segment, one, around, end)
@@ -318,7 +318,7 @@ class LoadOfLog:
         """Reports what contradicts. Raises LostRecords before anything else is changed."""
         report, segments = self.report, self.segments
         check_start(report, segments[0].base_offset, noted, epoch_start, orphans)
-        found = check_gaps(
+        gaps = check_gaps(
             report,
             segments,
             self.claims,
@@ -326,8 +326,8 @@ class LoadOfLog:
             is_compacted=self.config.is_compacted,
             known_gaps=self.gaps,
         )
-        self.gaps += found
-        for first, following in found:
+        self.gaps += gaps
+        for first, following in gaps:
             self.files.write(lost_path(self.path, first, following), b"", sync=False)
         if not self.is_end_reported:
             check_end(report, end_offset, self.snapshots, orphans, tail=self._tail(end_offset))
@@ -353,10 +353,10 @@ class LoadOfLog:
         finish(rebuild(producers, self.segments, self.config, self.now_ms, unindexed=suspects))
         for segment, entries in zip(suspects, old, strict=True):
             starts = {(entry.producer_id, entry.last_offset): entry.first_offset for entry in entries}
-            found = segment.aborted_index.all_entries() if segment.has_aborted else []
+            present = segment.aborted_index.all_entries() if segment.has_aborted else []
             missed = [
                 entry
-                for entry in found
+                for entry in present
                 if starts.get((entry.producer_id, entry.last_offset), entry.first_offset + 1) > entry.first_offset
             ]
             if missed:

@@ -122,13 +122,13 @@ class FileCheck:
         start = position + 1
         while start + HEADER_BYTES <= self._size:
             chunk = self._file.pread(start, _PART_BYTES)
-            found = chunk.find(_MAGIC_BYTE, MAGIC_OFFSET)
-            while found >= 0 and found - MAGIC_OFFSET + HEADER_BYTES <= len(chunk):
-                header = read_header(chunk, found - MAGIC_OFFSET)
-                candidate = start + found - MAGIC_OFFSET
+            magic_at = chunk.find(_MAGIC_BYTE, MAGIC_OFFSET)
+            while magic_at >= 0 and magic_at - MAGIC_OFFSET + HEADER_BYTES <= len(chunk):
+                header = read_header(chunk, magic_at - MAGIC_OFFSET)
+                candidate = start + magic_at - MAGIC_OFFSET
                 if next_offset <= header.base_offset < limit and self._whole(candidate) is not None:
                     return candidate
-                found = chunk.find(_MAGIC_BYTE, found + 1)
+                magic_at = chunk.find(_MAGIC_BYTE, magic_at + 1)
             start += max(len(chunk) - HEADER_BYTES + 1, 1)
         return self._size
 
@@ -208,4 +208,4 @@ def lost_path(directory: Path, first: int, following: int) -> Path:
 def known_gaps(names: Iterable[str]) -> list[tuple[int, int]]:
     """Returns the ranges of lost offsets in the names of a directory's files."""
     matches = (_LOST_NAME.fullmatch(name) for name in names if name.endswith(LOST_SUFFIX))
-    return [(int(found[1]), int(found[2])) for found in matches if found is not None]
+    return [(int(match[1]), int(match[2])) for match in matches if match is not None]

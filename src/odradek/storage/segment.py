@@ -269,15 +269,15 @@ class Segment:
         self.size = 0
         bad: list[BadBytes] = []
         mended: list[GoodBatch] = []
-        for found in FileCheck(self.file, file_size, self.base_offset, around):
-            if isinstance(found, BadBytes):
-                bad.append(found)
+        for part in FileCheck(self.file, file_size, self.base_offset, around):
+            if isinstance(part, BadBytes):
+                bad.append(part)
                 continue
-            header = found.header
+            header = part.header
             self._index(header.last_offset, header.max_timestamp, header.size_in_bytes)
-            on_batch(header, found.buffer, found.at)
-            if found.is_mended:
-                mended.append(found._replace(buffer=b""))
+            on_batch(header, part.buffer, part.at)
+            if part.is_mended:
+                mended.append(part._replace(buffer=b""))
         if (bad or mended) and on_damage is not None:
             on_damage(bad, mended)
         if self.has_aborted:
@@ -488,9 +488,9 @@ class Segment:
         for number, (position, header) in enumerate(batches, 1):
             if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
                 wanted = at_or_after(timestamp, start_offset, header)
-                found = yield from search(self.read_batch(position, header), header, wanted)
-                if found:
-                    return FoundOffset(found[0].offset, found[0].timestamp, header.leader_epoch)
+                matches = yield from search(self.read_batch(position, header), header, wanted)
+                if matches:
+                    return FoundOffset(matches[0].offset, matches[0].timestamp, header.leader_epoch)
             if number % _STEP_BATCHES == 0:
                 yield None
             if self.removed:
@@ -519,16 +519,16 @@ class Segment:
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Removes the batch with ``offset`` and all later batches."""
         self._index_bytes = _UNKNOWN
-        found = self.locate(offset)
+        place = self.locate(offset)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
-        if found is None:
+        if place is None:
             return
-        self.file.truncate(found[0])
-        self.size = found[0]
+        self.file.truncate(place[0])
+        self.size = place[0]
         self.next_offset = self.base_offset
         if self.has_aborted:
-            self.aborted_index.truncate_to(found[1].base_offset)
+            self.aborted_index.truncate_to(place[1].base_offset)
             self._digest = None
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last
         start = self.offset_index.last.position

@@ -73,10 +73,10 @@ def read_slice(
     called if a later read of the slice fails.
     """
     for segment in segments:
-        found = segment.locate(offset)
-        if found is None:
+        place = segment.locate(offset)
+        if place is None:
             continue
-        position, header = found
+        position, header = place
         if header.base_offset >= limit:
             break
         end = segment.size

@@ -42,13 +42,14 @@ def read_settings_file(path: Path, source: str) -> dict[str, Property]:
 
     The providers' own settings are left out. Raises ConfigError as ``read_properties_file``.
     """
-    found = read_properties_file(path, source)
-    if not any("${" in one.value or name.startswith(PROVIDERS) for name, one in found.items()):
-        return found
+    properties = read_properties_file(path, source)
+    if not any("${" in one.value or name.startswith(PROVIDERS) for name, one in properties.items()):
+        return properties
     values = with_values(
-        {name: one.value for name, one in found.items()}, lambda name: f"{source} {path}, line {found[name].line}: "
+        {name: one.value for name, one in properties.items()},
+        lambda name: f"{source} {path}, line {properties[name].line}: ",
     )
-    return {name: Property(value, found[name].line) for name, value in values.items() if name != PROVIDERS}
+    return {name: Property(value, properties[name].line) for name, value in values.items() if name != PROVIDERS}
 
 
 def with_values(
@@ -62,23 +63,23 @@ def with_values(
     if not any("${" in value or name.startswith(PROVIDERS) for name, value in settings.items()):
         return dict(settings)
     sources = _Sources(_providers(settings, where), environment)
-    found = {}
+    values = {}
     for name, value in settings.items():
         if name.startswith(_PREFIX):
             continue
         try:
             if "${" in value and _SECRET.search(name):
                 sources.check_names(value)
-            found[name] = sources.replaced(value)
+            values[name] = sources.replaced(value)
         except ConfigError as error:
             raise ConfigError(f"{where(name)}{name}: {error}") from error.__cause__
-    return found
+    return values
 
 
 def _providers(settings: Mapping[str, str], where: Callable[[str], str]) -> dict[str, _Provider]:
     """Returns the providers by name. Raises ConfigError."""
     names = [name.strip() for name in settings.get(PROVIDERS, "").split(",") if name.strip()]
-    found = {}
+    providers = {}
     for name in names:
         setting = f"{_PREFIX}{name}.class"
         given = settings.get(setting)
@@ -91,19 +92,19 @@ def _providers(settings: Mapping[str, str], where: Callable[[str], str]) -> dict
                 f"{where(setting)}{setting}: a class of Java other than {', '.join(_CLASSES)} of "
                 f"{_PACKAGE.removesuffix('.')} is not supported: use one of these"
             )
-        found[name] = _Provider(name, kind, settings.get(f"{_PREFIX}{name}.param.{_PARAMETERS[kind]}", ""))
+        providers[name] = _Provider(name, kind, settings.get(f"{_PREFIX}{name}.param.{_PARAMETERS[kind]}", ""))
     for setting in settings:
         if setting.startswith(_PREFIX):
-            _check_setting(setting, found, where)
-    return found
+            _check_setting(setting, providers, where)
+    return providers
 
 
-def _check_setting(setting: str, found: Mapping[str, _Provider], where: Callable[[str], str]) -> None:
+def _check_setting(setting: str, providers: Mapping[str, _Provider], where: Callable[[str], str]) -> None:
     """Raises ConfigError for a setting that no provider has: it may be a limit of what a provider reads."""
     name, _, rest = setting.removeprefix(_PREFIX).partition(".")
-    if name not in found:
+    if name not in providers:
         raise ConfigError(f"{where(setting)}{setting}: {PROVIDERS} does not name {name!r}: add it there")
-    known = ("class", f"param.{_PARAMETERS[found[name].kind]}")
+    known = ("class", f"param.{_PARAMETERS[providers[name].kind]}")
     if rest not in known:
         expected = " and ".join(f"{_PREFIX}{name}.{one}" for one in known)
         raise ConfigError(f"{where(setting)}{setting} does not exist: the settings of this provider are {expected}")
@@ -131,8 +132,8 @@ class _Sources:
         """Returns a value with its variables replaced. Raises ConfigError."""
         if "${" not in value:
             return value
-        found = _VARIABLE.sub(lambda match: self._look_up(match[0], match[1], match[2] or "", match[3]), value)
-        return found if found == value else found.strip()
+        text = _VARIABLE.sub(lambda match: self._look_up(match[0], match[1], match[2] or "", match[3]), value)
+        return text if text == value else text.strip()
 
     def _look_up(self, text: str, name: str, path: str, key: str) -> str:
         provider = self._providers.get(name)

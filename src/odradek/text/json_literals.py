@@ -29,10 +29,10 @@ class Repeated(dict[str, object]):
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
-    made = Repeated(found)
+    members_by_name = dict(pairs)
+    if len(members_by_name) == len(pairs):
+        return members_by_name
+    made = Repeated(members_by_name)
     made.name = next(name for number, (name, _) in enumerate(pairs) if name in dict(pairs[:number]))
     return made
 
@@ -79,26 +79,26 @@ def with_member(text: str, names: Sequence[str], literal: str) -> str:
 
 def _spans(text: str, at: int) -> dict[str, tuple[int, int]]:
     """Returns where the value of each member of the object at a position begins and ends."""
-    found = {}
+    spans = {}
     at = _skip(text, _skip(text, at) + 1)
     while text[at] != "}":
         name, at = _ACCEPTING.raw_decode(text, at)
         start = _skip(text, _skip(text, at) + 1)
         _, at = _ACCEPTING.raw_decode(text, start)
-        found[name] = (start, at)
+        spans[name] = (start, at)
         at = _behind_comma(text, at)
-    return found
+    return spans
 
 
 def elements(text: str) -> list[str]:
     """Returns the text of each element of an array. ``text`` is valid JSON."""
-    found = []
+    texts = []
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "]":
         _, end = _ACCEPTING.raw_decode(text, at)
-        found.append(text[at:end])
+        texts.append(text[at:end])
         at = _behind_comma(text, end)
-    return found
+    return texts
 
 
 def _behind_comma(text: str, at: int) -> int:
@@ -107,6 +107,6 @@ def _behind_comma(text: str, at: int) -> int:
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+    space = _SPACE.match(text, at)
+    assert space is not None
+    return space.end()

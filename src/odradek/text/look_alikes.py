@@ -32,8 +32,8 @@ def oddity(name: str) -> str | None:
 def odd_character(text: str) -> str:
     """Returns the first invisible character with a space before it, as `` U+200B (ZERO WIDTH SPACE)``; empty without
     one. A space and a tab are visible enough."""
-    found = next((one for one in text if (not one.isprintable() and one != "\t") or one in _FILLERS), None)
-    return "" if found is None else f" {named(found)}"
+    odd = next((one for one in text if (not one.isprintable() and one != "\t") or one in _FILLERS), None)
+    return "" if odd is None else f" {named(odd)}"
 
 
 def look_alike(text: str) -> str | None:

@@ -45,8 +45,8 @@ def _pattern(line_feeds: bool) -> re.Pattern[str]:
     return re.compile(f"(?!\n)[{_ESCAPED}]" if line_feeds else f"[{_ESCAPED}]")
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     if (short := _SHORT.get(character)) is not None:
         return short
     code = ord(character)
@@ -55,6 +55,6 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def _json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

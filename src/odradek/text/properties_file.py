@@ -43,7 +43,7 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
         raise ConfigError(f"{source} {path}: {error}") from error
     from odradek.text.look_alikes import odd_character  # with the names of Unicode, which only files need
 
-    found: dict[str, Property] = {}
+    properties: dict[str, Property] = {}
     for number, line in _lines(text):
         cut = min((at for at in (line.find("="), line.find(":")) if at > 0), default=-1)
         if cut < 0:
@@ -60,8 +60,8 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
                 f"{source} {path}, line {number}: the value of {name} has an invisible character{odd}: remove it, or "
                 "write it as an escape such as \\u00a0"
             )
-        found[name] = Property(_unescaped(given), number)
-    return found
+        properties[name] = Property(_unescaped(given), number)
+    return properties
 
 
 def properties_text(path: Path) -> str:
@@ -85,9 +85,9 @@ def java_properties(text: str) -> Iterator[tuple[int, str, str]]:
     """Yields line, name and value of each property as ``java.util.Properties`` reads them: a name ends at the first
     ``=``, ``:`` or blank, and blanks at the end of a value belong to it."""
     for number, line in _lines(text):
-        found = _PAIR.fullmatch(line)
-        if found is not None:
-            yield number, _unescaped(found[1]), _unescaped(found[2])
+        pair = _PAIR.fullmatch(line)
+        if pair is not None:
+            yield number, _unescaped(pair[1]), _unescaped(pair[2])
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -109,8 +109,8 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescaped(text: str) -> str:
-    def character(found: re.Match[str]) -> str:
-        code = found[1]
+    def character(match: re.Match[str]) -> str:
+        code = match[1]
         return chr(int(code[1:], 16)) if len(code) > 1 else _CONTROLS.get(code, code)
 
     return _ESCAPE.sub(character, text)

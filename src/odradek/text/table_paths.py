@@ -52,9 +52,9 @@ def _check(text: str, path: str) -> None:
     if wrong == path:
         return
     at = next(number for number, (one, other) in enumerate(zip(path, wrong, strict=False)) if one != other)
-    found = path[at : at + (1 if path[at] == "\\" else 3)]
+    refused = path[at : at + (1 if path[at] == "\\" else 3)]
     raise ConfigError(
-        f"{text}: the package deltalake does not read {found} in a path as it is written, and would use another "
+        f"{text}: the package deltalake does not read {refused} in a path as it is written, and would use another "
         "folder. Choose a path of a Delta table without % before two hexadecimal digits, and without a backslash; a "
         "Parquet table may have them"
     )

@@ -28,8 +28,8 @@ class ClusterLogs(NamedTuple):
 
     def problems(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, str]:
         """Returns the problems by partition; a partition whose offset has no problem is not in the mapping."""
-        found = {tp: self.problem(tp, offset) for tp, offset in offsets.items()}
-        return {tp: problem for tp, problem in found.items() if problem is not None}
+        problems = {tp: self.problem(tp, offset) for tp, offset in offsets.items()}
+        return {tp: problem for tp, problem in problems.items() if problem is not None}
 
 
 def cluster_logs(admin: Admin, partitions: Iterable[TopicPartition], scenario: Scenario | None = None) -> ClusterLogs:

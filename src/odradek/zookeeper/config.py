@@ -84,11 +84,11 @@ def file_settings(file: Path | None, source: str, environment: Mapping[str, str]
         if not environment.get(CONFIG_VARIABLE):
             return {}
         file, source = Path(environment[CONFIG_VARIABLE]), CONFIG_VARIABLE
-    found = read_settings_file(file, source)
-    for name, setting in found.items():
+    settings = read_settings_file(file, source)
+    for name, setting in settings.items():
         if name not in SETTINGS:
             raise ConfigError(f"{source} {file}, line {setting.line}: {_unknown(name)}")
-    return {name: setting.value for name, setting in found.items()}
+    return {name: setting.value for name, setting in settings.items()}
 
 
 def _unknown(name: str) -> str:
@@ -131,15 +131,15 @@ def parse_connect(text: str) -> tuple[str, str]:
         )
     for problem in filter(None, map(name_problem, chroot.split("/")[1:])):
         raise ConfigError(f"zookeeper.connect {text!r}: no path of ZooKeeper can be like the chroot: {problem}")
-    found = []
+    addresses = []
     for host in hosts.split(","):
         name, colon, port = host.strip().rpartition(":")
         if not colon or host.strip().endswith("]"):  # an IPv6 address has colons, too
             name, port = host.strip(), str(_DEFAULT_PORT)
         if not _HOST.fullmatch(name) or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
             raise ConfigError(f"zookeeper.connect {text!r}: {host!r} is not HOST:PORT")
-        found.append(f"{name}:{port}")
-    return ",".join(found), chroot
+        addresses.append(f"{name}:{port}")
+    return ",".join(addresses), chroot
 
 
 def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:

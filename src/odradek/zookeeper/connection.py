@@ -180,7 +180,7 @@ class ZooKeeperConnection:
 
     def children_of(self, paths: Sequence[str]) -> list[list[str] | None]:
         """Returns the result of ``children`` for each path."""
-        return [None if found is None else list(found) for found in self._many(paths, self._client.get_children_async)]
+        return [None if names is None else list(names) for names in self._many(paths, self._client.get_children_async)]
 
     def get(self, path: str) -> Znode | None:
         """Returns a znode, or None if it does not exist."""
@@ -190,9 +190,11 @@ class ZooKeeperConnection:
         """Returns the znode at each path; None if there is none."""
         return [
             None
-            if found is None
-            else Znode(path, found[0], found[1].version, found[1].ctime, found[1].mtime, found[1].ephemeralOwner)
-            for path, found in zip(paths, self._many(paths, self._client.get_async), strict=True)
+            if content is None
+            else Znode(
+                path, content[0], content[1].version, content[1].ctime, content[1].mtime, content[1].ephemeralOwner
+            )
+            for path, content in zip(paths, self._many(paths, self._client.get_async), strict=True)
         ]
 
     def commit(self, operations: Iterable[Operation]) -> None:
@@ -230,20 +232,20 @@ class ZooKeeperConnection:
         """Sends up to ``_IN_FLIGHT`` requests before it waits for their replies. Returns None for a missing znode."""
         from kazoo.exceptions import NoNodeError
 
-        found: list[Any] = []
+        results: list[Any] = []
         for first in range(0, len(paths), _IN_FLIGHT):
             sent = [(path, call(path)) for path in paths[first : first + _IN_FLIGHT]]
             for path, answer in sent:
                 try:
                     with self._errors(path):
-                        found.append(answer.get(self.config.timeout_ms / 1000))
+                        results.append(answer.get(self.config.timeout_ms / 1000))
                 except ZooKeeperUnreachable:
-                    found.append(self._retry(path, lambda path=path: call(path).get(self.config.timeout_ms / 1000)))
+                    results.append(self._retry(path, lambda path=path: call(path).get(self.config.timeout_ms / 1000)))
                 except ZnodeChanged as error:
                     if not isinstance(error.__cause__, NoNodeError):
                         raise
-                    found.append(None)
-        return found
+                    results.append(None)
+        return results
 
     def _retry(self, path: str, call: Callable[..., object], *arguments: object) -> object:
         """Repeats a read while kazoo reconnects, for at most the timeout. Returns None for a missing znode."""

@@ -162,10 +162,10 @@ class ZooKeeperOffsets:
     async def _run_in_one_session(self, work: Callable[[ConsumerSession], T]) -> T:
         """Does the same as ``_run``, but raises OffsetStoreUnreachable if the session expires meanwhile."""
         expiries = self.expiries
-        found = await self._run(work)
+        result = await self._run(work)
         if self.expiries != expiries:
             raise OffsetStoreUnreachable(f"the session at ZooKeeper {self._config.hosts} has expired")
-        return found
+        return result
 
     # --- owners -----------------------------------------------------------------------------------------------
 

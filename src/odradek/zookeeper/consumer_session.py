@@ -63,10 +63,10 @@ class ConsumerSession:
         failure: ZnodeChanged | None = None
         for _ in range(_ATTEMPTS):
             self._begin_session()
-            found = self._owners(partitions)
-            if others := {tp: _text(one) for tp, one in found.items() if not self._is_mine(one)}:
+            owners = self._owners(partitions)
+            if others := {tp: _text(one) for tp, one in owners.items() if not self._is_mine(one)}:
                 return others
-            missing = [tp for tp in partitions if tp not in found]
+            missing = [tp for tp in partitions if tp not in owners]
             registration = self._registration(wanted)
             operations = [*registration, *(Create(self._owner_path(tp), self._thread, True) for tp in missing)]
             try:
@@ -122,8 +122,8 @@ class ConsumerSession:
         return self._session != 0 and znode.owner == self._session
 
     def _owners(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Znode]:
-        found = self.connection.get_many([self._owner_path(tp) for tp in partitions])
-        return {tp: znode for tp, znode in zip(partitions, found, strict=True) if znode is not None}
+        znodes = self.connection.get_many([self._owner_path(tp) for tp in partitions])
+        return {tp: znode for tp, znode in zip(partitions, znodes, strict=True) if znode is not None}
 
     def _registration(self, topics: frozenset[str]) -> list[Operation]:
         """Returns the operations that register this consumer with a subscription, or change its subscription."""
@@ -145,10 +145,10 @@ class ConsumerSession:
         """Returns the stored offsets. The next commit fails if another writer has changed a znode since this read.
 
         Raises InvalidOffset."""
-        found = self._read(partitions)
+        stored = self._read(partitions)
         for tp in partitions:
-            self._saw(tp, found.offsets.get(tp))
-        return found.next_offsets()
+            self._saw(tp, stored.offsets.get(tp))
+        return stored.next_offsets()
 
     def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the stored offsets. Later commits do not depend on this read. Raises InvalidOffset."""
@@ -156,13 +156,13 @@ class ConsumerSession:
 
     def _read(self, partitions: Sequence[TopicPartition]) -> StoredOffsets:
         self.connection.sync()
-        found = self._store.read_partitions(self.group, partitions)
-        for one in found.invalid:
+        stored = self._store.read_partitions(self.group, partitions)
+        for one in stored.invalid:
             raise InvalidOffset(
                 f"{one.path} is no offset at which a consumer can resume: {one.reason}: look at it, then set it or "
                 "delete the topic's offsets (odradek zookeeper delete)"
             )
-        return found
+        return stored
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Stores all offsets in one transaction, or none.
@@ -239,10 +239,10 @@ class ConsumerSession:
             for tp, one in self._owners(places).items()
             if not self._is_mine(one)
         }
-        found = self._store.read_partitions(self.group, places)
-        invalid = {one.path: one for one in found.invalid}
+        stored = self._store.read_partitions(self.group, places)
+        invalid = {one.path: one for one in stored.invalid}
         for change in changes:
-            tp, before, now = change.group_partition.tp, change.before, found.offsets.get(change.group_partition.tp)
+            tp, before, now = change.group_partition.tp, change.before, stored.offsets.get(change.group_partition.tp)
             path = self._store.layout.path(self.group, tp)
             if path not in invalid and _version(now) == _version(before):
                 continue

@@ -16,7 +16,7 @@ from odradek.zookeeper.store import StoredOffsets
 
 def format_offsets(groups: Iterable[StoredOffsets]) -> str:
     """Returns the lines of the groups, in the order in which their paths were read."""
-    return "".join(f"{stored.path}:{stored.offset}\n" for found in groups for stored in found.offsets.values())
+    return "".join(f"{stored.path}:{stored.offset}\n" for group in groups for stored in group.offsets.values())
 
 
 def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[GroupPartition, int]:
@@ -24,7 +24,7 @@ def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[GroupParti
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
-    found: dict[GroupPartition, int] = {}
+    offsets: dict[GroupPartition, int] = {}
     for number, line in enumerate(lines, 1):
         where = f"{name}, line {number}"
         path, colon, value = line.removesuffix("\r").rpartition(":")
@@ -41,9 +41,9 @@ def parse_offsets(text: str, layout: OffsetLayout, name: str) -> dict[GroupParti
             value.isascii() and value.isdigit() and len(value) <= len(str(MAX_OFFSET)) and int(value) <= MAX_OFFSET
         ):
             raise ConfigError(f"{where}: {value!r} is not an offset, a whole number from 0 to {MAX_OFFSET}")
-        if found_at in found:
+        if found_at in offsets:
             raise ConfigError(f"{where}: {path} occurs twice")
-        found[found_at] = int(value)
-    if not found:
+        offsets[found_at] = int(value)
+    if not offsets:
         raise ConfigError(f"{name}: the file has no line")
-    return found
+    return offsets

@@ -44,8 +44,8 @@ def name_problem(name: str) -> str | None:
         return f"{name!r} means another path"
     if "/" in name:
         return "it has a slash"
-    found = _FORBIDDEN.search(name)
-    return f"it has the character U+{ord(found[0]):04X}" if found else None
+    forbidden = _FORBIDDEN.search(name)
+    return f"it has the character U+{ord(forbidden[0]):04X}" if forbidden else None
 
 
 def parse_partition(text: str) -> int | str:
@@ -129,16 +129,16 @@ class OffsetLayout:
         parts = path.split("/")[1:] if path.startswith("/") else []
         if len(parts) != len(self.segments):
             return f"it does not match {self.template}"
-        found: dict[str, str] = {}
+        names: dict[str, str] = {}
         for segment, part in zip(self.segments, parts, strict=True):
             match = self.matcher(segment).fullmatch(part)
             if match is None:
                 return f"it does not match {self.template}"
-            found |= match.groupdict()
-        partition = parse_partition(found["partition"])
+            names |= match.groupdict()
+        partition = parse_partition(names["partition"])
         if isinstance(partition, str):
             return partition
-        group, topic = found.get("group", self.group), found.get("topic", self.topic)
+        group, topic = names.get("group", self.group), names.get("topic", self.topic)
         assert group is not None
         assert topic is not None
         return GroupPartition(group, TopicPartition(topic, partition))
@@ -174,8 +174,8 @@ class OffsetLayout:
                 "let the program that reads it store its first offset"
             )
         names = self.json_field.split(".")
-        found = json.loads(before)
-        inner = found
+        fields = json.loads(before)
+        inner = fields
         for name in names[:-1]:
             inner = inner[name]
         literal = f'"{stored}"' if isinstance(inner[names[-1]], str) else str(stored)
@@ -185,17 +185,17 @@ class OffsetLayout:
 def _field_of(text: str, name: str) -> int | str:
     """Returns the whole number in a field of a JSON object, or why the field has none."""
     try:
-        found: object = json.loads(text)
+        value: object = json.loads(text)
     except (ValueError, RecursionError):
         return "its data is not JSON"
     for part in name.split("."):
-        if not isinstance(found, dict) or part not in found:
+        if not isinstance(value, dict) or part not in value:
             return f"its JSON has no field {name}"
-        found = found[part]
-    if isinstance(found, str):
-        return _whole_number(found)
-    if isinstance(found, int) and not isinstance(found, bool):
-        return found
+        value = value[part]
+    if isinstance(value, str):
+        return _whole_number(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
     return f"the field {name} of its JSON is no whole number"
 
 
@@ -214,7 +214,7 @@ def _shown(text: str) -> str:
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
-    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
+    return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 
 KAFKA_LAYOUT = OffsetLayout()

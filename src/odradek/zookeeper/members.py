@@ -32,11 +32,11 @@ class ConsumerRegistration(NamedTuple):
 
     def threads(self, topics: Sequence[str]) -> dict[str, list[str]]:
         """Returns the ids of the consumer's threads by subscribed topic. A pattern selects among ``topics``."""
-        found: dict[str, list[str]] = {}
+        ids: dict[str, list[str]] = {}
         for wanted, count in self.subscription.items():
             for topic in [wanted] if self.pattern == "static" else self._matching_topics(wanted, topics):
-                found[topic] = [f"{self.consumer_id}-{number}" for number in range(count)]
-        return found
+                ids[topic] = [f"{self.consumer_id}-{number}" for number in range(count)]
+        return ids
 
     def _matching_topics(self, pattern: str, topics: Sequence[str]) -> list[str]:
         """Returns the topics that the pattern selects; a ``black_list`` selects those that do not match.
@@ -84,11 +84,11 @@ def read_members(connection: ZooKeeperConnection, group: str) -> GroupMembers:
     for znode in connection.get_many([f"{root}/ids/{name}" for name in ids or ()]):
         if znode is None:
             continue
-        found = parse_registration(znode.path.rpartition("/")[2], znode.data)
-        if isinstance(found, str):
-            invalid.append(InvalidZnode(znode.path, found, znode.data))
+        registration = parse_registration(znode.path.rpartition("/")[2], znode.data)
+        if isinstance(registration, str):
+            invalid.append(InvalidZnode(znode.path, registration, znode.data))
         else:
-            consumers.append(found)
+            consumers.append(registration)
     paths = [f"{root}/owners/{topic}" for topic in topics or ()]
     names = connection.children_of(paths)
     owner_paths = [f"{path}/{name}" for path, some in zip(paths, names, strict=True) for name in some or ()]
@@ -108,12 +108,12 @@ def read_members(connection: ZooKeeperConnection, group: str) -> GroupMembers:
 def parse_registration(consumer_id: str, data: bytes | None) -> ConsumerRegistration | str:
     """Reads the JSON of a registration. Returns the reason if it is not valid."""
     try:
-        found = json.loads(data or b"")
-        subscription = {str(topic): int(count) for topic, count in found["subscription"].items()}
-        pattern = str(found.get("pattern", "static"))
+        fields = json.loads(data or b"")
+        subscription = {str(topic): int(count) for topic, count in fields["subscription"].items()}
+        pattern = str(fields.get("pattern", "static"))
         if pattern != "static":
             [re.compile(text.replace(",", "|")) for text in subscription]
-        return ConsumerRegistration(consumer_id, subscription, pattern, int(found.get("timestamp", 0)))
+        return ConsumerRegistration(consumer_id, subscription, pattern, int(fields.get("timestamp", 0)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, re.error):
         return "it is not the registration of a consumer (JSON with subscription, pattern, timestamp)"
 
@@ -123,13 +123,13 @@ def broker_partitions(connection: ZooKeeperConnection) -> dict[str, list[int]]:
 
     The result omits a topic whose znode has no valid list of partitions."""
     topics = connection.children(BROKER_TOPICS) or []
-    found: dict[str, list[int]] = {}
+    partitions: dict[str, list[int]] = {}
     for topic, znode in zip(topics, connection.get_many([f"{BROKER_TOPICS}/{t}" for t in topics]), strict=True):
         try:
-            found[topic] = sorted(int(name) for name in json.loads((znode and znode.data) or b"")["partitions"])
+            partitions[topic] = sorted(int(name) for name in json.loads((znode and znode.data) or b"")["partitions"])
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-    return dict(sorted(found.items()))
+    return dict(sorted(partitions.items()))
 
 
 def check_owners(members: GroupMembers, partitions: Mapping[str, Sequence[int]]) -> list[OwnerRow]:

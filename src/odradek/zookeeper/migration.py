@@ -104,7 +104,9 @@ def plan(store: OffsetStore, admin: Admin, group: str, rules: MigrationRules) ->
         if tp not in problems
     )
     left = (
-        {} if to_kafka else {tp: found for tp, found in committed.items() if found.metadata or found.leader_epoch >= 0}
+        {}
+        if to_kafka
+        else {tp: commit for tp, commit in committed.items() if commit.metadata or commit.leader_epoch >= 0}
     )
     return GroupMigration(
         group,
@@ -138,10 +140,10 @@ def _refusals(
     skipped: list[SkippedOffset],
 ) -> list[str]:
     group = stored.group
-    found = live_members(store, admin, group)
+    refusals = live_members(store, admin, group)
     if skipped and not rules.skip_invalid:
         what = "is no offset" if len(skipped) == 1 else "are no offsets"
-        found.append(
+        refusals.append(
             f"group {group}: {counted(len(skipped), 'entry')} of the source {what} at which a consumer can resume: "
             "remove the cause, or leave this out with --skip-invalid"
         )
@@ -149,13 +151,13 @@ def _refusals(
     if conflicts and rules.on_conflict == "fail":
         shown = ", ".join(f"{row.tp} ({row.source} and {row.target})" for row in conflicts[:3])
         more = f" and {len(conflicts) - 3} more" if len(conflicts) > 3 else ""
-        found.append(
+        refusals.append(
             f"group {group}: the target has other offsets than the source: {shown}{more}: "
             "choose with --on-conflict source|target|largest"
         )
     if rules.to == "zookeeper":
-        found += _unwritable(store, stored, rows)
-    return found
+        refusals += _unwritable(store, stored, rows)
+    return refusals
 
 
 def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[MigrationRow]) -> list[str]:
@@ -177,18 +179,18 @@ def _unwritable(store: OffsetStore, stored: StoredOffsets, rows: Iterable[Migrat
 
 def live_members(store: OffsetStore, admin: Admin, group: str) -> list[str]:
     """Returns a line with a group's live members in ZooKeeper, and a line with those in Kafka; no line without any."""
-    found = []
+    lines = []
     if store.layout.is_kafkas and (names := read_members(store.connection, group).live()):
-        found.append(f"group {group} has live members in ZooKeeper: {', '.join(names)}: stop them first")
+        lines.append(f"group {group} has live members in ZooKeeper: {', '.join(names)}: stop them first")
     try:
         described = admin.describe_groups([group])[group]
     except GroupIdNotFound:
-        return found
+        return lines
     if described.state not in _WITHOUT_MEMBERS:
         names = [f"{member.client_id} ({member.host})" for member in described.members]
         shown = ", ".join(names) or "joining"
-        found.append(f"group {group} has live members in Kafka ({described.state}): {shown}: stop them first")
-    return found
+        lines.append(f"group {group} has live members in Kafka ({described.state}): {shown}: stop them first")
+    return lines
 
 
 def execute(store: OffsetStore, admin: Admin, planned: GroupMigration) -> None:
@@ -212,17 +214,17 @@ def differences(store: OffsetStore, admin: Admin, planned: GroupMigration) -> li
     stored = store.read(planned.group).next_offsets() if partitions else {}
     committed = {tp: one.offset for tp, one in admin.list_group_offsets(planned.group, partitions).items()}
     source, target = (stored, committed) if planned.to == "kafka" else (committed, stored)
-    found = [
+    lines = [
         f"{row.tp}: the target has {target.get(row.tp)} after the write of {row.after}"
         for row in planned.rows
         if target.get(row.tp) != row.after
     ]
-    found += [
+    lines += [
         f"{row.tp}: the source changed from {row.source} to {source.get(row.tp)} during the migration"
         for row in planned.rows
         if source.get(row.tp) != row.source
     ]
-    return found + live_members(store, admin, planned.group)
+    return lines + live_members(store, admin, planned.group)
 
 
 def retention_minutes(admin: Admin) -> int:

@@ -67,8 +67,8 @@ class OffsetStore:
             return [self.layout.group]
         segments = self.layout.segments
         depth = next(i for i, segment in enumerate(segments) if "{group}" in segment)
-        found = self._walk(segments[: depth + 1], {})
-        return list(dict.fromkeys(names["group"] for _, names in found.matches))
+        walk = self._walk(segments[: depth + 1], {})
+        return list(dict.fromkeys(names["group"] for _, names in walk.matches))
 
     def read(self, group: str, topics: Iterable[str] | None = None) -> StoredOffsets:
         """Returns the offsets of a group for these topics (None: for all topics), in ZooKeeper's order of paths.
@@ -76,10 +76,10 @@ class OffsetStore:
         A group that does not exist has no offsets."""
         wanted = None if topics is None else set(topics)
         self.connection.sync()
-        found = self._walk(self.layout.segments, {"group": group})
-        invalid = [InvalidZnode(path, reason) for path, reason in found.others]
+        walk = self._walk(self.layout.segments, {"group": group})
+        invalid = [InvalidZnode(path, reason) for path, reason in walk.others]
         partitions: dict[str, TopicPartition] = {}
-        for path, _ in found.matches:
+        for path, _ in walk.matches:
             found_at = self.layout.group_partition(path)
             if isinstance(found_at, str):
                 invalid.append(InvalidZnode(path, found_at))
@@ -184,12 +184,12 @@ class OffsetStore:
 
         ``written``: all znodes have its offsets. ``not``: all znodes are as before. ``changed``: another writer has
         changed a znode."""
-        found = self.connection.get_many([self.layout.path(*change.group_partition) for change in changes])
-        if all(_is_after(self.layout, znode, change) for znode, change in zip(found, changes, strict=True)):
+        znodes = self.connection.get_many([self.layout.path(*change.group_partition) for change in changes])
+        if all(_is_after(self.layout, znode, change) for znode, change in zip(znodes, changes, strict=True)):
             return "written"
         is_before = all(
             (znode is None) if change.before is None else (znode is not None and znode.version == change.before.version)
-            for znode, change in zip(found, changes, strict=True)
+            for znode, change in zip(znodes, changes, strict=True)
         )
         return "not" if is_before else "changed"
 
