@@ -93,10 +93,10 @@ class _OneType:
     def _longest_prefix(self, name: str) -> str | None:
         """Returns the longest prefix of the name that has ACLs."""
         at = bisect_right(self._prefixes, name)
-        found = self._prefixes[at - 1] if at else None
-        while found is not None and not name.startswith(found):
-            found = self._parents[found]
-        return found
+        prefix = self._prefixes[at - 1] if at else None
+        while prefix is not None and not name.startswith(prefix):
+            prefix = self._parents[prefix]
+        return prefix
 
     def sections(self, name: str) -> Iterator[Section]:
         """Yields the sections for a name in the order in which Kafka reads them."""
@@ -168,10 +168,10 @@ class AclIndex:
 def _of(section: Section, principal: str, host: str) -> Sequence[Acl]:
     """Returns the ACLs for a principal and a host, in Kafka's order."""
     whos = {(principal, host), (principal, WILDCARD), (EVERYONE, host), (EVERYONE, WILDCARD)}
-    found = [section[who] for who in whos if who in section]
-    if len(found) > 1:
-        return sorted(chain.from_iterable(found), key=_order)
-    return found[0] if found else ()
+    groups = [section[who] for who in whos if who in section]
+    if len(groups) > 1:
+        return sorted(chain.from_iterable(groups), key=_order)
+    return groups[0] if groups else ()
 
 
 def _named(one_type: _OneType, principal: str, host: str, operation: int, permission: int) -> dict[int, set[str]]:

@@ -105,8 +105,8 @@ class Admin(AsyncCloseable):
 
     async def partitions(self, topic: str) -> list[TopicPartition]:
         """Returns the topic's partitions, by number. Raises UnknownTopic."""
-        found = (await self.describe_topics([topic]))[topic]
-        return [TopicPartition(topic, p.partition) for p in found.partitions]
+        description = (await self.describe_topics([topic]))[topic]
+        return [TopicPartition(topic, p.partition) for p in description.partitions]
 
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"

@@ -275,7 +275,7 @@ class Consumer:
 
         Raises UnknownTopic, RequestTimedOut."""
         listed = await self._engine.list_offsets(as_times(times_ms), as_timeout_ms(timeout))
-        return {tp: found if found.offset >= 0 else None for tp, found in listed.items()}
+        return {tp: offset if offset.offset >= 0 else None for tp, offset in listed.items()}
 
     async def partitions_for(self, topic: str) -> list[TopicPartition]:
         """Returns the topic's partitions in order, for ``assign``. Raises UnknownTopic."""

@@ -205,7 +205,7 @@ class _DemoJob:
         else:
             note("Nothing to publish.")
         note(f"Topic {feed.topic} holds {state.target:,} events in {feed.partition_count} partitions.")
-        note(f"{done.found:,} were there before.")
+        note(f"{done.published:,} were there before.")
         return feed
 
     def _rewind(self, state: DemoState) -> None:

@@ -278,19 +278,19 @@ def _read_controller(cursor: FieldCursor, version: int) -> RegisterControllerRec
 
 
 def _read_endpoints(cursor: FieldCursor) -> tuple[Endpoint, ...]:
-    found = []
+    endpoints = []
     for _ in range(cursor.unsigned() - 1):
-        found.append(Endpoint(cursor.string(), cursor.string(), *cursor.fixed(">Hh")))
+        endpoints.append(Endpoint(cursor.string(), cursor.string(), *cursor.fixed(">Hh")))
         cursor.tags()
-    return tuple(found)
+    return tuple(endpoints)
 
 
 def _read_features(cursor: FieldCursor) -> tuple[FeatureRange, ...]:
-    found = []
+    features = []
     for _ in range(cursor.unsigned() - 1):
-        found.append(FeatureRange(cursor.string(), *cursor.fixed(">hh")))
+        features.append(FeatureRange(cursor.string(), *cursor.fixed(">hh")))
         cursor.tags()
-    return tuple(found)
+    return tuple(features)
 
 
 def _read_flag(tags: dict[int, bytes], tag: int) -> int:
@@ -306,10 +306,10 @@ def _read_ids(tags: dict[int, bytes], tag: int, cursor: FieldCursor) -> tuple[Id
     if data is None or data == b"\0":
         return None
     field = FieldCursor(data, cursor.make_id)
-    found = field.ids()
+    ids = field.ids()
     if field.at != len(data):
         raise ValueError(f"the tagged field {tag} of a broker has {len(data)} bytes, {field.at} of them read")
-    return found
+    return ids
 
 
 _READERS: dict[int, Callable[[FieldCursor, int], NodeRecord]] = {

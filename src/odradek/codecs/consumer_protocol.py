@@ -121,12 +121,12 @@ class ProtocolReader:
             yield self.text()
 
     def partitions(self) -> list[tuple[str, list[int]]]:
-        found = []
+        topics = []
         for _ in range(self._topic_count()):
             topic, size = self.text(), self.size()
             self._count(size)
-            found.append((topic, list(struct.unpack(f">{size}i", self.take(4 * size)))))
-        return found
+            topics.append((topic, list(struct.unpack(f">{size}i", self.take(4 * size)))))
+        return topics
 
     def _topic_count(self) -> int:
         size = self.size()
@@ -189,10 +189,10 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
     """Returns the partitions of an assignment; an empty tuple for empty bytes. Raises MalformedProtocol."""
     if not data:
         return ()
-    found = _flat(read_assignment(ProtocolReader(data)))
-    if (lowest := min((partition for _, partition in found), default=0)) < 0:
+    partitions = _flat(read_assignment(ProtocolReader(data)))
+    if (lowest := min((partition for _, partition in partitions), default=0)) < 0:
         raise MalformedProtocol(f"partition {lowest}")
-    return found
+    return partitions
 
 
 def pack_assignment(version: int, partitions: Iterable[tuple[str, Sequence[int]]]) -> bytes:

@@ -256,7 +256,7 @@ def _read_value(data: bytes) -> Generator[None, None, Transaction]:
 
 def _read_partitions(data: bytes, at: int) -> Generator[None, None, tuple[frozenset[tuple[str, int]], int]]:
     """Reads the topics of a value of version 1. Returns their partitions and the position after them."""
-    found: set[tuple[str, int]] = set()
+    partitions: set[tuple[str, int]] = set()
     pace = Pace()
     topics, at = read_uvarint(data, at)
     for _ in range(topics - 1):
@@ -270,13 +270,13 @@ def _read_partitions(data: bytes, at: int) -> Generator[None, None, tuple[frozen
         end = at + 4 * (count - 1)
         for start in range(at, end, _NUMBER_BYTES_AT_ONCE):
             part = data[start : min(start + _NUMBER_BYTES_AT_ONCE, end)]
-            found.update(zip(repeat(topic), struct.unpack(f">{len(part) // 4}i", part), strict=False))
+            partitions.update(zip(repeat(topic), struct.unpack(f">{len(part) // 4}i", part), strict=False))
             if pace.spend(1 + len(part) // 4 // _NUMBERS_LIKE_ONE):
                 yield
         if data[end]:
             raise _NotInUsualForm  # a tagged field
         at = end + 1
-    return frozenset(found), at
+    return frozenset(partitions), at
 
 
 def _decode_by_schema(key: bytes | None, value: bytes | None) -> Decoded:

@@ -16,11 +16,11 @@ else:
 
     def _extension():
         package = importlib.util.find_spec("crc32c")
-        found = package and PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
-        if not found:
+        spec = package and PathFinder.find_spec("crc32c._crc32c", package.submodule_search_locations)
+        if not spec:
             return importlib.import_module("crc32c")
-        module = importlib.util.module_from_spec(found)
-        found.loader.exec_module(module)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
         return module
 
     crc32c = _extension().crc32c

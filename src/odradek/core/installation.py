@@ -31,12 +31,12 @@ def extra_command(extra: str) -> str:
     If the checkout or the file that odradek came from is gone, the command names the packages of the extra instead.
     """
     try:
-        found = metadata.distribution(_NAME)
+        distribution = metadata.distribution(_NAME)
     except metadata.PackageNotFoundError:  # the sources are on PYTHONPATH
         place = _checkout()
         return _command("-e", f"{place}[{extra}]") if place else _command(f"{_NAME}[{extra}]")
-    source = _source(found.read_text("direct_url.json"), extra)
-    return _command(*source) if source else _command(*_packages(found.requires or [], extra))
+    source = _source(distribution.read_text("direct_url.json"), extra)
+    return _command(*source) if source else _command(*_packages(distribution.requires or [], extra))
 
 
 def package_command(package: str) -> str:
@@ -57,8 +57,8 @@ def _quoted(word: str) -> str:
 def _installer() -> list[str]:
     """Returns the words that install into this environment."""
     python = sys.executable or "python"
-    found = shutil.which("pip")
-    if found is not None and Path(found).parent.resolve() == Path(python).parent.resolve():
+    pip = shutil.which("pip")
+    if pip is not None and Path(pip).parent.resolve() == Path(python).parent.resolve():
         return ["pip", "install"]
     if not _has_pip() and shutil.which("uv"):  # uv makes environments without pip
         return ["uv", "pip", "install", "--python", python]
@@ -100,8 +100,8 @@ def _source(noted: str | None, extra: str) -> list[str] | None:
 
 def _packages(requirements: list[str], extra: str) -> list[str]:
     """Returns the requirements of an extra, those of the extras in it included."""
-    found = dict.fromkeys(_requirements(requirements, extra))
-    return list(found)
+    packages = dict.fromkeys(_requirements(requirements, extra))
+    return list(packages)
 
 
 def _requirements(requirements: list[str], extra: str) -> Iterator[str]:

@@ -21,9 +21,9 @@ def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> 
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with extra_in_errors(f"{package}.{name}", extra):
-            found = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, found)  # the next access does not call __getattr__
-        return found
+            value = getattr(import_module(homes[name]), name)
+        setattr(sys.modules[package], name, value)  # the next access does not call __getattr__
+        return value
 
     return load
 
@@ -51,6 +51,6 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> object:
-        found = getattr(import_module(self._name), name)
-        setattr(self, name, found)
-        return found
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)
+        return value

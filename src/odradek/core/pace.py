@@ -33,13 +33,13 @@ class Pace:
         return True
 
 
-def in_parts(found: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
+def in_parts(records: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
     """Adds records to ``out``. Yields each full part, which the caller writes before the next one is made.
 
-    A None in ``found`` counts as an element of work.
+    A None in ``records`` counts as an element of work.
     """
     pace = Pace()
-    for record in found:
+    for record in records:
         if record is not None:
             out.records.append(record)
         if len(out.records) >= PART_RECORDS:

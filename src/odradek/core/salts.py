@@ -56,8 +56,8 @@ def salt_form(salt: bytes) -> SaltForm:
 
 
 def _in_base_36(number: int) -> bytes:
-    found = ""
+    digits = ""
     while number:
         number, digit = divmod(number, 36)
-        found = _DIGITS[digit] + found
-    return found.encode() or b"0"
+        digits = _DIGITS[digit] + digits
+    return digits.encode() or b"0"

@@ -46,9 +46,9 @@ class PublishError(OdradekError):
 
 @dataclass(frozen=True)
 class PublishResult:
-    """``found``: events that were in the topic before. ``sent``: added events. ``seconds``: the time to send them."""
+    """``published``: events that were in the topic before. ``sent``: added events, in ``seconds``."""
 
-    found: int
+    published: int
     sent: int
     seconds: float
 
@@ -65,7 +65,7 @@ def prepare_topic(bootstrap: str, feed: Feed) -> list[int]:
 def publish(
     bootstrap: str,
     feed: Feed,
-    found: Sequence[int],
+    published: Sequence[int],
     advance: Callable[[int], None],
     *,
     stalled_s: float = STALLED_S,
@@ -78,13 +78,13 @@ def publish(
     Raises PublishError. Even then, each partition has a prefix of its sequence.
     """
     try:
-        advance(sum(found))
+        advance(sum(published))
         started = time.monotonic()
         deliveries = _Deliveries(advance, stalled_s)
-        _send(config or producer_config(bootstrap), feed, missing_events(feed.sequences, found), deliveries)
+        _send(config or producer_config(bootstrap), feed, missing_events(feed.sequences, published), deliveries)
     except KafkaException as error:
         raise PublishError(f"publishing to {feed.topic} failed: {error.args[0].str()}") from error
-    return PublishResult(found=sum(found), sent=deliveries.count, seconds=time.monotonic() - started)
+    return PublishResult(published=sum(published), sent=deliveries.count, seconds=time.monotonic() - started)
 
 
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
@@ -102,9 +102,9 @@ def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
         raise PublishError(f"topic {topic} has {count} partitions where the demo needs {partition_count}")
 
 
-def missing_events(sequences: Sequence[Integers], found: Sequence[int]) -> Integers:
-    """Returns the numbers of the events that are not in the log yet, ascending. ``found``: events by partition."""
-    missing = [sequence[count:] for sequence, count in zip(sequences, found, strict=True)]
+def missing_events(sequences: Sequence[Integers], published: Sequence[int]) -> Integers:
+    """Returns the numbers of the events that are not in the log yet, ascending. ``published``: events by partition."""
+    missing = [sequence[count:] for sequence, count in zip(sequences, published, strict=True)]
     return np.sort(np.concatenate(missing)) if missing else np.empty(0, dtype=np.int64)
 
 

@@ -82,7 +82,7 @@ def rewind_moves(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[To
     partitions = admin.partitions(topic)
     starts = admin.list_offsets(dict.fromkeys(partitions, EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, LATEST))
-    found = admin.list_offsets(dict.fromkeys(partitions, rewind.amount)) if rewind.kind is RewindKind.TIME else {}
+    listed = admin.list_offsets(dict.fromkeys(partitions, rewind.amount)) if rewind.kind is RewindKind.TIME else {}
     moves = []
     for tp in partitions:
         start, end = starts[tp].offset, ends[tp].offset
@@ -95,7 +95,7 @@ def rewind_moves(admin: Admin, topic: str, rewind: Rewind, positions: Mapping[To
             case RewindKind.BACK:
                 wanted = before - rewind.amount
             case RewindKind.TIME:  # the log end offset, if no record is that new
-                wanted = end if found[tp].offset == NO_OFFSET else found[tp].offset
+                wanted = end if listed[tp].offset == NO_OFFSET else listed[tp].offset
         moves.append(Move(tp.partition, before, wanted, min(max(wanted, start), end)))
     return moves
 

@@ -104,8 +104,8 @@ class CommitRuns:
                     break  # another kind of record with the same layout
                 self._pending_count += len(rows) - before
                 last = prefix
-                found = pending.get(prefix)
-                rows = pending[prefix] = {} if found is None else found
+                former = pending.get(prefix)
+                rows = pending[prefix] = {} if former is None else former
                 before = len(rows)
             rows[record[5]] = record
             taken += 1
@@ -159,16 +159,16 @@ class CommitRuns:
         return self._names[prefix]
 
     def _text_in(self, packed: bytes) -> str | None:
-        found = self._texts.get(packed)
-        if found is None:
+        text = self._texts.get(packed)
+        if text is None:
             try:
-                found = packed[1:].decode()
+                text = packed[1:].decode()
             except UnicodeDecodeError:
                 return None
             if len(self._texts) > PENDING_AT_MOST:
                 self._texts.clear()
-            self._texts[packed] = found
-        return found
+            self._texts[packed] = text
+        return text
 
     def _topic_id_in(self, rest: bytes) -> bytes | None:
         if rest not in self._topic_ids:

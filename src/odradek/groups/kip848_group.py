@@ -294,14 +294,14 @@ class Kip848Group:
 
     @staticmethod
     def hash_in_steps(subscriptions: Subscriptions, catalog: GroupCatalog, pace: Pace) -> Generator[None, None, int]:
-        found: list[TopicFacts] = []
+        facts: list[TopicFacts] = []
         for name in subscriptions.topics():
             topic = catalog.topic(name)
             if topic is not None:
-                found.append(topic)
+                facts.append(topic)
             if pace.spend():
                 yield
-        return (yield from group_hash_in_steps(found, pace))
+        return (yield from group_hash_in_steps(facts, pace))
 
     # --- tombstones -----------------------------------------------------------------------------------------------
 

@@ -42,10 +42,10 @@ def partitions_by_id(listed: PartitionsByTopic, catalog: GroupCatalog) -> Partit
 
     A listed topic may have been deleted, or created again with fewer partitions.
     """
-    found = ((catalog.topic(name), numbers) for name, numbers in listed)
+    topics = ((catalog.topic(name), numbers) for name, numbers in listed)
     return {
         topic.topic_id: frozenset(number for number in numbers if number < topic.partition_count)
-        for topic, numbers in found
+        for topic, numbers in topics
         if topic is not None
     }
 
@@ -53,8 +53,8 @@ def partitions_by_id(listed: PartitionsByTopic, catalog: GroupCatalog) -> Partit
 def packed_assignment(side: ClassicMemberMetadata, partitions: Partitions, catalog: GroupCatalog) -> bytes:
     """Returns an assignment in the format of a classic member. Raises MalformedProtocol."""
     version = read_subscription(side.protocols[0].metadata).version
-    found = ((catalog.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
-    return pack_assignment(version, [(topic.name, numbers) for topic, numbers in found if topic is not None])
+    topics = ((catalog.topic_by_id(topic_id), numbers) for topic_id, numbers in partitions.items())
+    return pack_assignment(version, [(topic.name, numbers) for topic, numbers in topics if topic is not None])
 
 
 # --- upgrade -----------------------------------------------------------------------------------------------------

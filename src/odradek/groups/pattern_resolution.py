@@ -128,7 +128,14 @@ class PatternResolution:
             out.effects.append(Work((PATTERNS, group_id, version), steps))
 
     def take(
-        self, now_ms: int, group_id: str, found: Mapping[str, frozenset[str]], version: int, *, pace: Pace, out: Result
+        self,
+        now_ms: int,
+        group_id: str,
+        topics_of: Mapping[str, frozenset[str]],
+        version: int,
+        *,
+        pace: Pace,
+        out: Result,
     ) -> Iterator[None]:
         """Writes the records of resolved patterns, and starts a new epoch if the topics or their metadata have changed.
 
@@ -142,10 +149,10 @@ class PatternResolution:
         subscriptions = group.subscriptions.copy()
         is_new_epoch = False
         limit = self.batch_bytes() - _RECORD_OVERHEAD_BYTES
-        for pattern in assignors.hash_order(found, java_string_hash):
+        for pattern in assignors.hash_order(topics_of, java_string_hash):
             if pattern not in group.subscriptions.patterns:
                 continue  # no member has the pattern any more
-            topics = found[pattern]
+            topics = topics_of[pattern]
             if may_describe is not None:
                 topics = yield from _described(topics, may_describe, pace)
             if sum([len(topic) + _LENGTH_BYTES for topic in topics]) + _CHAR_BYTES * len(pattern + group_id) > limit:

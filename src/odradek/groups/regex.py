@@ -89,7 +89,7 @@ def resolve(patterns: Iterable[str], names: Iterable[str]) -> dict[str, frozense
 def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator[None, None, dict[str, frozenset[str]]]:
     """Does the same as ``resolve`` in steps of a few matches."""
     all_names = list(names)
-    found: dict[str, frozenset[str]] = {}
+    resolved: dict[str, frozenset[str]] = {}
     for pattern in list(patterns):
         compiled = compile_pattern(pattern)[0]
         matched: list[str] = []
@@ -98,8 +98,8 @@ def resolve_in_steps(patterns: Iterable[str], names: Iterable[str]) -> Generator
             for first in range(0, len(all_names), at_once):
                 matched += filter(compiled.fullmatch, all_names[first : first + at_once])
                 yield
-        found[pattern] = frozenset(matched)
-    return found
+        resolved[pattern] = frozenset(matched)
+    return resolved
 
 
 # --- the size of a pattern ----------------------------------------------------------------------------------------

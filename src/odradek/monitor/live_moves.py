@@ -66,12 +66,12 @@ class EntryColumns(NamedTuple):
 class _OpenKey:
     """``rows``: the kept entries. The first ``settled`` of them are no resets, and what is said of them is final."""
 
-    __slots__ = ("found", "is_new", "key", "record_partition", "rows", "settled")
+    __slots__ = ("is_new", "key", "moves", "record_partition", "rows", "settled")
 
     def __init__(self, key: Key, record_partition: int, rows: list[KeptEntry]) -> None:
         self.key, self.record_partition, self.rows = key, record_partition, rows
         self.settled, self.is_new = len(rows), True
-        self.found: list[CandidateMove] = []
+        self.moves: list[CandidateMove] = []
 
     def extend(self, newest: KeptEntry) -> None:
         """Adds the newest commit to a run of which only some commits are kept."""
@@ -191,7 +191,7 @@ class LiveMoves:
             if moves is not None and not forget:
                 self._deleted[moves.key] = moves
                 if len(self._deleted) > MOST_DELETED:
-                    self._final += self._deleted.popitem(last=False)[1].found
+                    self._final += self._deleted.popitem(last=False)[1].moves
 
     # --- findings -----------------------------------------------------------------------------------------------------
 
@@ -217,10 +217,10 @@ class LiveMoves:
         ends = commits.starts[:-1] + [key.settled for _, key in items]
         rows.is_reset[np.arange(len(commits)) < ends[commits.key]] = False
         for _, key in items:
-            key.found, key.is_new = [], False
+            key.moves, key.is_new = [], False
         for move in candidate_moves(evidence, rows):
             if move.row >= ends[commits.key[move.row]]:
-                items[commits.key[move.row]][1].found.append(move)
+                items[commits.key[move.row]][1].moves.append(move)
         last = commits.starts[1:] - 1
         is_final = ~(commits.is_tombstone[last] | rows.is_reset[last] | candidate_rows(commits, rows)[last])
         for number in np.flatnonzero(is_final).tolist():
@@ -230,8 +230,8 @@ class LiveMoves:
 
     def _close(self, slot: int, key: _OpenKey, *, is_run: bool) -> None:
         del self._open[slot]
-        self._final += key.found
-        key.found = []
+        self._final += key.moves
+        key.moves = []
         track = self._tracks.get(key.key.group)
         if is_run and track is not None and track.last.record_offset < key.rows[-1].record_offset:
             key.rows = key.rows[-READER_RUN - 1 :]
@@ -254,7 +254,7 @@ class LiveMoves:
     def _moves(self) -> Iterator[CandidateMove]:
         yield from self._final
         for key in (*self._open.values(), *self._deleted.values()):
-            yield from key.found
+            yield from key.moves
 
 
 def _commits(keys: list[_OpenKey]) -> Commits:

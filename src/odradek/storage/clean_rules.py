@@ -121,7 +121,7 @@ class AbortedSearch:
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
-        self.found: list[AbortedTransactionSpan] = []
+        self.spans: list[AbortedTransactionSpan] = []
 
     @property
     def is_open(self) -> bool:
@@ -136,7 +136,7 @@ class AbortedSearch:
             return
         first = self._open.pop(header.producer_id, None)
         if control is not None and control.kind == ABORT and first is not None:
-            self.found.append(AbortedTransactionSpan(header.producer_id, first, header.last_offset))
+            self.spans.append(AbortedTransactionSpan(header.producer_id, first, header.last_offset))
 
 
 class CleaningRules:

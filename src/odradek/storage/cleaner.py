@@ -190,7 +190,7 @@ class _Cleaning:
             if not search.is_open:
                 break
             yield from self._survey_segment(source, search, is_rest=True)
-        return search.found
+        return search.spans
 
     def _survey_segment(
         self, source: SourceSegment, search: AbortedSearch, *, is_rest: bool = False

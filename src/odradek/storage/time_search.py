@@ -44,10 +44,10 @@ def first_at_least(log: SearchedLog, timestamp: int) -> BatchSteps[FoundOffset |
         for number, segment in enumerate(log.segments, 1):
             if segment.max_timestamp >= timestamp and segment.next_offset > start_offset:
                 log.changes_of_segments()  # raises if the log is offline
-                offset = yield from _search(log, segment, timestamp, start_offset)
-                if offset is not None and offset.offset >= log.log_start_offset:
-                    log.last_found = (timestamp, start_offset, changes), offset
-                    return offset
+                record = yield from _search(log, segment, timestamp, start_offset)
+                if record is not None and record.offset >= log.log_start_offset:
+                    log.last_found = (timestamp, start_offset, changes), record
+                    return record
             if number % _STEP_SEGMENTS == 0:
                 yield None
             if log.changes_of_segments() != changes:
@@ -64,10 +64,10 @@ def greatest(log: SearchedLog) -> BatchSteps[FoundOffset | None]:
         if log.last_found[0] == asked:
             return log.last_found[1]
         newest = max(log.segments, key=lambda segment: segment.max_timestamp)
-        offset = yield from _search(log, newest, newest.max_timestamp, newest.base_offset)
-        if offset is not None or log.changes_of_segments() == changes:
-            log.last_found = asked, offset
-            return offset
+        record = yield from _search(log, newest, newest.max_timestamp, newest.base_offset)
+        if record is not None or log.changes_of_segments() == changes:
+            log.last_found = asked, record
+            return record
 
 
 def _search(log: SearchedLog, segment: Segment, timestamp: int, start_offset: int) -> BatchSteps[FoundOffset | None]:

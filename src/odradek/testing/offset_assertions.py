@@ -35,10 +35,12 @@ class OffsetAssertions:
     def committed(self, group: str, topic: str) -> dict[int, int]:
         """Returns the committed offset of each partition that has one. Empty if the group does not exist."""
         try:
-            found = self._admin.list_group_offsets(group)
+            commits = self._admin.list_group_offsets(group)
         except GroupIdNotFound:
             return {}
-        return {tp.partition: one.offset for tp, one in sorted(found.items()) if tp.topic == topic and one.offset >= 0}
+        return {
+            tp.partition: one.offset for tp, one in sorted(commits.items()) if tp.topic == topic and one.offset >= 0
+        }
 
     def lag(self, group: str, topic: str) -> dict[int, int]:
         """Returns the number of offsets that the group has not committed yet, for each partition of the topic.
@@ -71,17 +73,17 @@ class OffsetAssertions:
                 )
             expected = {0: expected}
         wanted = dict(sorted(expected.items()))
-        found: dict[int, int] = {}
+        committed: dict[int, int] = {}
 
         def agrees() -> bool:
-            nonlocal found
-            found = self.committed(group, topic)
-            return found == wanted
+            nonlocal committed
+            committed = self.committed(group, topic)
+            return committed == wanted
 
         if not _becomes_true(agrees, timeout_s):
-            other = [number for number in sorted({*found, *wanted}) if found.get(number) != wanted.get(number)]
+            other = [number for number in sorted({*committed, *wanted}) if committed.get(number) != wanted.get(number)]
             lines = [
-                f"  {topic}-{number}: committed {found.get(number, '-')}, expected {wanted.get(number, '-')}"
+                f"  {topic}-{number}: committed {committed.get(number, '-')}, expected {wanted.get(number, '-')}"
                 for number in other
             ]
             raise AssertionError("\n".join([f"group {group!r} has committed other offsets:", *lines]))

@@ -175,10 +175,10 @@ def odradek_topic(odradek_topics: Callable[..., str], request: pytest.FixtureReq
 
 def _settings(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
     """The settings in all markers of this name: the test's own override those of its class and its module."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for marker in request.node.iter_markers(name):
-        found = marker.kwargs | found
-    return found
+        settings = marker.kwargs | settings
+    return settings
 
 
 @pytest.fixture

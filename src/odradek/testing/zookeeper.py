@@ -356,16 +356,16 @@ def server_mode(port: int) -> str:
                 reply += data
     except OSError:
         return ""
-    found = [line for line in reply.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
-    return found[0].removeprefix("Mode: ") if found else ""
+    modes = [line for line in reply.decode(errors="replace").splitlines() if line.startswith("Mode: ")]
+    return modes[0].removeprefix("Mode: ") if modes else ""
 
 
 def class_path(*, with_log: bool = False) -> str:
     """Returns the class path of ZooKeeper from PySpark's jars. Raises ZooKeeperFailed without them."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or not spec.submodule_search_locations:
         raise ZooKeeperFailed(f"ZooKeeper's jars come with PySpark, which is not installed: {command_of('spark')}")
-    folder = Path(found.submodule_search_locations[0]) / "jars"
+    folder = Path(spec.submodule_search_locations[0]) / "jars"
     patterns = (*LOG_JARS, *JARS, *TLS_JARS) if with_log else (*JARS, *TLS_JARS)
     jars = [jar for pattern in patterns for jar in sorted(folder.glob(f"{pattern}.jar"))]
     if not any(jar.name.startswith("zookeeper-") for jar in jars):

@@ -134,10 +134,10 @@ def verified(partition: PartitionKey, members: Collection[PartitionKey]) -> Erro
 
 
 def verified_in_steps(partitions: Collection[PartitionKey], members: Collection[PartitionKey]) -> ResultSteps:
-    found: dict[PartitionKey, ErrorCode] = {}
+    codes: dict[PartitionKey, ErrorCode] = {}
     pace = Pace()
     for partition in partitions:
-        found[partition] = verified(partition, members)
+        codes[partition] = verified(partition, members)
         if pace.spend():
             yield None
-    return Result(found)
+    return Result(codes)

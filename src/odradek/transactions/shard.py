@@ -168,7 +168,7 @@ class TransactionShard:
         If the end of a transaction was refused, its markers are announced and so reported again later.
         """
         out = Result()
-        for transactional_id in [found for entry in entries for found in self.changes_of(entry)]:
+        for transactional_id in [changed for entry in entries for changed in self.changes_of(entry)]:
             out.effects.append(Complete(transactional_id, ProducerReply(error)))
             if transactional_id in self.transactions and self.transactions[transactional_id].state in PREPARED:
                 out.effects.append(SetTimer(_Again(transactional_id), now_ms + AGAIN_MS))
@@ -463,14 +463,14 @@ class TransactionShard:
         return Result(DescribedTransaction(transaction=current))
 
     def _list(self, now_ms: int, request: ListTransactions) -> ResultSteps:
-        found: list[ListedTransaction] = []
+        listed: list[ListedTransaction] = []
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
             if is_listed(transaction, request, now_ms):
-                found.append(ListedTransaction(transactional_id, transaction.producer_id, transaction.state))
+                listed.append(ListedTransaction(transactional_id, transaction.producer_id, transaction.state))
             if pace.spend():
                 yield None
-        return Result(ListedTransactions(transactions=found))
+        return Result(ListedTransactions(transactions=listed))
 
     # --- the log ----------------------------------------------------------------------------------------------
 

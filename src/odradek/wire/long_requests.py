@@ -195,7 +195,7 @@ def _long_array(
     A long element is kept itself."""
     data, end, left, kept = source
     walk, read_in_steps = array.walk, array.read_in_steps
-    found = LongArray(data, read)
+    elements = LongArray(data, read)
     paused_at = at
     for number in range(count):
         few = [FEW_ELEMENTS, FEW_ELEMENTS] if read_in_steps is not None else left
@@ -208,18 +208,18 @@ def _long_array(
         if is_short or read_in_steps is None:
             if few is not left:
                 left[0] -= FEW_ELEMENTS - few[0]
-            found.add(at)
+            elements.add(at)
             _, at = read(data, at)
         else:
             element, stop = yield from read_in_steps(data, at, end, left, kept)
-            found.add_object(at, element, stop)
+            elements.add_object(at, element, stop)
             at = stop
         if not number % STRUCTURES_PER_STEP or at - paused_at > BYTES_PER_STEP:
             paused_at = at
             yield
     if left[0] < 0:
         too_many(left[1])
-    return found, at
+    return elements, at
 
 
 @cache

@@ -221,8 +221,8 @@ def _refuse(name: str, count: int, left: int) -> None:
 
 
 def _kafka_type(field: Field[object]) -> str | None:
-    found = field.metadata.get("kafka_type")
-    return None if found is None else str(found)
+    kafka_type = field.metadata.get("kafka_type")
+    return None if kafka_type is None else str(kafka_type)
 
 
 @cache

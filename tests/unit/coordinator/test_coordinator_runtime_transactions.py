@@ -267,7 +267,7 @@ def test_a_load_replays_batches_and_markers_in_their_places(bank: Bank) -> None:
 class HeldBack:
     """A replacement for ``new_runs`` that holds back every plain record until it is drained."""
 
-    def __init__(self, shard: Any, name: str, replay: Callable[[int, bytes, bytes | None], None]) -> None:
+    def __init__(self, shard: Any, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._replay = replay
         self._held: list[tuple[bytes, bytes | None]] = []
         self.is_full = False

@@ -102,8 +102,8 @@ class _CommittedLog:
         return [LogPlace(one.end_offset, one.epoch) for one in self._log.snapshots]
 
     def epoch_end(self, epoch: int) -> LogPlace | None:
-        found, end = self._log.epoch_end(epoch)
-        return None if end == NO_OFFSET else LogPlace(end, found)
+        largest, end = self._log.epoch_end(epoch)
+        return None if end == NO_OFFSET else LogPlace(end, largest)
 
 
 class ObserverReads:

@@ -71,8 +71,8 @@ class MarkerWriter:
 
     def exists(self, partition: PartitionKey) -> bool:
         topic, index = partition
-        found = self._catalog.topic(topic)
-        return found is not None and index < found.partition_count
+        known = self._catalog.topic(topic)
+        return known is not None and index < known.partition_count
 
     def load_end(self, partition: PartitionKey) -> Deferred[None] | None:
         """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
@@ -84,17 +84,17 @@ class MarkerWriter:
         topic, index = partition
         if topic == OFFSETS_TOPIC:
             return self._write_offsets_marker(index, marker).map(_group_error)
-        found = self._partition(topic, index)
-        if found is None:
+        log = self._partition(topic, index)
+        if log is None:
             return Deferred.of(ErrorCode.unknown_topic_or_partition)
         try:
-            info = found.append_marker(marker)
+            info = log.append_marker(marker)
         except KafkaError as error:
             return Deferred.of(error.code)
         except StorageError:
             return Deferred.of(ErrorCode.kafka_storage_error)
         written: Deferred[ErrorCode] = Deferred()
-        found.wait_for(info.last_offset + 1, written.resolve)
+        log.wait_for(info.last_offset + 1, written.resolve)
         return written
 
 

@@ -91,7 +91,7 @@ def handle(
     if version < FIRST_FLEXIBLE:
         return _fetch(broker, context, asked[0], require_stable).map(_fields_of)
     groups = [_fetch(broker, context, group, require_stable).map(_packed) for group in asked]
-    return gather(groups).map(lambda found: offset_fetch_reply(version, found))
+    return gather(groups).map(lambda replies: offset_fetch_reply(version, replies))
 
 
 def _is_long(groups: Sequence[OffsetFetchRequestGroup]) -> bool:
@@ -218,14 +218,14 @@ class _FetchedOffsets(NamedTuple):
                 if known is not None or not by_id:  # a deleted topic has no id
                     yield (name, None if known is None else cast(UUID, known.id), rows.partitions), rows
             return
-        found = iter(self.reply.topics)
+        fetched = iter(self.reply.topics)
         for topic in self.requested:
             if by_id and not topic[0]:
                 yield topic, ErrorCode.unknown_topic_id
             elif topic[0] in self.denied:
                 yield topic, ErrorCode.topic_authorization_failed
             else:
-                yield topic, next(found)[1]
+                yield topic, next(fetched)[1]
 
 
 def _packed(fetched: _FetchedOffsets) -> FetchedGroup:

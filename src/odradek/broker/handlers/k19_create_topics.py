@@ -137,15 +137,15 @@ def _create(
 
 def _describable(broker: BrokerServices, context: Context, times: Mapping[str, int]) -> Steps[set[str]]:
     """Returns the topics whose settings the client may read. As in Kafka, refused topics are asked about, too."""
-    found = set()
+    names = set()
     for name, count in times.items():
         is_asked = count == 1 and name != METADATA_TOPIC
         if is_asked and is_allowed(
             broker, context, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, name, logs_denial=False
         ):
-            found.add(name)
+            names.add(name)
         yield None
-    return found
+    return names
 
 
 def _partition_count(broker: BrokerServices, topic: CreatableTopic) -> int:

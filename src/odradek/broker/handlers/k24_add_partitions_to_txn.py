@@ -84,8 +84,8 @@ def _add(
     if client is not None and not is_allowed(
         broker, client, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
     ):
-        found, missing = yield from _partitions(broker, topics)
-        return dict.fromkeys([*found, *missing], ErrorCode.transactional_id_authorization_failed)
+        existing, missing = yield from _partitions(broker, topics)
+        return dict.fromkeys([*existing, *missing], ErrorCode.transactional_id_authorization_failed)
     partitions, absent = yield from _partitions(broker, topics, client)
     if absent:
         return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
@@ -118,7 +118,7 @@ def _partitions(
 
     A ``client`` that is no broker needs a permission for each topic, and may not write internal topics.
     """
-    found: set[PartitionKey] = set()
+    existing: set[PartitionKey] = set()
     absent: dict[PartitionKey, ErrorCode] = {}
     for topic in topics:
         known = broker.catalog.topic(topic.name)
@@ -130,11 +130,11 @@ def _partitions(
             if is_hidden:
                 absent[topic.name, index] = ErrorCode.topic_authorization_failed
             elif 0 <= index < count:
-                found.add((topic.name, index))
+                existing.add((topic.name, index))
             else:
                 absent[topic.name, index] = ErrorCode.unknown_topic_or_partition
             yield None
-    return found, absent
+    return existing, absent
 
 
 def _rows(

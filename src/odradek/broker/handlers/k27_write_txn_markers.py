@@ -39,23 +39,23 @@ def handle(broker: BrokerServices, context: Context, message: WriteTxnMarkersReq
     for row in message.markers:
         yield None
         for topic in row.topics:
-            found = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})
+            codes = errors.setdefault(row.producer_id, {}).setdefault(topic.name, {})
             for index in topic.partition_indexes:
                 if not is_allowed:
-                    found[index] = ErrorCode.cluster_authorization_failed
+                    codes[index] = ErrorCode.cluster_authorization_failed
                     continue
-                found[index] = yield from _write(writer, context, row, (topic.name, index))
+                codes[index] = yield from _write(writer, context, row, (topic.name, index))
                 yield None
     rows = elements(context, "markers")
     for producer_id, by_topic in errors.items():
         topics = elements(context, "markers", "topics")
-        for name, found in by_topic.items():
+        for name, codes in by_topic.items():
             partitions = elements(context, "markers", "topics", "partitions")
-            for number, error in found.items():
+            for number, error in codes.items():
                 partitions.add({"partition_index": number, "error_code": error})
                 yield None
             topics.add({"name": name, "partitions": partitions})
-            broker.leftovers.add(found)
+            broker.leftovers.add(codes)
         rows.add({"producer_id": producer_id, "topics": topics})
         broker.leftovers.add(by_topic)
         yield None

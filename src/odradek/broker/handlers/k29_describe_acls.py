@@ -60,21 +60,21 @@ def handle(
 
 
 def _describe(broker: BrokerServices, context: Context, chosen: AclFilter) -> Steps[list[Chunk]]:
-    found: dict[tuple[int, str, int], list[Acl]] = {}
+    acls_by_resource: dict[tuple[int, str, int], list[Acl]] = {}
     pace = Pace()
     for acl in list(broker.catalog.acls().values()):  # another request may change them meanwhile
         if chosen.matches(acl):
-            found.setdefault(acl[:3], []).append(acl)
+            acls_by_resource.setdefault(acl[:3], []).append(acl)
         if pace.spend():
             yield None
     resources = elements(context, "resources")
-    for (resource_type, name, pattern), acls in found.items():
+    for (resource_type, name, pattern), acls in acls_by_resource.items():
         rows = elements(context, "resources", "acls")
         for acl in acls:
             rows.add(_entry(acl))
             yield None
         resources.add({"resource_type": resource_type, "resource_name": name, "pattern_type": pattern, "acls": rows})
-    broker.leftovers.add(found)
+    broker.leftovers.add(acls_by_resource)
     return reply(context, {"error_code": ErrorCode.none, "error_message": "", "resources": resources})
 
 

@@ -155,8 +155,8 @@ def _metadata_snapshot(
         part = reads.read_snapshot(place, asked.position, max_bytes)
     except KafkaError as error:
         return _snapshot_row(0, error.code) | leader
-    found = {"size": part.size, "position": part.position, "unaligned_records": part.data}
-    return _snapshot_row(0, ErrorCode.none) | leader | found | {"snapshot_id": _place(place)}
+    content = {"size": part.size, "position": part.position, "unaligned_records": part.data}
+    return _snapshot_row(0, ErrorCode.none) | leader | content | {"snapshot_id": _place(place)}
 
 
 def _snapshot_row(index: int, error: ErrorCode) -> dict[str, object]:

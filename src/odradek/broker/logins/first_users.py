@@ -116,10 +116,10 @@ def _text(path: Path) -> str:
 
 def _user(number: int, line: str) -> FirstUser:
     """Reads a line. Raises ConfigError, KafkaError."""
-    found = _LINE.fullmatch(line)
-    if found is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         raise ConfigError("expected SCRAM-SHA-256=[name=…,password=…] or SCRAM-SHA-512=[name=…,password=…]")
-    mechanism, fields = found[1], _fields(found[2])
+    mechanism, fields = match[1], _fields(match[2])
     if not fields.get("name"):
         raise ConfigError("name is missing")
     if ("password" in fields) == ("saltedpassword" in fields):
@@ -140,12 +140,12 @@ def _fields(text: str) -> dict[str, str]:
     fields: dict[str, str] = {}
     at = 0
     while at < len(text):
-        found = _FIELD.match(text, at)
-        if found is None or found[1] in fields or found[1] not in _FIELDS:
+        match = _FIELD.match(text, at)
+        if match is None or match[1] in fields or match[1] not in _FIELDS:
             raise ConfigError(f"expected {', '.join(sorted(_FIELDS))}, each at most once, as NAME=VALUE")
-        value = found[2]
-        fields[found[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
-        at = found.end()
+        value = match[2]
+        fields[match[1]] = re.sub(r"\\(.)", r"\1", value[1:-1]) if value.startswith('"') else value
+        at = match.end()
     return fields
 
 

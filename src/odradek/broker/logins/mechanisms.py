@@ -112,15 +112,15 @@ class ScramUsers:
             return self._by_token.keys(mechanism, client.user)
         form = self._form_of(mechanism, client.user)
         made_up = made_up_keys(HASHES[mechanism], client.user, self._key, *form)
-        found = self._users().get(client.user, {}).get(_NUMBER_OF[mechanism], made_up)
-        return ScramKeys(found, client.user)
+        credential = self._users().get(client.user, {}).get(_NUMBER_OF[mechanism], made_up)
+        return ScramKeys(credential, client.user)
 
     def _form_of(self, mechanism: str, user: str) -> CredentialForm:
         """Returns the form of a name's made-up keys. It stays the same while the users do."""
         counts = self._forms().get(_NUMBER_OF[mechanism])
         digest = hmac.digest(self._key, b"form " + user.encode(errors="replace"), "sha256")
-        found = None if counts is None else counts.at(int.from_bytes(digest[:8], "big"))
-        return found or _FIRST_FORM
+        form = None if counts is None else counts.at(int.from_bytes(digest[:8], "big"))
+        return form or _FIRST_FORM
 
     def __repr__(self) -> str:
         return "ScramUsers()"
@@ -179,9 +179,9 @@ class ListenerMechanisms:
         if self._tokens is None:
             from odradek.broker.settings import oauth
 
-            found = oauth.read(self._settings)
-            _warn_of_plain_http(self._settings.full_name(oauth.KEY_SET, "OAUTHBEARER"), found.source.url)
-            self._tokens = TokenCheck(self._keys_of(found.source, found.times), found.rules, self._now_ms)
+            tokens = oauth.read(self._settings)
+            _warn_of_plain_http(self._settings.full_name(oauth.KEY_SET, "OAUTHBEARER"), tokens.source.url)
+            self._tokens = TokenCheck(self._keys_of(tokens.source, tokens.times), tokens.rules, self._now_ms)
         return self._tokens
 
     @property

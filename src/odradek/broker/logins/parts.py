@@ -56,13 +56,13 @@ class Logins:
         return lambda accepted_s: LoginSession(self._owner, listener.name, mechanisms, accepted_s=accepted_s)
 
     def _keys_of(self, source: KeySetSource, times: FetchTimes) -> ProviderKeys:
-        found = self._providers.get(source)
-        if found is None:
+        keys = self._providers.get(source)
+        if keys is None:
             from odradek.broker.logins.provider_keys import ProviderKeys
 
-            found = self._providers[source] = ProviderKeys(source, times)
-            found.begin()
-        return found
+            keys = self._providers[source] = ProviderKeys(source, times)
+            keys.begin()
+        return keys
 
     async def prepare(self) -> None:
         """Waits for the first keys of identity providers, for a limited time."""

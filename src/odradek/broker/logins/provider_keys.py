@@ -49,31 +49,31 @@ class ProviderKeys:
         threading.Thread(target=self._run, name="odradek-provider-keys", daemon=True).start()
 
     def _run(self) -> None:
-        found: KeySet | Exception
+        outcome: KeySet | Exception
         try:
-            found = self._fetch(self.source)
+            outcome = self._fetch(self.source)
         except Exception as error:  # the loop's thread logs it
-            found = error
+            outcome = error
         try:
-            self._loop.call_soon_threadsafe(self._end, found)
+            self._loop.call_soon_threadsafe(self._end, outcome)
         except RuntimeError:
             pass  # the broker has stopped meanwhile
 
-    def _end(self, found: KeySet | Exception) -> None:
+    def _end(self, outcome: KeySet | Exception) -> None:
         self.is_fetching = False
         times = self._times
-        if isinstance(found, KeySet):
+        if isinstance(outcome, KeySet):
             if self._failures:
                 log.info("the key set %s can be read again", self.source.url)
-            if found.faults != self.keys.faults:  # once, until they change
-                for fault in found.faults:
+            if outcome.faults != self.keys.faults:  # once, until they change
+                for fault in outcome.faults:
                     log.warning("the key set %s: %s; the broker ignores this key", self.source.url, fault)
-            self.keys, self._failures, self._last_failure = found, 0, ""
+            self.keys, self._failures, self._last_failure = outcome, 0, ""
             delay_ms = times.refresh_ms
         else:
             delay_ms = min(times.longest_backoff_ms, times.backoff_ms << min(self._failures, 20))
             self._failures += 1
-            self._report(found)
+            self._report(outcome)
         self._timer = self._loop.call_later(delay_ms / 1000, self.begin)
         if not self.first.done():
             self.first.set_result(None)

@@ -116,8 +116,8 @@ class ObserverLog(MetadataLog):
         return LogPlace(self._log.log_end_offset, self._epoch)
 
     def end_of_epoch(self, epoch: int) -> LogPlace | None:
-        found, end = self._log.epochs.end_offset(epoch, self._log.log_end_offset)
-        return None if end == NO_OFFSET else LogPlace(end, found)
+        largest, end = self._log.epochs.end_offset(epoch, self._log.log_end_offset)
+        return None if end == NO_OFFSET else LogPlace(end, largest)
 
     def append_batches(self, data: bytes) -> None:
         """Appends batches with their offsets and epochs. Raises ValueError, KafkaError."""

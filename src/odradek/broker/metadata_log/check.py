@@ -127,7 +127,7 @@ def check_batches(data: Buffer, offset: int, epoch: int = EPOCH) -> tuple[int, i
     while position < size:
         if position + HEADER_BYTES > size:
             return offset, position, _CUT_OFF, epoch
-        base, length, found, magic, crc, _, delta, count = _HEADER.unpack_from(view, position)
+        base, length, batch_epoch, magic, crc, _, delta, count = _HEADER.unpack_from(view, position)
         following = position + length + LOG_OVERHEAD
         if magic != MAGIC or length < HEADER_BYTES - LOG_OVERHEAD:
             reason = _NO_HEADER if any(view[position : position + HEADER_BYTES]) else _ZEROS
@@ -138,11 +138,11 @@ def check_batches(data: Buffer, offset: int, epoch: int = EPOCH) -> tuple[int, i
             return offset, position, _WRONG_CHECKSUM, epoch
         if base != offset:
             return offset, position, f"the batch has the base offset {base}", epoch
-        if found != epoch and (found < epoch or not view[position + ATTRIBUTES_OFFSET + 1] & _CONTROL):
-            return offset, position, f"the batch has the leader epoch {found} after {epoch}", epoch
+        if batch_epoch != epoch and (batch_epoch < epoch or not view[position + ATTRIBUTES_OFFSET + 1] & _CONTROL):
+            return offset, position, f"the batch has the leader epoch {batch_epoch} after {epoch}", epoch
         if delta < 0 or delta + 1 != count:
             return offset, position, f"the batch has {count} records, but its last offset delta is {delta}", epoch
-        epoch = found
+        epoch = batch_epoch
         offset += count
         position = following
     return offset, position, "", epoch

@@ -94,9 +94,9 @@ class Diagnosis:
             return int(self.mark.node_id), checkpoints.decode_uuid(self.mark.directory_id)
         if self.properties:
             return int(self.properties["node.id"]), checkpoints.decode_uuid(self.properties["directory.id"])
-        found = Salvage(self.path, self.files, 1, UUID(int=0))
-        directory_id = found.directory_id
-        return found.leader or 1, directory_id if isinstance(directory_id, UUID) else uuid4()
+        salvage = Salvage(self.path, self.files, 1, UUID(int=0))
+        directory_id = salvage.directory_id
+        return salvage.leader or 1, directory_id if isinstance(directory_id, UUID) else uuid4()
 
     def _fault(self) -> MetadataFault | None:
         """Returns the fault that stops a start."""
@@ -172,7 +172,7 @@ class Diagnosis:
 
     def _unknown_topics(self) -> list[DirectoryTopic]:
         """Returns the topics that only directories name. A topic with the name of a known topic is not one of them."""
-        found: dict[tuple[str, UUID], list[int]] = {}
+        indexes_of: dict[tuple[str, UUID], list[int]] = {}
         catalog = self.salvage.catalog
         for name in sort_directories(self.data_dir, self.files, SalvagedImage(self.salvage)).unknown:
             if not PARTITION_DIRECTORY.fullmatch(name):
@@ -181,8 +181,10 @@ class Diagnosis:
             topic_id, _ = stored_id(self.data_dir / name, self.files)
             known = catalog.topics.get(partition.topic)
             if topic_id is not None and (known is None or known.id == topic_id) and _is_legal(partition.topic):
-                found.setdefault((partition.topic, topic_id), []).append(partition.partition)
-        topics = [DirectoryTopic(name, topic_id, tuple(sorted(indexes))) for (name, topic_id), indexes in found.items()]
+                indexes_of.setdefault((partition.topic, topic_id), []).append(partition.partition)
+        topics = [
+            DirectoryTopic(name, topic_id, tuple(sorted(indexes))) for (name, topic_id), indexes in indexes_of.items()
+        ]
         names = [topic.name for topic in topics]
         return [topic for topic in topics if names.count(topic.name) == 1]
 

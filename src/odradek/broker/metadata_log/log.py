@@ -152,7 +152,7 @@ class MetadataLog:
     def read_removed(self) -> dict[Id16, str]:
         """Returns the removed topics of the whole log. Its batches were checked. Raises OSError."""
         names: dict[Id16, str] = {}
-        found: dict[Id16, str] = {}
+        removed: dict[Id16, str] = {}
         for segment in self._log.segments:
             for row in iter_records(bytes(self._files.view(segment.path(LOG_SUFFIX)))):
                 value = row.value or b""
@@ -161,10 +161,10 @@ class MetadataLog:
                 match records.decode(value, lambda data: UUID(bytes=data)):
                     case TopicRecord(name, topic_id):
                         names[topic_id] = name
-                        found.pop(topic_id, None)
+                        removed.pop(topic_id, None)
                     case RemoveTopicRecord(topic_id) if topic_id in names:
-                        found[topic_id] = names[topic_id]
-        return found
+                        removed[topic_id] = names[topic_id]
+        return removed
 
     def newest_topics(self) -> set[Id16]:
         """Returns the topics that the newest change has made or extended. Only for the time of a start.
@@ -192,14 +192,14 @@ class MetadataLog:
 
     # --- the mark of synced records -----------------------------------------------------------------------------
 
-    def _begin_mark(self, found: MetadataMark | None) -> None:
+    def _begin_mark(self, stored: MetadataMark | None) -> None:
         """Syncs the log up to its end, and writes the mark if it is not this end. Raises KafkaError."""
         mark = self._mark
-        if mark is None or mark == found:
+        if mark is None or mark == stored:
             return
-        if found is None or found.end_offset < mark.end_offset:
+        if stored is None or stored.end_offset < mark.end_offset:
             self._log.flush()
-        is_moved = found is not None and found._replace(end_offset=mark.end_offset) == mark
+        is_moved = stored is not None and stored._replace(end_offset=mark.end_offset) == mark
         self._write_mark(metadata_mark.move if is_moved else metadata_mark.write)
 
     def _move_mark(self) -> None:
@@ -320,30 +320,30 @@ class MetadataLog:
         return self._read(offset, max_bytes, self.synced_end)
 
     def _read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
-        found = self._log.read(offset, max_bytes, max_offset=end_offset)
+        records_read = self._log.read(offset, max_bytes, max_offset=end_offset)
         try:
-            return found.bytes()
+            return records_read.bytes()
         except OSError as error:
-            found.report_failure(error)
+            records_read.report_failure(error)
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self._log.path} cannot be read: {error}") from error
 
     def snapshot_size(self, end_offset: int, epoch: int) -> int | None:
         """Returns the bytes of a snapshot; None if there is no such snapshot."""
-        found = self._snapshot_at(end_offset, epoch)
-        return None if found is None else found.size
+        snapshot = self._snapshot_at(end_offset, epoch)
+        return None if snapshot is None else snapshot.size
 
     def read_snapshot(self, end_offset: int, epoch: int, position: int, size: int) -> bytes:
         """Returns at most ``size`` bytes of a snapshot. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
-        found = self._snapshot_at(end_offset, epoch)
-        assert found is not None
+        snapshot = self._snapshot_at(end_offset, epoch)
+        assert snapshot is not None
         try:
-            file = self._files.open(found.path)
+            file = self._files.open(snapshot.path)
             try:
                 return file.pread(position, size)
             finally:
                 file.close()
         except OSError as error:
-            raise KafkaError(ErrorCode.kafka_storage_error, f"{found.path} cannot be read: {error}") from error
+            raise KafkaError(ErrorCode.kafka_storage_error, f"{snapshot.path} cannot be read: {error}") from error
 
     def _snapshot_at(self, end_offset: int, epoch: int) -> MetadataSnapshot | None:
         return next((one for one in self._snapshots if (one.end_offset, one.epoch) == (end_offset, epoch)), None)

@@ -169,11 +169,11 @@ class Salvage:
                 self._apply(-1, value)
 
     def _read_damaged_snapshot(self, file: Path) -> None:
-        for found in found_batches(memoryview(self._files.view(file)), 0):
-            if not found.data:
+        for batch in found_batches(memoryview(self._files.view(file)), 0):
+            if not batch.data:
                 self.lost.append(LostOffsets(0, self.end_offset))
             else:
-                self._apply_batch(found.data, -1, 0)
+                self._apply_batch(batch.data, -1, 0)
 
     def _read_log(self) -> None:
         needed = self.end_offset
@@ -183,17 +183,17 @@ class Salvage:
                 self._lose(offset, base, needed)
             offset = base
             name = file_name(base, LOG_SUFFIX)
-            for found in found_batches(memoryview(self._files.view(self._path / name)), base):
-                if found.offset > offset:
-                    self._lose(offset, found.offset, needed)
-                    offset = found.offset
-                if found.note:
-                    self.notes.append(f"{name}: {found.note}")
-                if found.data:
-                    self._apply_batch(found.data, found.offset, needed)
-                    offset = found.offset + read_header(found.data).last_offset_delta + 1
-                elif found.offset >= needed:
-                    self.lost.append(LostOffsets(found.offset, None))
+            for batch in found_batches(memoryview(self._files.view(self._path / name)), base):
+                if batch.offset > offset:
+                    self._lose(offset, batch.offset, needed)
+                    offset = batch.offset
+                if batch.note:
+                    self.notes.append(f"{name}: {batch.note}")
+                if batch.data:
+                    self._apply_batch(batch.data, batch.offset, needed)
+                    offset = batch.offset + read_header(batch.data).last_offset_delta + 1
+                elif batch.offset >= needed:
+                    self.lost.append(LostOffsets(batch.offset, None))
         self.end_offset = max(offset, needed)
 
     def _lose(self, start: int, end: int, needed: int) -> None:

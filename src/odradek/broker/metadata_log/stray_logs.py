@@ -71,26 +71,26 @@ def sort_directories(
     data_dir: Path, files: Files, image: TopicImage, names: Iterable[str] | None = None
 ) -> DirectorySorting:
     """Decides about directories, by default all in the data directory, and changes nothing. Raises OSError."""
-    found = DirectorySorting({}, [], [], [], {})
+    sorting = DirectorySorting({}, [], [], [], {})
     for name in files.list(data_dir) if names is None else names:
         if name == METADATA_DIRECTORY:
             continue
         if STRAY_DIRECTORY.fullmatch(name):
-            found.strays.append(name)
+            sorting.strays.append(name)
         elif _OLD_DELETED_DIRECTORY.fullmatch(name):
             topic_id, _ = stored_id(data_dir / name, files)
             # A topic that the catalogue still has was not removed, so the metadata log has lost the record.
             is_kept = topic_id is not None and image.topic_by_id(topic_id) is not None
-            (found.unknown if is_kept else found.doomed).append(name)
+            (sorting.unknown if is_kept else sorting.doomed).append(name)
         elif matched := PARTITION_DIRECTORY.fullmatch(name):
             partition = TopicPartition(matched[1], int(matched[2]))
             if str(partition) == name:  # a copy may have a name like ``flights-00``
-                _sort_partition(data_dir, files, image, found, partition)
-    return found
+                _sort_partition(data_dir, files, image, sorting, partition)
+    return sorting
 
 
 def _sort_partition(
-    data_dir: Path, files: Files, image: TopicImage, found: DirectorySorting, partition: TopicPartition
+    data_dir: Path, files: Files, image: TopicImage, sorting: DirectorySorting, partition: TopicPartition
 ) -> None:
     name = str(partition)
     topic = image.topic(partition.topic)
@@ -99,18 +99,18 @@ def _sort_partition(
         if not is_readable:
             return  # the opening of the log reports it
         if topic_id in (None, topic.id):
-            found.topic_ids[name] = topic_id
+            sorting.topic_ids[name] = topic_id
             return
         if (topic_id.int ^ cast("UUID", topic.id).int).bit_count() <= _DAMAGED_BITS:
-            found.topic_ids[name] = found.misread[name] = cast("UUID", topic.id)
+            sorting.topic_ids[name] = sorting.misread[name] = cast("UUID", topic.id)
             return
     # A directory that was set aside, and whose restoration a crash has interrupted, has a checkpoint of its own. The
     # removal of its topic may be the exchange that has set it aside.
     was_aside = files.exists(data_dir / name / checkpoints.LOG_START)
     if topic_id is not None and not was_aside and image.removed_topic(topic_id) == partition.topic:
-        found.doomed.append(name)
+        sorting.doomed.append(name)
     elif topic_id is not None or has_segments(data_dir / name, files):
-        found.unknown.append(name)
+        sorting.unknown.append(name)
 
 
 def stored_id(directory: Path, files: Files) -> tuple[UUID | None, bool]:
@@ -212,22 +212,22 @@ class UndecidedDirectories:
 
         Returns, for each other directory of a partition, the topic's id, or None where it is not known.
         """
-        found = self._apply(sort_directories(self._data_dir, self._files, image))
-        self._names = found.unknown
-        if found.strays:
-            _log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(found.strays),
+        sorting = self._apply(sort_directories(self._data_dir, self._files, image))
+        self._names = sorting.unknown
+        if sorting.strays:
+            _log.info("%d directories with -stray in %s: see `odradek metadata strays`", len(sorting.strays),
                       self._data_dir)  # fmt: skip
-        return found.topic_ids
+        return sorting.topic_ids
 
-    def _apply(self, found: DirectorySorting) -> DirectorySorting:
-        for name, topic_id in found.misread.items():
+    def _apply(self, sorting: DirectorySorting) -> DirectorySorting:
+        for name, topic_id in sorting.misread.items():
             path = self._data_dir / name / checkpoints.PARTITION_METADATA
             _log.error("the topic id in %s was damaged and is written again", path)
             checkpoints.write_partition_metadata(self._data_dir / name, topic_id, self._files)
-        for name in found.doomed:
+        for name in sorting.doomed:
             _log.info("removing the directory %s of a deleted topic", name)
-        remove_doomed(self._data_dir, self._files, found.doomed)
-        return found
+        remove_doomed(self._data_dir, self._files, sorting.doomed)
+        return sorting
 
     def give(self, topic: Topic, name: str, log_starts: Mapping[TopicPartition, int]) -> bool:
         """Decides about the directory of a partition that is going to be opened, if it is undecided.
@@ -238,18 +238,18 @@ class UndecidedDirectories:
         if name not in self._names:
             return False
         self._names.remove(name)
-        found = self._apply(sort_directories(self._data_dir, self._files, _OneTopic(topic), [name]))
-        if found.unknown:
-            self._set_aside(found.unknown, log_starts)
-        return bool(found.unknown)
+        sorting = self._apply(sort_directories(self._data_dir, self._files, _OneTopic(topic), [name]))
+        if sorting.unknown:
+            self._set_aside(sorting.unknown, log_starts)
+        return bool(sorting.unknown)
 
     def decide(self, image: TopicImage, log_starts: Mapping[TopicPartition, int]) -> None:
         """Sets the directories aside that the newest catalogue does not know. Raises OSError."""
         names, self._names = self._names, []
         if names:
-            found = self._apply(sort_directories(self._data_dir, self._files, image, names))
-            if found.unknown:
-                self._set_aside(found.unknown, log_starts)
+            sorting = self._apply(sort_directories(self._data_dir, self._files, image, names))
+            if sorting.unknown:
+                self._set_aside(sorting.unknown, log_starts)
 
     def _set_aside(self, names: Iterable[str], log_starts: Mapping[TopicPartition, int]) -> None:
         strays = list(set_aside(self._data_dir, self._files, names, log_starts))

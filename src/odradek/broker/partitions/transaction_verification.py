@@ -106,7 +106,7 @@ class PartitionVerification:
         """Returns the promise of a function from a partition to the coordinator's error."""
         calls = self._broker.partitions_of_transactions
         call = calls.add if self._adds else calls.verify
-        return call(self._transactional_id, producer, asked).map(lambda found: found.__getitem__)
+        return call(self._transactional_id, producer, asked).map(lambda codes: codes.__getitem__)
 
     def error(self, partition: Partition, producer: ProducerIdentity, guard: Guard, code: ErrorCode) -> ErrorCode:
         """Returns the error for the client that follows from the coordinator's error ``code``.

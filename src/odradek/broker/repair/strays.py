@@ -58,8 +58,8 @@ class StrayLog(NamedTuple):
 
 def stray_logs(data_dir: Path, files: Files) -> list[StrayLog]:
     """Returns the directories that were set aside, sorted by topic and partition. Raises OSError."""
-    found = [_read(data_dir, name, files) for name in files.list(data_dir) if STRAY_DIRECTORY.fullmatch(name)]
-    return sorted(found, key=lambda stray: (stray.topic, str(stray.topic_id), stray.partition, stray.directory))
+    strays = [_read(data_dir, name, files) for name in files.list(data_dir) if STRAY_DIRECTORY.fullmatch(name)]
+    return sorted(strays, key=lambda stray: (stray.topic, str(stray.topic_id), stray.partition, stray.directory))
 
 
 def _read(data_dir: Path, name: str, files: Files) -> StrayLog:

@@ -88,12 +88,12 @@ def login_options(settings: ListenerSettings, mechanism: str, module: str) -> Ma
 
     name = settings.full_name("sasl.jaas.config", mechanism)
     try:
-        found = read_jaas(text)
+        jaas = read_jaas(text)
     except ConfigError as error:
         raise ConfigError(f"{name}: {str(error).removeprefix('sasl.jaas.config: ')}") from None
-    if found.name != module:
-        raise ConfigError(f"{name}: {mechanism} needs {module}, not {found.name}")
-    return found.options
+    if jaas.name != module:
+        raise ConfigError(f"{name}: {mechanism} needs {module}, not {jaas.name}")
+    return jaas.options
 
 
 def plain_users(settings: ListenerSettings) -> dict[str, str]:
@@ -130,18 +130,18 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
     if texts.get("listeners"):
         if listen is not None:
             raise ConfigError("listeners: --listen has an address, too: leave one of the two out")
-        found = [entry for entry in _addresses("listeners", texts["listeners"]) if entry[0] not in of_controllers]
-        if not found:
+        addresses = [entry for entry in _addresses("listeners", texts["listeners"]) if entry[0] not in of_controllers]
+        if not addresses:
             raise ConfigError("listeners: it names no listener for clients")
     else:
         only = texts.get("inter.broker.listener.name") or texts.get("security.inter.broker.protocol") or PLAINTEXT
-        found = [(next(iter(advertised), only.upper()), listen or ("", 9092))]
-    _check_distinct(found)
-    names = [name for name, _ in found]
+        addresses = [(next(iter(advertised), only.upper()), listen or ("", 9092))]
+    _check_distinct(addresses)
+    names = [name for name, _ in addresses]
     for name in advertised.keys() - set(names):
         raise ConfigError(f"advertised.listeners: {name} is no listener: the listeners are {', '.join(names)}")
     return tuple(
-        Listener(name, _protocol(name, protocols), host, port, advertised.get(name)) for name, (host, port) in found
+        Listener(name, _protocol(name, protocols), host, port, advertised.get(name)) for name, (host, port) in addresses
     )
 
 
@@ -154,11 +154,11 @@ def _is_controller(config: LayeredSettings) -> bool:
     return config.texts.get("process.roles", "").strip() == "controller"
 
 
-def _check_distinct(found: list[tuple[str, tuple[str, int]]]) -> None:
-    names = [name for name, _ in found]
+def _check_distinct(addresses: list[tuple[str, tuple[str, int]]]) -> None:
+    names = [name for name, _ in addresses]
     if len(set(names)) < len(names):
         raise ConfigError("listeners: two listeners have the same name")
-    bound = [address for _, address in found if address[1]]
+    bound = [address for _, address in addresses if address[1]]
     if len(set(bound)) < len(bound):
         raise ConfigError("listeners: two listeners have the same address")
 
@@ -206,8 +206,8 @@ def secured(config: LayeredSettings) -> list[ListenerSettings]:
 def with_tokens(config: LayeredSettings) -> list[ListenerSettings]:
     """Returns the settings of the listeners with logins by tokens of OAUTHBEARER. Raises ConfigError."""
     listeners = read(config, None if config.texts.get("listeners") else ("", 9092))
-    found = [ListenerSettings(config, listener) for listener in listeners if listener.has_sasl]
-    return [one for one in found if "OAUTHBEARER" in one.mechanisms]
+    of_listeners = [ListenerSettings(config, listener) for listener in listeners if listener.has_sasl]
+    return [one for one in of_listeners if "OAUTHBEARER" in one.mechanisms]
 
 
 def check(config: LayeredSettings) -> None:

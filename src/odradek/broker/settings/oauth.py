@@ -68,12 +68,12 @@ def read(settings: ListenerSettings) -> OauthSettings:
 
 def check(settings: ListenerSettings) -> None:
     """Reads the settings, and the key set if it is a file. Raises ConfigError."""
-    found = read(settings)
-    if found.source.is_file:
+    oauth_settings = read(settings)
+    if oauth_settings.source.is_file:
         from odradek.security import key_fetch
 
         try:
-            key_fetch.read(found.source)
+            key_fetch.read(oauth_settings.source)
         except ConfigError as error:
             name = settings.full_name(KEY_SET, OAUTHBEARER)
             raise ConfigError(f"{name}: {error}") from None

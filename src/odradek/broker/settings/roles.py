@@ -198,10 +198,10 @@ def _voters(texts: Mapping[str, str]) -> dict[int, VoterAddress]:
 
 
 def _address(setting: str, part: str, address: str, form: str) -> VoterAddress:
-    found = _ADDRESS.fullmatch(address)
-    if found is None or int(found[2]) > 65_535:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or int(match[2]) > 65_535:
         raise ConfigError(f"{setting}: {part!r} is not {form}")
-    return VoterAddress(found[1].strip("[]"), int(found[2]))
+    return VoterAddress(match[1].strip("[]"), int(match[2]))
 
 
 def _parts(texts: Mapping[str, str], name: str) -> list[str]:
