@@ -20,6 +20,7 @@ from odradek.broker.coordinators.registry import Coordinator
 from odradek.broker.handlers import handler_files
 from odradek.broker.loop.leftovers import Leftovers
 from odradek.broker.loop.scheduler import SHARE_S, Scheduler, Task
+from odradek.broker.metadata.brokers import BrokerAddress
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
@@ -201,8 +202,10 @@ class GroupHarness:
     def groups(self) -> GroupRuntime:
         return self.runtime
 
-    def advertised_address(self, context: Any) -> tuple[str, int]:
-        return "localhost", 9092
+    @property
+    def brokers(self) -> Any:
+        address = BrokerAddress(self.node_id, "localhost", 9092, None)
+        return SimpleNamespace(reachable_one=lambda broker_id, request: address if broker_id == self.node_id else None)
 
     def new_uuid(self) -> UUID:
         return UUID(int=next(self.uuids))
