@@ -507,10 +507,10 @@ def json_row(line: bytes, partitions: TopicPartitions | None = None) -> Row | No
 
 
 def _unknown_fields(names: list[str]) -> str:
-    """Returns the line about values that a record does not have."""
+    """Returns the line about fields that a record does not have."""
     what = f"{plural(len(names), 'field')} {', '.join(names)[:60]}"
     renamed = [f"{name} is {_KCAT[name]}" for name in names if name in _KCAT]
-    hint = f"; of kcat's values, {' and '.join(renamed)}" if renamed else ""
+    hint = f"; of kcat's fields, {' and '.join(renamed)}" if renamed else ""
     return f"a record has no {what}: expected an object with {', '.join(WRITE_COLUMNS)}{hint}"
 
 
