@@ -15,11 +15,13 @@ from odradek.security.principal import ANONYMOUS, USER, Principal, TokenPrincipa
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     ALTER_CLIENT_QUOTAS,
+    ALTER_PARTITION_REASSIGNMENTS,
     CREATE_ACLS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_QUORUM,
+    ELECT_LEADERS,
     ENVELOPE,
     FIND_COORDINATOR,
     INCREMENTAL_ALTER_CONFIGS,
@@ -122,6 +124,39 @@ def test_loggers_are_those_of_the_broker_that_is_asked(nodes: Nodes) -> None:
     assert nodes.brokers[2].call(INCREMENTAL_ALTER_CONFIGS, 1, message).responses[0].error_code is NONE
     wrong = nodes.brokers[1].call(INCREMENTAL_ALTER_CONFIGS, 1, message).responses[0]
     assert wrong.error_code is ErrorCode.invalid_request
+
+
+def test_elections_and_moves_of_replicas_do_what_they_say(nodes: Nodes) -> None:
+    first, second = nodes.brokers.values()
+    assert create(nodes, 1, "t") is NONE
+
+    def elect(kind: int) -> ErrorCode:
+        made = second.broker.catalog.topic("t")
+        assert made is not None
+        partition = next(one.partition_id for one in made.partitions if one.replicas == (1,))
+        wanted = [{"topic": "t", "partitions": [partition]}]
+        message = {"election_type": kind, "topic_partitions": wanted, "timeout": 9000}
+        results = second.call(ELECT_LEADERS, 2, message).replica_election_results
+        code: ErrorCode = results[0].partition_result[0].error_code
+        return code
+
+    def move(*replicas: int) -> ErrorCode:
+        part = {"partition_index": 0, "replicas": replicas}
+        message = {"timeout": 9000, "topics": [{"name": "t", "partitions": [part]}]}
+        code: ErrorCode = first.call(ALTER_PARTITION_REASSIGNMENTS, 0, message).responses[0].partitions[0].error_code
+        return code
+
+    made = first.broker.catalog.topic("t")
+    assert made is not None
+    (present,) = made.partitions[0].replicas
+    assert move(present) is NONE
+    assert move(3 - present) is ErrorCode.invalid_replica_assignment
+    assert move(9) is ErrorCode.invalid_replica_assignment
+    assert [elect(kind) for kind in (0, 1)] == [ErrorCode.election_not_needed] * 2
+    first.kill()
+    nodes.world.advance(3 * SESSION_MS)
+    assert elect(0) is ErrorCode.preferred_leader_not_available
+    assert elect(1) is ErrorCode.eligible_leaders_not_available
 
 
 # --- the client -----------------------------------------------------------------------------------------------------

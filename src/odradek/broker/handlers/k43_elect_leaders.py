@@ -1,4 +1,4 @@
-"""ElectLeaders 0–2: replies ELECTION_NOT_NEEDED, because the only broker already leads all partitions.
+"""ElectLeaders 0–2: replies ELECTION_NOT_NEEDED for each partition with a leader: it has one replica, which leads it.
 
 * 1: the election type; an error code for the whole reply.
 * 2: flexible.
@@ -14,6 +14,7 @@ from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
 from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
@@ -24,15 +25,21 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 2)
 LISTENERS = ("client", "controller")
-_KINDS = (0, 1)  # preferred, unclean
+PREFERRED, UNCLEAN = 0, 1
+_FAILED = {
+    PREFERRED: (ErrorCode.preferred_leader_not_available, "The preferred leader was not available."),
+    UNCLEAN: (ErrorCode.eligible_leaders_not_available, "Eligible topic partition leaders are not available."),
+}
+"""The replies for a partition whose replicas are all fenced."""
 
 
 def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
     whole = ErrorCode.none
-    row: Callable[[str, int], dict[str, object]] = partial(_row, broker)
+    kind = message.election_type if context.version >= 1 else PREFERRED
+    row: Callable[[str, int], dict[str, object]] = partial(_row, broker, kind)
     if not is_allowed_for_cluster(broker, context, Operation.ALTER):
         whole, row = ErrorCode.cluster_authorization_failed, _refused
-    elif context.version >= 1 and message.election_type not in _KINDS:
+    elif kind not in _FAILED:
         return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
     # To a request for all partitions, Kafka replies with those that need an election: here none.
     asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
@@ -48,12 +55,14 @@ def _refused(name: str, index: int) -> dict[str, object]:
     return {"partition_id": index, "error_code": code, "error_message": text}
 
 
-def _row(broker: BrokerServices, name: str, index: int) -> dict[str, object]:
+def _row(broker: BrokerServices, kind: int, name: str, index: int) -> dict[str, object]:
     topic = broker.catalog.topic(name)
     if topic is None:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"
     elif not 0 <= index < topic.partition_count:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such partition as {name}-{index}"
+    elif topic.partitions[index].leader == NO_NODE:
+        code, text = _FAILED[kind]
     else:
         code, text = ErrorCode.election_not_needed, "Leader election not needed for topic partition."
     return {"partition_id": index, "error_code": code, "error_message": text}

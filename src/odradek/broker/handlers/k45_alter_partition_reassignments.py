@@ -78,3 +78,6 @@ def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, .
     if replicas is None:
         raise KafkaError(ErrorCode.no_reassignment_in_progress)
     broker.catalog.check_replicas(tuple(replicas))
+    if broker.cluster is not None and tuple(replicas) != topic.partitions[index].replicas:
+        text = f"The replicas of {name}-{index} cannot move: this release of Odradek moves none to other brokers."
+        raise KafkaError(ErrorCode.invalid_replica_assignment, text)
