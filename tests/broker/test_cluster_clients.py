@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 from support.brokers import eventually
 from support.cluster_processes import ClusterProcesses
 
@@ -67,7 +67,7 @@ def read(cluster: ClusterProcesses, name: str, group: str, count: int) -> list[i
 
 def test_records_and_groups_are_spread_over_the_brokers(cluster: ClusterProcesses) -> None:
     create(cluster, "spread", broker=2)
-    assert sorted(leaders(cluster, "spread", 3)) == [1, 1, 2, 2, 3, 3]
+    assert set(leaders(cluster, "spread", 2)) == {1, 2, 3}
     publish(cluster, "spread")
     groups = [f"g{number}" for number in range(6)]
     for group in groups:
@@ -84,9 +84,10 @@ def test_records_and_groups_are_spread_over_the_brokers(cluster: ClusterProcesse
 
 def test_all_brokers_say_the_same(cluster: ClusterProcesses) -> None:
     create(cluster, "same", broker=3)
-    resource = ConfigResource(ResourceType.TOPIC, "same", set_config={"retention.ms": "77000"})
+    entry = ConfigEntry("retention.ms", "77000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, "same", incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": cluster.brokers[1].bootstrap})
-    admin.alter_configs([resource])[resource].result(10)
+    admin.incremental_alter_configs([resource])[resource].result(10)
     seen = []
     for broker in cluster.brokers.values():
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
