@@ -36,8 +36,7 @@ from odradek.batches.header import (
     Buffer,
 )
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long
-from odradek.batches.kernel_cache import kernel
-from odradek.batches.kernel_signatures import INT64, READ_ONLY, TABLE
+from odradek.batches.kernel_cache import INT64, READ_ONLY, TABLE, kernel
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 

@@ -35,8 +35,7 @@ from odradek.batches.decode import (
     TO,
 )
 from odradek.batches.kernel_arrays import Array, Bytes, Int32s, Int64s, Long, Word
-from odradek.batches.kernel_cache import kernel
-from odradek.batches.kernel_signatures import INT32S, INT64, INT64S, READ_ONLY, TABLE, UINT8S
+from odradek.batches.kernel_cache import INT32S, INT64, INT64S, READ_ONLY, TABLE, UINT8S, kernel
 from odradek.batches.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 

@@ -6,8 +6,7 @@ import numpy as np
 from numba import types
 
 from odradek.batches.kernel_arrays import Bytes, Long, Word
-from odradek.batches.kernel_cache import kernel
-from odradek.batches.kernel_signatures import INT64, READ_ONLY, UINT8S
+from odradek.batches.kernel_cache import INT64, READ_ONLY, UINT8S, kernel
 
 _PAIR = types.UniTuple(types.int64, 2)
 

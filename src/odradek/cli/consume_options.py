@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from odradek.cli import formats
-from odradek.cli.options import Bootstrap, CommandConfig
-from odradek.cli.topic_argument import only_topic
+from odradek.cli.options import Bootstrap, CommandConfig, only_topic
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.demo_broker import DemoBroker
+from odradek.cli.environment import user_data_folder
 from odradek.cli.terminal import (
     EXIT_FAILED,
     EXIT_OK,
@@ -25,7 +26,6 @@ from odradek.cli.terminal import (
     progress,
     spinner,
 )
-from odradek.cli.user_folder import user_data_folder
 from odradek.core.extras import command_of
 from odradek.text.printable import printable_json
 
@@ -293,8 +293,7 @@ class _DemoJob:
         from odradek import lag
         from odradek.client.admin.offsets_topic import partitions
         from odradek.codecs.offsets_topic import format_json, format_line
-        from odradek.demo.flight_lake import GROUP
-        from odradek.demo.newest_commits import newest_commits
+        from odradek.demo.flight_lake import GROUP, newest_commits
 
         heading(f"5. Offsets of group {GROUP}")
         with self._timing.step("offsets"):

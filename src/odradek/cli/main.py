@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from odradek._version import __version__
 from odradek.cli import environment
-from odradek.cli.kernel_notice import kernel_notice
+from odradek.cli.progress_lines import kernel_notice
 from odradek.cli.termination import EXIT_INTERRUPTED, ExitAtOnce, Terminated
 from odradek.core.extras import command_of, extra_of
 from odradek.text.log_lines import set_last_resort

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import os
 import re
 import socket
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.history.verdict_rules import VerdictRules
     from odradek.monitor.offsets_reader import OffsetsTopicReader
 
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _SHORTEST_TOKEN = 16
 _PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
 _MOST_POLLS = 250
@@ -127,18 +129,24 @@ def read_token(path: Path | None) -> str:
     return token
 
 
+def is_loopback(host: str) -> bool:
+    """Returns whether only this tracker can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 def check_exposure(host: str, token: str) -> None:
     """Raises CommandError if another machine could read the service without a token."""
-    from odradek.monitor.addresses import is_loopback
-
     if not is_loopback(host) and not token:
         raise CommandError(f"--listen {host}: other machines can connect to it: give --token-file, or use 127.0.0.1")
 
 
 def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
     """Returns the names that the Host header may have."""
-    from odradek.monitor.addresses import LOOPBACK_NAMES
-
     own = f"[{host}]" if ":" in host else host
     return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, socket.gethostname(), *more))
 

@@ -13,7 +13,7 @@ import typer
 
 from odradek.cli import environment
 from odradek.cli.command_config import client_settings, without_values
-from odradek.cli.terminal import CommandError
+from odradek.cli.terminal import CommandError, ask
 from odradek.text.printable import printable
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def brokers_option(text: str) -> object:
 
 Bootstrap = Annotated[str, brokers_option("Addresses of brokers; at least one of them must answer.")]
 Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="Timeout for requests, in milliseconds.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CommandConfig = Annotated[
     Path | None,
@@ -177,3 +178,24 @@ def named_values(given: Sequence[str] | None, option: str, example: str = "") ->
             raise CommandError(f"{option} gives {name} two values: leave one of them out")
         values[name] = value
     return values
+
+
+def only_topic(given: str | None, option: str | None, metavar: str = "TOPIC") -> str:
+    """Returns the topic, which is given once. Raises CommandError."""
+    if given is not None and option is not None and given != option:
+        raise CommandError(f"topic {given} and --topic {option}: give one topic, as an argument or with --topic")
+    topic = given if given is not None else option
+    if topic is None:
+        raise CommandError(f"missing argument '{metavar}': name the topic, as an argument or with --topic")
+    if not topic:
+        raise CommandError("the topic's name cannot be empty")
+    return topic
+
+
+def confirm(question: str, yes: bool) -> bool:
+    """Returns whether ``yes`` is set or the user agrees at the terminal. Raises CommandError without a terminal."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} No terminal to ask at: add --yes")
+    return ask(question)

@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.command_config import without_values
-from odradek.cli.kernel_notice import kernel_notice
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import client_config
 from odradek.cli.pipeline_options import HistoryLine, check_pyspark, spark_client_options
-from odradek.cli.progress_lines import progress_lines
+from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 

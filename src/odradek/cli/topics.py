@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.confirmation import Yes, confirm
 from odradek.cli.options import (
     CONTEXT,
     LAST_INT16,
@@ -16,6 +15,8 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
+    Yes,
+    confirm,
     connect,
     given_names,
     named_values,

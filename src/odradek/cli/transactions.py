@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odradek.cli.confirmation import confirm
 from odradek.cli.options import (
     CONTEXT,
     LAST_INT16,
@@ -18,6 +17,7 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
+    confirm,
     connect,
     table_or_blocks,
 )

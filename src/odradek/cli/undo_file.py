@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+from odradek.cli.environment import user_data_folder
 from odradek.cli.terminal import CommandError
-from odradek.cli.user_folder import user_data_folder
 from odradek.text.output_file import new_file, problem_of
 
 

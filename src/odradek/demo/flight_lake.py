@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from odradek.client.admin import Admin, offsets_topic
+from odradek.client.admin.offsets_topic import Entry
+from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetKey, decode
 from odradek.demo.flights import EVENT_SCHEMA
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.parquet.table import Lake
@@ -60,3 +63,13 @@ def fill(spark: SparkSession, source: Source, lake: Lake, advance: Callable[[int
     started = time.monotonic()
     run_query(source.stream(spark), add, LocalLocation(lake.checkpoint).spark_uri)
     return FillResult(rows=sum(batches), batches=len(batches), seconds=time.monotonic() - started)
+
+
+def newest_commits(admin: Admin, group: str) -> list[Entry]:
+    """Returns a group's newest commit record or tombstone for each partition, sorted by topic and partition."""
+    newest: dict[OffsetKey, Entry] = {}
+    for entry in offsets_topic.entries(admin, group):
+        record = decode(entry.key, entry.value)
+        if isinstance(record, OffsetCommitRecord):
+            newest[record.key] = entry
+    return [newest[key] for key in sorted(newest)]

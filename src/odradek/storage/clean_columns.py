@@ -33,8 +33,7 @@ from odradek.batches.decode import (
 )
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
-from odradek.batches.kernel_cache import kernel
-from odradek.batches.kernel_signatures import INT64, READ_ONLY, TABLE, UINT8S
+from odradek.batches.kernel_cache import INT64, READ_ONLY, TABLE, UINT8S, kernel
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.clean_rows import FilteredPart, MappedPart, SegmentSurvey

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from odradek.cli import pipeline_history
-from odradek.cli.kernel_notice import kernel_notice
 from odradek.cli.main import run
+from odradek.cli.progress_lines import kernel_notice
 
 KERNELS = logging.getLogger("odradek.kernels")
 

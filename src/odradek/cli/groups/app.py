@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from odradek.cli.groups import delete, delete_offsets, describe, list, locate, members, reset, state
+from odradek.cli.groups import deletion, describe, members, reset, states
 from odradek.cli.options import CONTEXT
 
 app = typer.Typer(
@@ -16,10 +16,10 @@ app = typer.Typer(
 )
 
 app.command(epilog=describe.EPILOG)(describe.describe)
-app.command(name="list", epilog=list.EPILOG)(list.list_)
-app.command(epilog=locate.EPILOG)(locate.locate)
+app.command(name="list", epilog=states.LIST_EPILOG)(states.list_)
+app.command(epilog=states.LOCATE_EPILOG)(states.locate)
 app.command(epilog=members.EPILOG)(members.members)
-app.command(epilog=state.EPILOG)(state.state)
-app.command(epilog=delete.EPILOG)(delete.delete)
-app.command(name="delete-offsets", epilog=delete_offsets.EPILOG)(delete_offsets.delete_offsets)
+app.command(epilog=states.STATE_EPILOG)(states.state)
+app.command(epilog=deletion.DELETE_EPILOG)(deletion.delete)
+app.command(name="delete-offsets", epilog=deletion.DELETE_OFFSETS_EPILOG)(deletion.delete_offsets)
 app.command(epilog=reset.EPILOG)(reset.reset)

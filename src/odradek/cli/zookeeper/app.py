@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from odradek.cli.options import CONTEXT
-from odradek.cli.zookeeper import compare, delete, describe, export, groups, import_file, migrate, reset
+from odradek.cli.zookeeper import delete, groups, migrate, offset_files, offsets, reset
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -16,11 +16,11 @@ app = typer.Typer(
 )
 
 app.command(epilog=groups.GROUPS_EPILOG)(groups.groups)
-app.command(epilog=describe.EPILOG)(describe.describe)
+app.command(epilog=offsets.DESCRIBE_EPILOG)(offsets.describe)
 app.command(epilog=groups.OWNERS_EPILOG)(groups.owners)
 app.command(epilog=reset.EPILOG)(reset.reset)
-app.command(epilog=export.EPILOG)(export.export)
-app.command(name="import", epilog=import_file.EPILOG)(import_file.import_file)
+app.command(epilog=offset_files.EXPORT_EPILOG)(offset_files.export)
+app.command(name="import", epilog=offset_files.IMPORT_EPILOG)(offset_files.import_file)
 app.command(epilog=migrate.EPILOG)(migrate.migrate)
-app.command(epilog=compare.EPILOG)(compare.compare)
+app.command(epilog=offsets.COMPARE_EPILOG)(offsets.compare)
 app.command(epilog=delete.EPILOG)(delete.delete)

@@ -14,8 +14,7 @@ from numba import types
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.header import HEADER_BYTES
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Word
-from odradek.batches.kernel_cache import kernel
-from odradek.batches.kernel_signatures import INT64, INT64S, READ_ONLY, UINT8S
+from odradek.batches.kernel_cache import INT64, INT64S, READ_ONLY, UINT8S, kernel
 from odradek.batches.varint_kernels import varint_size, write_varint
 
 # An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.
