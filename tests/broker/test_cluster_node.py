@@ -142,7 +142,7 @@ def test_a_snapshot_changes_what_differs(is_down: bool) -> None:
     nodes.settle()
     for name in ("gone", "kept", "again", "grown"):
         assert produce(first, name, 0) is NONE
-    before = first.broker.metadata_log.applied.end_offset
+    before = first.broker.copy.applied.end_offset
     if is_down:
         first.stop()
     else:
@@ -193,7 +193,7 @@ def test_the_snapshots_of_a_broker_are_those_of_what_it_has_applied() -> None:
     first.kill()
     nodes.world.advance(3 * SESSION_MS)
     first.begin()
-    assert first.broker.metadata_log.applied.end_offset > 0, "the start reads the snapshot"
+    assert first.broker.copy.applied.end_offset > 0, "the start reads the snapshot"
     first.run_until_joined()
     nodes.check_images()
     assert produce(first, "t59", 0) is NONE

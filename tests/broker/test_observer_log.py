@@ -90,7 +90,7 @@ def test_a_record_is_applied_when_it_is_committed(controller: SimulatedControlle
     assert not apply(log, image, 1).brokers  # the epoch's record
     assert apply(log, image, 4).brokers == (1, 2, 3)
     assert log.applied == LogPlace(4, 1)
-    log.close()
+    log.metadata_log.close()
     again = new_catalog()
     log = opened(files, again)
     assert (log.applied, log.end, again.brokers) == (LogPlace(0, 0), LogPlace(9, 1), ()), "a start knows no commits"
@@ -121,7 +121,7 @@ def test_a_power_cut_leaves_what_was_synced(controller: SimulatedController, fil
     log = opened(files)
     files.sync_dir(HOME.parent)
     log.append_batches(bytes_of(controller))
-    log.close()
+    log.metadata_log.close()
     log = opened(files)
     files.crash()
     files.power_cut()
@@ -140,7 +140,7 @@ def test_a_damaged_copy_is_read_again(
 ) -> None:
     log = opened(files)
     log.append_batches(bytes_of(controller))
-    log.close()
+    log.metadata_log.close()
     names = sorted(name for name in files.list(PATH) if name.endswith(".log"))
     if fault == "flipped":
         data = bytearray(files.read(PATH / names[0]))
@@ -184,7 +184,7 @@ def test_a_snapshot_replaces_the_log(controller: SimulatedController, files: Mem
     assert image.brokers == tuple(range(1, 10))
     log.append_batches(bytes_of(controller, place.end_offset))
     assert apply(log, image, 11).brokers == tuple(range(1, 11))
-    log.close()
+    log.metadata_log.close()
     again = new_catalog()
     log = opened(files, again)
     assert (log.applied, log.end, again.brokers) == (place, LogPlace(11, 1), tuple(range(1, 10)))
@@ -208,7 +208,7 @@ def test_a_crash_between_a_snapshot_and_its_log(controller: SimulatedController,
     place, data = with_snapshot(controller)
     log = opened(files)
     log.append_batches(whole[: len(whole) - len(bytes_of(controller, 9))])
-    log.close()
+    log.metadata_log.close()
     name = f"{place.end_offset:020d}-{place.epoch:010d}.checkpoint"
     files.write(PATH / name, data)  # its log was not removed
     image = new_catalog()
@@ -221,9 +221,9 @@ def test_a_snapshot_of_a_broker_has_what_is_applied(controller: SimulatedControl
     log, image = opened(files), new_catalog()
     log.append_batches(bytes_of(controller))
     apply(log, image, 4)
-    finish(log.begin_snapshot(image, _at_once))
-    assert [(one.end_offset, one.epoch) for one in log.snapshots] == [(4, 1)]
-    log.close()
+    finish(log.metadata_log.begin_snapshot(image, _at_once))
+    assert [(one.end_offset, one.epoch) for one in log.metadata_log.snapshots] == [(4, 1)]
+    log.metadata_log.close()
     again = new_catalog()
     assert opened(files, again).applied == LogPlace(4, 1)
     assert again.brokers == (1, 2, 3)
@@ -235,7 +235,7 @@ def test_the_epoch_of_the_leader_is_noted(files: MemoryFiles, caplog: pytest.Log
     log.save_epoch(7, CONTROLLER)
     log.save_epoch(6, CONTROLLER)
     assert quorum_state.read(PATH, files) == QuorumState(CONTROLLER, 7, voters=(CONTROLLER,))
-    log.close()
+    log.metadata_log.close()
     assert opened(files).leader_epoch == 7
     files.write(PATH / "quorum-state", b"{")
     assert opened(files).leader_epoch == 0

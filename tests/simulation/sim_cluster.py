@@ -97,11 +97,8 @@ class _UnsyncedLog:
     def synced_end(self) -> int:
         return self._log.end_offset
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        return self._log.records.epochs.end_offset(epoch, self._log.end_offset)
-
     def read_committed(self, offset: int, max_bytes: int) -> bytes:
-        return self._log._read(offset, max_bytes, self._log.end_offset)
+        return self._log.read(offset, max_bytes, self._log.end_offset)
 
 
 @dataclass(slots=True)

@@ -134,7 +134,7 @@ class SimulatedBroker:
         start = copy.applied.end_offset
         if start:
             self._network.check_image(image, start, f"the started broker {self.broker_id}")
-        copy.on_snapshot_due = self._write_snapshot
+        copy.metadata_log.on_snapshot_due = self._write_snapshot
         if isinstance(copy, NotedCopy):
             copy.network = self._network
         follower = LogFollower(copy, copy.leader_epoch, start or NO_OFFSET, self.now_ms())
@@ -153,7 +153,7 @@ class SimulatedBroker:
     def _write_snapshot(self) -> None:
         copy = self.membership.copy
         self._network.note("snapshot of a broker", str(copy.applied.end_offset))
-        finish(copy.begin_snapshot(self.image, _at_once))
+        finish(copy.metadata_log.begin_snapshot(self.image, _at_once))
 
     def kill(self, *, power: bool = False) -> None:
         if self.is_up:
@@ -238,7 +238,7 @@ class SimulatedBroker:
 
     def on_end(self, failure: str) -> None:
         if not failure:
-            self.membership.copy.close()
+            self.membership.copy.metadata_log.close()
             self.clean_epoch = self.membership.lifecycle.epoch
         elif "not registered any more" not in failure and "could not register" not in failure:
             self._network.fail(f"broker {self.broker_id}: {failure}")

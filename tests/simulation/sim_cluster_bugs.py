@@ -18,7 +18,6 @@ from odradek.cluster import follower, lifecycle
 from odradek.cluster.control import ClusterControl
 from odradek.cluster.follower import LogFollower
 from odradek.cluster.lifecycle import BrokerLifecycle
-from odradek.cluster.observers import LogPlace
 from odradek.cluster.records import BrokerRegistrationChangeRecord, decode
 from odradek.cluster.registrations import Registrations
 from odradek.cluster.sessions import BrokerSessions
@@ -121,9 +120,18 @@ def _no_epoch(follow: Any) -> Any:
 def _snapshot_alone(begin: Any) -> Any:
     """The log goes on at its end after a snapshot has replaced what is before."""
 
-    def begun(self: ObserverLog, snapshot: Any) -> None:
+    def begun(self: MetadataLog, snapshot: Any) -> None:
         self._snapshots = [snapshot]
-        self.applied = LogPlace(snapshot.end_offset, snapshot.epoch)
+
+    return begun
+
+
+def _at_the_end_of_the_log(begin_snapshot: Any) -> Any:
+    """A snapshot names the end of the log, not what the catalogue has."""
+
+    def begun(self: MetadataLog, *arguments: Any) -> Any:
+        with patch.object(self, "applied", None):
+            return begin_snapshot(self, *arguments)
 
     return begun
 
@@ -191,8 +199,10 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "the log stays beside a later snapshot": _replacing(
         observer_log, "_needs_removal", lambda path, checked, at: False
     ),
-    "a snapshot comes without its log": _replacing(ObserverLog, "_begin_at", _snapshot_alone(ObserverLog._begin_at)),
-    "a snapshot of a broker has the place of its log": _replacing(ObserverLog, "_applied", lambda self: self.end),
+    "a snapshot comes without its log": _replacing(MetadataLog, "begin_at", _snapshot_alone(MetadataLog.begin_at)),
+    "a snapshot of a broker has the place of its log": _replacing(
+        MetadataLog, "begin_snapshot", _at_the_end_of_the_log(MetadataLog.begin_snapshot)
+    ),
     "a heartbeat names what is fetched": _replacing(
         ClusterMembership, "_drive", _names_what_is_fetched(ClusterMembership._drive)
     ),

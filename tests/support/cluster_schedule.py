@@ -239,7 +239,7 @@ class ClusterSchedule:
         for number in self.up:
             node = self.nodes.brokers[number].broker
             if node.joined.resolved and not node.controller.waiting and not node.scheduler.busy:
-                wanted.setdefault(node.metadata_log.applied.end_offset, []).append(number)
+                wanted.setdefault(node.copy.applied.end_offset, []).append(number)
         if not wanted:
             return
         state = new_catalog()

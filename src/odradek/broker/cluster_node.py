@@ -80,7 +80,8 @@ class ClusterBrokerNode(BrokerNode):
 
     is_lone = False
     membership: ClusterMembership
-    metadata_log: ObserverLog
+    copy: ObserverLog
+    """The copy of the metadata log."""
     applied: AppliedOffsets
     forwarder: RequestForwarder
 
@@ -139,16 +140,16 @@ class ClusterBrokerNode(BrokerNode):
             )  # fmt: skip
         except (KafkaError, OSError, ValueError) as error:
             raise StorageError(f"the metadata log in {directory.path} cannot be read: {error}") from error
-        self.metadata_log = copy
-        copy.on_snapshot_due = self.controller.begin_snapshot
-        directory.adopt_metadata_log(copy)
+        self.copy, self.metadata_log = copy, copy.metadata_log
+        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
+        directory.adopt_metadata_log(self.metadata_log)
         directory.may_be_new = self._may_be_new
         self._topics_of_snapshot = frozenset(self.catalog.state.topics_by_id)
         self.applied = AppliedOffsets(self.loop)
         copy.on_applied = self.applied.move
         self._forwards = self._remote_controller(MOST_REPLY_BYTES, logging.INFO)
         self.forwarder = RequestForwarder(self._forwards, self.applied, self.steady_ms)
-        self.catalog.begin_at(copy.applied.end_offset, copy.read_removed)
+        self.catalog.begin_at(copy.applied.end_offset, self.metadata_log.read_removed)
 
     def _may_be_new(self, topic_id: Id16) -> bool:
         """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
@@ -158,11 +159,11 @@ class ClusterBrokerNode(BrokerNode):
 
     @cached_property
     def _known_topics(self) -> set[Id16] | None:
-        return self.metadata_log.topics_at_open()
+        return self.copy.topics_at_open()
 
     def _follow_catalog(self) -> None:
         """Begins to join the cluster."""
-        copy, now_ms = self.metadata_log, self.steady_ms()
+        copy, now_ms = self.copy, self.steady_ms()
         follower = LogFollower(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
         lifecycle = BrokerLifecycle(self._registration(), self._times, now_ms)
         self.quorum = ObserverQuorum(copy, follower, self.in_thread)
@@ -284,7 +285,7 @@ class ClusterBrokerNode(BrokerNode):
         self._end_links()
         self.scheduler.stop()
         if self._copy is not None:
-            self._copy.abandon()
+            self._copy.metadata_log.abandon()
         await super().give_up()
 
 
@@ -333,18 +334,18 @@ class BrokerMember:
             state.replay(-1, value)
             yield None
         if self._load is None:
-            node.catalog.restore(state, node.metadata_log.applied.end_offset)
+            node.catalog.restore(state, node.copy.applied.end_offset)
             return
         yield self._load
         yield from node.controller.apply(self._replace(state))
-        node.applied.move(node.metadata_log.applied.end_offset)
+        node.applied.move(node.copy.applied.end_offset)
 
     def _replace(self, state: ClusterCatalog) -> Steps[None]:
         node = self._node
         before = node.catalog.state
         assert isinstance(before, ClusterCatalog)
         delta = yield from delta_between(before, state)
-        node.catalog.restore(state, node.metadata_log.applied.end_offset)
+        node.catalog.restore(state, node.copy.applied.end_offset)
         yield from node.loader.publish(delta)
 
     def on_caught_up(self) -> None:

@@ -102,7 +102,7 @@ class _CommittedLog:
         return [LogPlace(one.end_offset, one.epoch) for one in self._log.snapshots]
 
     def epoch_end(self, epoch: int) -> LogPlace | None:
-        largest, end = self._log.epoch_end(epoch)
+        largest, end = self._log.epoch_end(epoch, self.end_offset)
         return None if end == NO_OFFSET else LogPlace(end, largest)
 
 

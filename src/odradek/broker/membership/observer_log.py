@@ -12,30 +12,26 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
-from uuid import UUID
 
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import LogCheck, check_batches, check_log
-from odradek.broker.metadata_log.log import DIRECTORY, MAKING, MetadataConfig, MetadataLog, open_log
+from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataLog, open_log, remove_log
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.metadata_log.replay import MetadataReplay, Replay
 from odradek.broker.metadata_log.snapshot import MetadataSnapshot
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
-from odradek.catalog.records import Id16, PartitionRecord, TopicRecord, decode, kind_of
+from odradek.catalog.records import Id16
 from odradek.cluster.observers import LogPlace
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
-from odradek.storage import checkpoints
 from odradek.storage.files import File, Files
-from odradek.storage.segment import LOG_SUFFIX
 
 _logger = logging.getLogger("odradek.broker")
 READ_BYTES = 1 << 20
-_KEPT = (checkpoints.QUORUM_STATE, checkpoints.PARTITION_METADATA)
 
 
 class CommittedBatch(NamedTuple):
@@ -48,21 +44,26 @@ class CommittedBatch(NamedTuple):
     values: list[bytes]
 
 
-class ObserverLog(MetadataLog):
+class ObserverLog:
     """The log of a follower (``cluster/follower.FollowerLog``). ``open_copy`` returns one.
 
-    ``applied``: the place up to which the catalogue has the records. ``leader_epoch``: the newest one that the node has
-    noted.
+    ``metadata_log``: the copy. ``applied``: the place up to which the catalogue has the records. ``leader_epoch``: the
+    newest one that the node has noted.
     """
 
-    applied = LogPlace(0, 0)
-    leader_epoch = 0
-    on_applied: Callable[[int], object] = staticmethod(lambda end_offset: None)
-    """Called with the end of each batch that the catalogue has."""
-    _voters: tuple[int, ...] = ()
-    _part: tuple[Path, File] | None = None
-    _known_start = _known_end = 0
-    """The records that the node had when it was opened: from the newest snapshot to the end."""
+    def __init__(
+        self, metadata_log: MetadataLog, applied: LogPlace, leader_epoch: int, voters: tuple[int, ...], files: Files
+    ) -> None:
+        self.metadata_log = metadata_log
+        self.leader_epoch = leader_epoch
+        self.on_applied: Callable[[int], object] = lambda end_offset: None
+        """Called with the end of each batch that the catalogue has."""
+        self._voters = voters
+        self._files = files
+        self._part: tuple[Path, File] | None = None
+        self._known_start, self._known_end = applied.end_offset, metadata_log.end_offset
+        """The records that the node had when it was opened: from the newest snapshot to the end."""
+        self._set_applied(applied)
 
     @classmethod
     def open_copy(
@@ -88,57 +89,51 @@ class ObserverLog(MetadataLog):
         place = LogPlace(newest.end_offset, newest.epoch) if newest else LogPlace(0, 0)
         checked = check_log(path, files)
         if _needs_removal(path, checked, place):
-            _remove_log(path, files)
+            remove_log(path, files)
             checked = LogCheck(NO_OFFSET, NO_OFFSET, None)
         metadata_snapshot.remove_unfinished(path, names, files)
         log = open_log(
             path, config, now_ms(), clean=False, files=files, recovery_point=0, snapshot_end=place.end_offset
         )
-        opened = cls(log, now_ms, files, config)
-        opened._snapshots = [one for one in snapshots if one.end_offset >= log.log_start_offset]
-        opened._epoch = max(checked.epoch, place.epoch)
-        opened.applied, opened._voters = place, voters
-        opened._known_end, opened._known_start = log.log_end_offset, place.end_offset
-        opened.leader_epoch = max(opened._epoch, _noted_epoch(path, files))
-        return opened
+        epoch = max(checked.epoch, place.epoch)
+        metadata_log = MetadataLog(log, now_ms, files, config, snapshots=snapshots, epoch=epoch)
+        return cls(metadata_log, place, max(epoch, _noted_epoch(path, files)), voters, files)
 
     def save_epoch(self, epoch: int, leader: int) -> None:
         """Notes a leader and its epoch in ``quorum-state``, as Kafka's observers do. Raises OSError."""
         if epoch > self.leader_epoch:
             state = QuorumState(leader, epoch, voters=self._voters)
-            quorum_state.write(self._log.path, self._files, state)
+            quorum_state.write(self.metadata_log.path, self._files, state)
             self.leader_epoch = epoch
 
     # --- the follower -------------------------------------------------------------------------------------------
 
     @property
     def end(self) -> LogPlace:
-        return LogPlace(self._log.log_end_offset, self._epoch)
+        return LogPlace(self.metadata_log.end_offset, self.metadata_log.epoch)
 
     def end_of_epoch(self, epoch: int) -> LogPlace | None:
-        largest, end = self._log.epochs.end_offset(epoch, self._log.log_end_offset)
+        largest, end = self.metadata_log.epoch_end(epoch, self.metadata_log.end_offset)
         return None if end == NO_OFFSET else LogPlace(end, largest)
 
     def append_batches(self, data: bytes) -> None:
         """Appends batches with their offsets and epochs. Raises ValueError, KafkaError."""
-        end_offset, position, fault, _ = check_batches(data, self._log.log_end_offset, self._epoch)
+        log = self.metadata_log
+        end_offset, position, fault, _ = check_batches(data, log.end_offset, log.epoch)
         if fault:
             raise ValueError(f"the leader has sent a wrong batch at offset {end_offset} (byte {position}): {fault}")
         view = memoryview(data)
         for position, header in scan(view):
             batch = bytes(view[position : position + header.size_in_bytes])
-            self._append(batch, header.leader_epoch, self._now_ms())
-            self._epoch, self._written_ms = header.leader_epoch, header.max_timestamp
+            log.append_copy(batch, header.leader_epoch, header.max_timestamp)
 
     def truncate_to(self, offset: int) -> None:
-        self._log.truncate_to(offset, self._now_ms())
-        newest = self._snapshots[-1].epoch if self._snapshots else 0
-        self._epoch = max(self._log.epochs.latest, newest)
+        self.metadata_log.truncate_to(offset)
 
     def begin_download(self, place: LogPlace) -> None:
         self._drop_part()
         name = f"{place.end_offset:020d}-{place.epoch:010d}{metadata_snapshot.PARTIAL_SUFFIX}"
-        path = self._log.path / name
+        path = self.metadata_log.path / name
         try:
             file = self._files.open(path, create=True)
             file.truncate(0)
@@ -168,27 +163,11 @@ class ObserverLog(MetadataLog):
                 raise ValueError(f"the snapshot {partial} that the leader has sent is damaged")
             self._files.rename(partial, path)
             self._files.sync_dir(path.parent)
-            self._begin_at(MetadataSnapshot(path, place.end_offset, read[0], self._files.size(path), place.epoch))
+            snapshot = MetadataSnapshot(path, place.end_offset, read[0], self._files.size(path), place.epoch)
+            self.metadata_log.begin_at(snapshot)
         except OSError as error:
             raise _cannot_write(path, error) from error
-
-    def _begin_at(self, snapshot: MetadataSnapshot) -> None:
-        """Replaces the log by an empty one at the end of a snapshot. Raises OSError, KafkaError."""
-        for former in self._snapshots:
-            if former.path != snapshot.path:
-                self._files.remove(former.path)
-        self._log.abandon()
-        path = self._log.path
-        _remove_log(path, self._files)
-        self._log = open_log(
-            path, self._config, self._now_ms(), clean=False, files=self._files, recovery_point=0,
-            snapshot_end=snapshot.end_offset,
-        )  # fmt: skip
-        if self._failures is not None:
-            self.report_failures_to(self._failures)
-        self._snapshots = [snapshot]
-        self._epoch, self._new_bytes, self._written_ms = snapshot.epoch, 0, snapshot.timestamp_ms
-        self.applied = LogPlace(snapshot.end_offset, snapshot.epoch)
+        self._set_applied(place)
 
     def _drop_part(self) -> None:
         if self._part is not None:
@@ -200,30 +179,20 @@ class ObserverLog(MetadataLog):
         """Returns the topics of the records that the node had when it was opened; None if they are gone meanwhile.
 
         Not those of the newest change: a crash may have come before their logs were made. Raises OSError."""
-        if self._log.log_start_offset > self._known_start:
+        if self.metadata_log.start_offset > self._known_start:
             return None
-        found: dict[Id16, int] = {}
-        for segment in self._log.segments:
-            data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
-            for position, header in scan(data):
-                if header.is_control or not self._known_start <= header.base_offset < self._known_end:
-                    continue
-                for row in batch_rows(data, position, header):
-                    value = row.value or b""
-                    if kind_of(value) in MAKING:
-                        record = decode(value, lambda packed: UUID(bytes=packed))
-                        assert isinstance(record, TopicRecord | PartitionRecord)
-                        found[record.topic_id] = header.base_offset
-        newest = max(found.values(), default=NO_OFFSET)
-        return {topic_id for topic_id, offset in found.items() if offset < newest}
+        made = self.metadata_log.topics_made(self._known_start, self._known_end)
+        newest = max(made.values(), default=NO_OFFSET)
+        return {topic_id for topic_id, offset in made.items() if offset < newest}
 
     # --- the catalogue ------------------------------------------------------------------------------------------
 
     def read_newest_snapshot(self) -> Iterator[bytes]:
         """Returns the values of the records of the newest snapshot, which ``end_download`` has kept. Raises OSError."""
-        read = metadata_snapshot.read(self._snapshots[-1].path, self._files)
+        newest = self.metadata_log.snapshots[-1]
+        read = metadata_snapshot.read(newest.path, self._files)
         if read is None:
-            raise StorageError(f"the snapshot {self._snapshots[-1].path} is damaged")
+            raise StorageError(f"the snapshot {newest.path} is damaged")
         return read[1]
 
     def committed_batches(self, committed: int) -> Iterator[CommittedBatch]:
@@ -234,7 +203,7 @@ class ObserverLog(MetadataLog):
         read, ValueError for a malformed record.
         """
         while (start := self.applied.end_offset) < committed:
-            data = self._read(start, READ_BYTES, committed)
+            data = self.metadata_log.read(start, READ_BYTES, committed)
             if not data:
                 return
             for position, header in scan(memoryview(data)):
@@ -247,9 +216,16 @@ class ObserverLog(MetadataLog):
 
     def note_applied(self, batch: CommittedBatch) -> None:
         """Notes that the catalogue has the records of a batch, and makes a snapshot due if it is time."""
-        self.applied = LogPlace(batch.end_offset, batch.epoch)
+        self._set_applied(LogPlace(batch.end_offset, batch.epoch))
         self.on_applied(batch.end_offset)
-        self.check_snapshot()
+        self.metadata_log.check_snapshot()
+
+    @property
+    def applied(self) -> LogPlace:
+        return self._applied
+
+    def _set_applied(self, place: LogPlace) -> None:
+        self._applied = self.metadata_log.applied = place
 
     def _check_control(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         control = control_records.read(key, value)
@@ -257,13 +233,10 @@ class ObserverLog(MetadataLog):
         if isinstance(control, LeaderChange) and set(control.voters) != set(self._voters):
             voters = ", ".join(map(str, control.voters)) or "none"
             raise StorageError(
-                f"{self._log.path}, offset {offset}: the log belongs to a quorum of the nodes {voters}, and "
+                f"{self.metadata_log.path}, offset {offset}: the log belongs to a quorum of the nodes {voters}, and "
                 f"controller.quorum.voters names {', '.join(map(str, self._voters))}: set it to the controllers of "
                 "this cluster"
             )
-
-    def _applied(self) -> tuple[int, int]:
-        return self.applied
 
 
 def _needs_removal(path: Path, checked: LogCheck, snapshot: LogPlace) -> bool:
@@ -282,13 +255,6 @@ def _needs_removal(path: Path, checked: LogCheck, snapshot: LogPlace) -> bool:
         )  # fmt: skip
         return True
     return (checked.epoch, checked.end) < (snapshot.epoch, snapshot.end_offset)
-
-
-def _remove_log(path: Path, files: Files) -> None:
-    """Removes the files of the log, the newest segment first: after a crash the next start goes on. Raises OSError."""
-    names = [name for name in files.list(path) if name not in _KEPT and ".checkpoint" not in name]
-    for name in sorted(names, reverse=True):
-        files.remove(path / name)
 
 
 def _noted_epoch(path: Path, files: Files) -> int:

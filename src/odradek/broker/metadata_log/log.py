@@ -7,7 +7,7 @@ complete snapshot and the log after it. Before that, it checks the whole log (``
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -51,8 +51,9 @@ DIRECTORY = f"{METADATA_TOPIC}-0"
 ROLL_BYTES = 1 << 20
 """A snapshot rolls the active segment only if the segment has at least this size."""
 _MAX_BATCH_BYTES = 1 << 30
+_KEPT = (checkpoints.QUORUM_STATE, checkpoints.PARTITION_METADATA)
 _NAMING = frozenset({records.TOPIC, records.REMOVE_TOPIC})
-MAKING = frozenset({records.TOPIC, records.PARTITION})
+_MAKING = frozenset({records.TOPIC, records.PARTITION})
 
 
 class MetadataConfig(NamedTuple):
@@ -77,14 +78,18 @@ class MetadataLog:
         config: MetadataConfig | None = None,
         *,
         mark: MetadataMark | None = None,
+        snapshots: Iterable[MetadataSnapshot] = (),
+        epoch: int = metadata_snapshot.EPOCH,
     ) -> None:
+        self.applied: tuple[int, int] | None = None
+        """The offset up to which the catalogue has the records, and the epoch of the last one; None: of all records."""
         self.on_snapshot_due: Callable[[], None] = lambda: None
         """``check_snapshot`` calls this function while a snapshot is due."""
         self._log = log
         self._now_ms = now_ms
         self._files = files
         self._config = config or MetadataConfig()
-        self._snapshots: list[MetadataSnapshot] = []
+        self._snapshots = [one for one in snapshots if one.end_offset >= log.log_start_offset]
         self._failures: WriteFailures | None = None
         self._new_bytes = 0
         self._snapshot_ms = self._written_ms = now_ms()
@@ -97,7 +102,7 @@ class MetadataLog:
         """The file ``quorum-state`` at the start; None in the directory of a lone broker."""
         self._flushed_end = log.log_end_offset
         """The end of the log at its last sync."""
-        self._epoch = metadata_snapshot.EPOCH
+        self._epoch = epoch
 
     @classmethod
     def open(
@@ -139,10 +144,9 @@ class MetadataLog:
             path, config, now_ms(), clean=clean, files=files, recovery_point=point, snapshot_end=snapshot_end
         )
         own = owner._replace(end_offset=log.log_end_offset)
-        opened = cls(log, now_ms, files, config, mark=own)
+        opened = cls(log, now_ms, files, config, mark=own, snapshots=snapshots, epoch=epoch)
         opened._was_clean = clean
-        opened._snapshots = [snapshot for snapshot in snapshots if snapshot.end_offset >= log.log_start_offset]
-        opened._epoch, opened.quorum_state = epoch, state
+        opened.quorum_state = state
         opened._new_bytes = records_of.size
         if records_of.timestamp_ms is not None:
             opened._written_ms = records_of.timestamp_ms
@@ -185,10 +189,21 @@ class MetadataLog:
                 values = [row.value or b"" for row in batch_rows(data, pos, header)]
                 kinds = {records.kind_of(value) for value in values} & records.NEWEST_VERSIONS.keys()
                 if kinds - {records.PARTITION_CHANGE}:
-                    making = (value for value in values if records.kind_of(value) in MAKING)
-                    change = (records.decode(value, lambda data: UUID(bytes=data)) for value in making)
-                    return {record.topic_id for record in change if isinstance(record, TopicRecord | PartitionRecord)}
+                    return set(_topics_made(values))
         return set()
+
+    def topics_made(self, start: int, end: int) -> dict[Id16, int]:
+        """Returns the topics that the batches from offset ``start`` on and before ``end`` have made or extended, each
+        with the base offset of the last such batch. Raises OSError."""
+        made: dict[Id16, int] = {}
+        for segment in self._log.segments:
+            data = memoryview(self._files.view(segment.path(LOG_SUFFIX)))
+            for position, header in scan(data):
+                if header.is_control or not start <= header.base_offset < end:
+                    continue
+                for topic_id in _topics_made(row.value or b"" for row in batch_rows(data, position, header)):
+                    made[topic_id] = header.base_offset
+        return made
 
     # --- the mark of synced records -----------------------------------------------------------------------------
 
@@ -246,14 +261,11 @@ class MetadataLog:
 
         if self._log.active.size >= ROLL_BYTES:
             self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
-        copy, (end_offset, epoch), timestamp_ms = CatalogCopy.of(state), self._applied(), self._written_ms
+        end_offset, epoch = (self._log.log_end_offset, self._epoch) if self.applied is None else self.applied
+        copy, timestamp_ms = CatalogCopy.of(state), self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
         return self._snapshot(copy, end_offset, epoch, timestamp_ms, in_thread)
-
-    def _applied(self) -> tuple[int, int]:
-        """Returns the offset up to which the catalogue has the records, and the epoch of the last one."""
-        return self._log.log_end_offset, self._epoch
 
     def _snapshot(
         self, copy: CatalogCopy, end_offset: int, epoch: int, timestamp_ms: int, in_thread: InThread
@@ -299,7 +311,7 @@ class MetadataLog:
             self._log.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
 
-    # --- what followers read ------------------------------------------------------------------------------------
+    # --- what observers read ------------------------------------------------------------------------------------
 
     @property
     def records(self) -> Log:
@@ -310,16 +322,18 @@ class MetadataLog:
     def start_offset(self) -> int:
         return self._log.log_start_offset
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Returns the largest known epoch up to ``epoch``, and its end among the synced records; (-1, -1) for an epoch
-        after the newest."""
-        return self._log.epochs.end_offset(epoch, self.synced_end)
+    def epoch_end(self, epoch: int, end_offset: int) -> tuple[int, int]:
+        """Returns the largest known epoch up to ``epoch``, and its end in the log before ``end_offset``; (-1, -1) for
+        an epoch after the newest."""
+        return self._log.epochs.end_offset(epoch, end_offset)
 
     def read_committed(self, offset: int, max_bytes: int) -> bytes:
         """Returns synced batches from ``offset`` on, at least one if there is one. Raises KafkaError."""
-        return self._read(offset, max_bytes, self.synced_end)
+        return self.read(offset, max_bytes, self.synced_end)
 
-    def _read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+    def read(self, offset: int, max_bytes: int, end_offset: int) -> bytes:
+        """Returns batches from ``offset`` on and before ``end_offset``, at least one if there is one. Raises
+        KafkaError."""
         records_read = self._log.read(offset, max_bytes, max_offset=end_offset)
         try:
             return records_read.bytes()
@@ -347,6 +361,41 @@ class MetadataLog:
 
     def _snapshot_at(self, end_offset: int, epoch: int) -> MetadataSnapshot | None:
         return next((one for one in self._snapshots if (one.end_offset, one.epoch) == (end_offset, epoch)), None)
+
+    # --- the copy of an observer --------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> Path:
+        """The directory of the log."""
+        return self._log.path
+
+    def append_copy(self, batch: bytes, epoch: int, written_ms: int) -> None:
+        """Appends a batch of the leader's log, which has its offsets and its epoch. Raises KafkaError."""
+        self._append(batch, epoch, self._now_ms())
+        self._epoch, self._written_ms = epoch, written_ms
+
+    def truncate_to(self, offset: int) -> None:
+        """Removes the batch with this offset and all later ones. Raises KafkaError."""
+        self._log.truncate_to(offset, self._now_ms())
+        self._epoch = max(self._log.epochs.latest, self._snapshots[-1].epoch if self._snapshots else 0)
+
+    def begin_at(self, snapshot: MetadataSnapshot) -> None:
+        """Replaces the log by an empty one at the end of a snapshot, and removes all other snapshots. Raises OSError,
+        KafkaError."""
+        for former in self._snapshots:
+            if former.path != snapshot.path:
+                self._files.remove(former.path)
+        self._log.abandon()
+        path = self._log.path
+        remove_log(path, self._files)
+        self._log = open_log(
+            path, self._config, self._now_ms(), clean=False, files=self._files, recovery_point=0,
+            snapshot_end=snapshot.end_offset,
+        )  # fmt: skip
+        if self._failures is not None:
+            self.report_failures_to(self._failures)
+        self._snapshots = [snapshot]
+        self._epoch, self._new_bytes, self._written_ms = snapshot.epoch, 0, snapshot.timestamp_ms
 
     # --- appends ------------------------------------------------------------------------------------------------
 
@@ -432,6 +481,21 @@ class MetadataLog:
     def abandon(self) -> None:
         """Closes the log without a write."""
         self._log.abandon()
+
+
+def _topics_made(values: Iterable[bytes]) -> Iterator[Id16]:
+    """Yields the topics that these records have made or extended."""
+    making = (value for value in values if records.kind_of(value) in _MAKING)
+    for record in (records.decode(value, lambda data: UUID(bytes=data)) for value in making):
+        if isinstance(record, TopicRecord | PartitionRecord):
+            yield record.topic_id
+
+
+def remove_log(path: Path, files: Files) -> None:
+    """Removes the files of the log, the newest segment first: after a crash the next start goes on. Raises OSError."""
+    names = [name for name in files.list(path) if name not in _KEPT and ".checkpoint" not in name]
+    for name in sorted(names, reverse=True):
+        files.remove(path / name)
 
 
 def _read_mark(data_dir: Path, files: Files) -> MetadataMark | None:

@@ -19,7 +19,7 @@ class ObserverQuorum(LoneQuorum):
     """The quorum of a node that has a copy of the log. ``follower``: what it knows about the leader."""
 
     def __init__(self, copy: ObserverLog, follower: LogFollower, in_thread: InThread) -> None:
-        super().__init__(copy, NO_NODE, in_thread)
+        super().__init__(copy.metadata_log, NO_NODE, in_thread)
         self._copy = copy
         self._follower = follower
 
