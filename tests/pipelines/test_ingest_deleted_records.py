@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, parquet, record_ids
 from support.brokers import unique
+from support.planned_batches import Planned, planning
 from support.publish import create_topic, numbers, publish
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.queries import QueryFailed
 
 CONTINUE_AFTER_LOSS = {"failOnDataLoss": "false"}
@@ -100,19 +100,18 @@ def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_ski
     table_format: str,
     runs: Runs,
     admin: Admin,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    planned_batch = ingest_job.planned_batch
+    def losing(planned_batch: Planned) -> Planned:
+        def lose(checkpoint: Any, batch_id: int) -> Any:
+            planned = planned_batch(checkpoint, batch_id)
+            runs.lose(25)
+            return planned
 
-    def lose(checkpoint: Any, batch_id: int) -> Any:
-        planned = planned_batch(checkpoint, batch_id)
-        runs.lose(25)
-        return planned
+        return lose
 
     given = {"writer": writer, "table_format": table_format, "partition_by": ["partition"]}
-    with monkeypatch.context() as patched:
-        patched.setattr(ingest_job, "planned_batch", lose)
+    with planning(losing):
         with pytest.raises(QueryFailed, match=f"{runs.topic}-0: offsets 0 to 24 are lost"):
             runs.run({}, **given)
         assert runs.is_empty()
@@ -124,16 +123,15 @@ def test_records_removed_after_their_micro_batch_was_planned_are_reported_or_ski
 
 
 @pytest.mark.parametrize("writer", ["workers", pytest.param("spark", marks=pytest.mark.slow)])
-def test_a_micro_batch_whose_records_are_all_removed_is_skipped(
-    writer: str, runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned_batch = ingest_job.planned_batch
+def test_a_micro_batch_whose_records_are_all_removed_is_skipped(writer: str, runs: Runs) -> None:
+    def losing(planned_batch: Planned) -> Planned:
+        def lose(checkpoint: Any, batch_id: int) -> Any:
+            runs.lose(40)
+            return planned_batch(checkpoint, batch_id)
 
-    def lose(checkpoint: Any, batch_id: int) -> Any:
-        runs.lose(40)
-        return planned_batch(checkpoint, batch_id)
+        return lose
 
-    monkeypatch.setattr(ingest_job, "planned_batch", lose)
-    done = runs.run(CONTINUE_AFTER_LOSS | {"maxOffsetsPerTrigger": "16"}, writer=writer)
+    with planning(losing):
+        done = runs.run(CONTINUE_AFTER_LOSS | {"maxOffsetsPerTrigger": "16"}, writer=writer)
     assert done.rows == 5
     runs.check(range(0), range(5))

@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.killed_runs import count_as_killed
 from table_rows import Rows, plan
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.operations import FinishEntry
 from odradek.pipelines.filesystems import LocalLocation, location_of
 from odradek.pipelines.parquet.table import ParquetTable
-from odradek.pipelines.tables import runs
-from odradek.pipelines.tables import table as tables
 from odradek.pipelines.tables.table import Table, Target
 
 
@@ -79,8 +78,7 @@ def test_a_run_by_another_name_moves_the_files_of_a_killed_run(
         with pytest.raises(Killed):
             table._writer.add(Rows(10), plan(0))
     end_of_lock = table._locked.pop_all()  # a killed run closes nothing
-    monkeypatch.setattr(runs, "_is_alive", lambda record: False)
-    monkeypatch.setattr(tables, "_lock", lambda location: contextlib.ExitStack())
+    count_as_killed(monkeypatch)
     with opened(names[next_by]):
         assert len(list(Path(names["real"]).glob("*.parquet"))) == 1
     end_of_lock.close()

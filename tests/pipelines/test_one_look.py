@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ingest_runs import committed
 from support.brokers import unique
+from support.insides import lookups_of
 from support.publish import create_topic, publish
 from table_rows import Rows, begun_table, plan
 
@@ -48,7 +49,7 @@ class DriverAndPlanner:
         real = getattr(Lookups, name)
 
         def noted(lookups: Lookups, *given: object, **more: object) -> object:
-            if lookups is self.planner._lookups:
+            if lookups is lookups_of(self.planner):
                 self.looks.append(name)
             return real(lookups, *given, **more)
 
@@ -97,14 +98,16 @@ def test_the_planner_takes_what_the_commit_has_seen(both: DriverAndPlanner) -> N
 
 
 def test_an_old_look_or_one_of_another_micro_batch_is_not_used(
-    both: DriverAndPlanner, monkeypatch: pytest.MonkeyPatch
+    both: DriverAndPlanner,
 ) -> None:
     first = both.next({})
     both.add(0, first)
-    monkeypatch.setattr(group_look, "_USABLE_S", 0)
+    look = Path(both.group.look)
+    content = json.loads(look.read_text())
+    content["seen"] -= 601
+    look.write_text(json.dumps(content))
     assert both.next(first) == first
     assert set(both.looks) == set(LOOKS)
-    monkeypatch.setattr(group_look, "_USABLE_S", 600)
     both.publish()
     second = both.next(first)
     both.add(1, second)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ingest_runs import ends
 from support.brokers import RunningBroker, unique
+from support.driver_producers import offsets_sent_after, producer_calls
 from support.publish import create_topic, numbers, publish
 from transaction_runs import a_driver, a_worker, committed_records, run_command, the_broker
 
@@ -71,7 +72,7 @@ def job(bootstrap: str, target: str, **given: Any) -> Replay:
 
 
 def test_a_run_continues_where_the_last_committed_transaction_ended(
-    spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    spark: Any, bootstrap: str, source: str, target: str, capsys: Any
 ) -> None:
     """The driver of the first run ends in its second transaction, before it adds the offsets to the transaction. The
     topic grows before the second run."""
@@ -84,12 +85,15 @@ def test_a_run_continues_where_the_last_committed_transaction_ended(
         send_offsets(producer, offsets, group)
 
     given: dict[str, Any] = {"topics": source, "to_topic": target, "exactly_once": True, "batch_size": SMALL}
-    with monkeypatch.context() as patch:
-        patch.setattr(Producer, "send_offsets_to_transaction", ends_in_the_second)
-        patch.setattr(Producer, "abort_transaction", lambda producer: None)
-        patch.setattr(Producer, "close", lambda producer, timeout=None: None)
-        with pytest.raises(DriverEnd):
-            replay(bootstrap, spark=spark, **given)
+    with (
+        producer_calls(
+            send_offsets_to_transaction=ends_in_the_second,
+            abort_transaction=lambda producer: None,
+            close=lambda producer, timeout=None: None,
+        ),
+        pytest.raises(DriverEnd),
+    ):
+        replay(bootstrap, spark=spark, **given)
     publish(bootstrap, source, [b"late"], partition=1, key="b")
     done = replay(bootstrap, spark=spark, **given)
     assert isinstance(done, Replayed)
@@ -192,17 +196,13 @@ def test_records_of_open_transactions_are_not_replayed(bootstrap: str, source: s
 
 @pytest.mark.slow
 def test_of_two_runs_the_later_one_continues_and_the_earlier_one_reports_its_fencing(
-    spark: Any, bootstrap: str, source: str, target: str, monkeypatch: pytest.MonkeyPatch
+    spark: Any, bootstrap: str, source: str, target: str
 ) -> None:
-    send_offsets = Producer.send_offsets_to_transaction
-
-    def after_the_other(producer: Producer, offsets: Any, group: Any) -> None:
+    def fence(group: Any) -> None:
         with Producer(bootstrap, transactional_id=group.group_id) as other:
             other.init_transactions()
-        send_offsets(producer, offsets, group)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Producer, "send_offsets_to_transaction", after_the_other)
+    with producer_calls(send_offsets_to_transaction=offsets_sent_after(fence)):
         causes = r"another run of this replay .* fenced its transactional id odradek-replay-.*force-terminate"
         with pytest.raises(ReplayFenced, match=causes):
             run_replay(job(bootstrap, target, topics=source), lambda: spark)

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from ingest_runs import delta, parquet, record_ids
 from support.brokers import unique
+from support.planned_batches import planning
 from support.publish import create_topic, publish
 
 import odradek
 from odradek.client.admin import Admin
 from odradek.core.ids import EARLIEST, TopicPartition
 from odradek.pipelines import ingest
-from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.queries import QueryFailed
 
 
@@ -119,10 +119,11 @@ def test_records_that_retention_removes_before_they_are_read_are_named(
             broker.clock.advance(minutes=5)
             produce(1)
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ingest_job, "planned_batch", removing(ingest_job.planned_batch, remove))
-            with pytest.raises(QueryFailed, match=f"{topic}-0: offsets 20 to 24 are lost"):
-                ingest(servers, **given)
+        with (
+            planning(lambda planned_batch: removing(planned_batch, remove)),
+            pytest.raises(QueryFailed, match=f"{topic}-0: offsets 20 to 24 are lost"),
+        ):
+            ingest(servers, **given)
         with pytest.raises(QueryFailed, match=f"{topic}-0: offsets 20 to 24 are lost"):
             ingest(servers, **given)
         assert admin.list_group_offsets("g")[tp].offset == 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from driver_child import ORIGIN
 from support.brokers import unique
+from support.killed_runs import count_as_killed
 from support.publish import create_topic
 from two_drivers import (
     Driver,
@@ -25,8 +25,6 @@ from two_drivers import (
 )
 
 from odradek.client.admin import Admin
-from odradek.pipelines.tables import runs
-from odradek.pipelines.tables import table as tables
 
 SCHEMAS = {"json": "id bigint", "avro": '{"type":"record","name":"R","fields":[{"name":"id","type":"long"}]}'}
 PATIENT = {"spark.python.authenticate.socketTimeout": "300s"}
@@ -49,8 +47,7 @@ def test_two_rounds_of_two_drivers(
     spark: Any, bootstrap: str, admin: Admin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first driver is paused in one round and killed in the next one. The second driver is this process."""
-    monkeypatch.setattr(tables, "_lock", lambda location: contextlib.ExitStack())
-    monkeypatch.setattr(runs, "_is_alive", lambda run: False)
+    count_as_killed(monkeypatch)
     topic = unique("two")
     create_topic(bootstrap, topic, 2)
     given = {

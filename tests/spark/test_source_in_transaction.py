@@ -69,6 +69,18 @@ class Checkpoint:
         return Option(SimpleNamespace(offsets=lambda: offsets, getClass=lambda: kind))
 
 
+class HookedProducer(Producer):
+    """``before_offsets`` and ``after_offsets`` are called around the request that adds the group's offsets."""
+
+    before_offsets: Callable[[], object] = staticmethod(lambda: None)
+    after_offsets: Callable[[], object] = staticmethod(lambda: None)
+
+    def send_offsets_to_transaction(self, *given: Any) -> None:
+        self.before_offsets()
+        super().send_offsets_to_transaction(*given)
+        self.after_offsets()
+
+
 class Query:
     """A planner whose micro-batches a producer commits, as the driver of ``transactional_writer`` does."""
 
@@ -76,7 +88,7 @@ class Query:
         self.planner, self.checkpoint, self.done = planner, Checkpoint(), {}
         planner.reader = planner.made(commitOffsets="transaction", onGroupReset=on_reset)
         self.groups = MicroBatchGroups(self.checkpoint, {0: Lookups(planner.reader.options)}, 1)
-        self.producer = Producer(planner.bootstrap, transactional_id=unique("driver"))
+        self.producer = HookedProducer(planner.bootstrap, transactional_id=unique("driver"))
         self.producer.init_transactions()
 
     def plan(self, rows: int = 2) -> list[tuple[int, int]]:
@@ -258,31 +270,17 @@ def test_a_reset_is_followed_also_if_it_comes_while_a_micro_batch_runs(query: Qu
     assert query.plan() == span(0, 9, 10), "a reset is followed once"
 
 
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Callable[[], object]], None]:
-    """A function of (moment, work). ``work`` is then called once, just before or just after the driver's request that
-    adds the group's offsets."""
-
-    def do(moment: str, work: Callable[[], object]) -> None:
-        send_offsets, left = Producer.send_offsets_to_transaction, [work]
-
-        def sending(producer: Producer, offsets: Any, group: Any) -> None:
-            if left and moment == "before":
-                left.pop()()
-            send_offsets(producer, offsets, group)
-            if left:
-                left.pop()()
-
-        monkeypatch.setattr(Producer, "send_offsets_to_transaction", sending)
-
-    return do
+def meanwhile(query: Query, moment: str, work: Callable[[], object]) -> None:
+    """``work`` is then called once, just before or just after the driver's request that adds the group's offsets."""
+    left = [work]
+    setattr(query.producer, f"{moment}_offsets", lambda: left and left.pop()())
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_followed(
-    query: Query, moment: str, meanwhile: Callable[[str, Callable[[], object]], None]
+    query: Query, moment: str
 ) -> None:
-    meanwhile(moment, lambda: query.planner.reset(7))
+    meanwhile(query, moment, lambda: query.planner.reset(7))
     query.plan()
     query.add_to_transaction()
     query.commit()
@@ -292,21 +290,18 @@ def test_a_reset_between_the_drivers_request_and_the_end_of_the_transaction_is_f
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_on_group_reset_applies_to_a_reset_between_the_drivers_request_and_the_end_of_the_transaction(
-    planner: Planner,
-    moment: str,
-    meanwhile: Callable[[str, Callable[[], object]], None],
-    caplog: pytest.LogCaptureFixture,
+    planner: Planner, moment: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     query = Query(planner, on_reset="fail")
     query.plan()
-    meanwhile(moment, lambda: planner.reset(7))
+    meanwhile(query, moment, lambda: planner.reset(7))
     with pytest.raises(GroupReset, match="from 2 to 7"):
         query.add_to_transaction()
     query.producer.abort_transaction()
     query.close()
     query = Query(planner, on_reset="asked")
     assert query.plan() == span(0, 7, 9)
-    meanwhile(moment, lambda: planner.reset(8))
+    meanwhile(query, moment, lambda: planner.reset(8))
     query.add_to_transaction()
     query.commit()
     assert query.offset() == 9
@@ -315,15 +310,10 @@ def test_on_group_reset_applies_to_a_reset_between_the_drivers_request_and_the_e
 
 
 def test_a_group_that_other_clients_change_all_the_time_is_refused(
-    query: Query, monkeypatch: pytest.MonkeyPatch
+    query: Query,
 ) -> None:
-    send_offsets, numbers_of_resets = Producer.send_offsets_to_transaction, iter(range(1, 100))
-
-    def sending(producer: Producer, offsets: Any, group: Any) -> None:
-        query.planner.reset(next(numbers_of_resets) % 10)
-        send_offsets(producer, offsets, group)
-
-    monkeypatch.setattr(Producer, "send_offsets_to_transaction", sending)
+    numbers_of_resets = iter(range(1, 100))
+    query.producer.before_offsets = lambda: query.planner.reset(next(numbers_of_resets) % 10)
     query.plan()
     with pytest.raises(MicroBatchRefused, match=r"10 times while a micro-batch was committed: stop them"):
         query.add_to_transaction()

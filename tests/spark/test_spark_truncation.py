@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from support.insides import lookups_of
 from support.scripted import (
     DESCRIBE_CONFIGS,
     DESCRIBE_GROUPS,
@@ -358,7 +359,7 @@ def test_a_missing_partition_is_reported_although_the_topic_lookup_fails(
     start: Offset = {"t": {"0": 20, "1": 5}}
     strict, lenient = Query(cluster), Query(cluster, failOnDataLoss="false")
     for query in (strict, lenient):
-        monkeypatch.setattr(query.reader._lookups.admin, "topics", unreachable)
+        monkeypatch.setattr(lookups_of(query.reader).admin, "topics", unreachable)
     with pytest.raises(DataLoss, match=r"t-1 is missing .*it is unknown whether its topic exists"):
         strict.next(start)
     assert lenient.next(start)["t"] == {"0": 30}

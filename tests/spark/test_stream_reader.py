@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from stream_planner import Planner
 from support.brokers import eventually
+from support.insides import lookups_of
 from support.publish import admin, consumer, create_topic, numbers, publish
 
 from odradek.batches.arrow_columns import schema
@@ -119,7 +120,7 @@ def test_failed_commits_give_one_warning_and_a_reset_is_followed_when_it_can_be_
 ) -> None:
     query.reset(1)
     first = query.next({}, ReadMaxRows(4))
-    admin_of_reader = query.reader._lookups.admin
+    admin_of_reader = lookups_of(query.reader).admin
 
     def refuse(*args: Any) -> None:
         raise KafkaError(ErrorCode.group_authorization_failed, "this user may not commit")
@@ -148,7 +149,7 @@ def test_a_first_micro_batch_that_cannot_acknowledge_its_start_is_not_read_twice
         raise KafkaError(ErrorCode.group_authorization_failed, "this user may not commit")
 
     with monkeypatch.context() as patched:
-        patched.setattr(query.reader._lookups.admin, "alter_group_offsets", refuse)
+        patched.setattr(lookups_of(query.reader).admin, "alter_group_offsets", refuse)
         first = query.next({}, ReadMaxRows(3))
         second = query.next(first, ReadMaxRows(2))
     assert query.read({}, first) + query.read(first, second) == span(4, 9)
@@ -187,7 +188,7 @@ def test_a_report_of_the_latest_offsets_sends_no_request(query: Planner, monkeyp
     first = query.next({}, ReadMaxRows(3))
     asked: list[Any] = []
     monkeypatch.setattr(reader, "samples", lambda *args: asked.append(args) or {})
-    monkeypatch.setattr(query.reader._lookups, "_admin", None)
+    monkeypatch.setattr(lookups_of(query.reader), "_admin", None)
     monkeypatch.setattr(lookups, "Admin", lambda *args: asked.append(args))
     assert query.reader.reportLatestOffset() == {query.topic: {"0": 10}, "$odradek": {}}
     assert asked == []
@@ -308,7 +309,7 @@ def test_a_reset_while_the_micro_batch_is_planned_is_not_overwritten(
 ) -> None:
     first = query.next({})
     assert query.next(first) == first
-    lookups = query.reader._lookups
+    lookups = lookups_of(query.reader)
     look, others = lookups.log, iter([5])
 
     def log_while_somebody_resets(*args: Any) -> Any:

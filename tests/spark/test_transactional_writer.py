@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from spark_runs import StreamingRun
 from support.brokers import eventually, unique
+from support.driver_producers import offsets_sent_after, producer_calls
 from support.publish import create_topic, numbers, publish
 from support.spark_cluster import standalone
 from support.transactions import set_version
@@ -91,9 +92,9 @@ def filled(bootstrap: str, stream: StreamingRun) -> list[str]:
 
 
 def test_rows_are_in_the_topic_once_after_the_driver_ended_before_and_after_the_commit(
-    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    end_at("commit_transaction", bootstrap, stream, target, monkeypatch)
+    end_at("commit_transaction", bootstrap, stream, target)
     end_after_the_commit(bootstrap, stream, target)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
@@ -360,10 +361,9 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
     stream: StreamingRun,
     target: str,
     filled: list[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for moment in ("share_transaction", "send_offsets_to_transaction", "commit_transaction"):
-        end_at(moment, bootstrap, stream, target, monkeypatch)
+        end_at(moment, bootstrap, stream, target)
         end_after_the_commit(bootstrap, stream, target)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
@@ -375,22 +375,19 @@ def test_a_driver_that_ends_anywhere_leaves_each_row_once(
 
 @pytest.mark.slow
 def test_the_error_of_a_micro_batch_that_exceeds_its_timeout_names_the_timeout(
-    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    send_offsets = Producer.send_offsets_to_transaction
 
-    def after_the_timeout(producer: Producer, offsets: Any, group: Any) -> None:
+    def wait_for_the_timeout(group: Any) -> None:
         name = f"odradek-{query_id(stream)}-{target}"
         eventually(
             lambda: stream.admin.describe_transactions([name])[name].state == "CompleteAbort",
             within_s=120,
             what="the end of the transaction by its timeout",
         )
-        send_offsets(producer, offsets, group)
 
     short = transactional_writer(bootstrap, target, **{"kafka.transaction.timeout.ms": "1000"})
-    with monkeypatch.context() as patch:
-        patch.setattr(Producer, "send_offsets_to_transaction", after_the_timeout)
+    with producer_calls(send_offsets_to_transaction=offsets_sent_after(wait_for_the_timeout)):
         assert "took longer than kafka.transaction.timeout.ms=1000" in failed(stream, short)
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
@@ -398,17 +395,14 @@ def test_the_error_of_a_micro_batch_that_exceeds_its_timeout_names_the_timeout(
 
 @pytest.mark.slow
 def test_of_two_drivers_the_later_one_continues_and_the_earlier_one_reports_its_fencing(
-    bootstrap: str, stream: StreamingRun, target: str, filled: list[str], monkeypatch: pytest.MonkeyPatch
+    bootstrap: str, stream: StreamingRun, target: str, filled: list[str]
 ) -> None:
-    send_offsets = Producer.send_offsets_to_transaction
 
-    def after_the_other(producer: Producer, offsets: Any, group: Any) -> None:
+    def fence(group: Any) -> None:
         with Producer(bootstrap, transactional_id=f"odradek-{query_id(stream)}-{target}") as other:
             other.init_transactions()
-        send_offsets(producer, offsets, group)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Producer, "send_offsets_to_transaction", after_the_other)
+    with producer_calls(send_offsets_to_transaction=offsets_sent_after(fence)):
         assert "another driver runs the query" in failed(stream, transactional_writer(bootstrap, target))
     run(stream, transactional_writer(bootstrap, target))
     assert values(bootstrap, target) == filled
@@ -473,12 +467,10 @@ def _killed(*_: Any, **__: Any) -> None:
     raise DriverEnd
 
 
-def end_at(moment: str, bootstrap: str, stream: StreamingRun, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def end_at(moment: str, bootstrap: str, stream: StreamingRun, target: str) -> None:
     """Ends the driver before a call of its producer; the transaction stays open."""
-    with monkeypatch.context() as patch:
-        for name in (moment, "abort_transaction"):
-            patch.setattr(Producer, name, _killed)
-        patch.setattr(Producer, "close", lambda producer, timeout=None: None)
+    ends = {moment: _killed, "abort_transaction": _killed, "close": lambda producer, timeout=None: None}
+    with producer_calls(**ends):
         assert "DriverEnd" in failed(stream, transactional_writer(bootstrap, target))
 
 

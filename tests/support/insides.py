@@ -8,3 +8,8 @@ from typing import Any
 def engine_of(client: Any) -> Any:
     """Returns the engine of a ``Consumer`` or ``Producer`` of ours, blocking or asynchronous."""
     return client._engine
+
+
+def lookups_of(reader: Any) -> Any:
+    """Returns the lookups of a stream reader of the Spark source."""
+    return reader._lookups

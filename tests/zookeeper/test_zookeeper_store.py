@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
@@ -128,42 +130,50 @@ def test_a_write_whose_answer_is_late_is_written_once(zookeeper: odradek.ZooKeep
         assert found.offsets[A].version == seen.offsets[A].version + 1
 
 
-@pytest.mark.parametrize("reached", [True, False])
-def test_a_lost_answer_is_looked_up(store: OffsetStore, monkeypatch: pytest.MonkeyPatch, reached: bool) -> None:
-    write(store, "g", {A: 5})
-    commit = store.connection.commit
-    calls = []
+class LossyConnection(ZooKeeperConnection):
+    """Loses the answer of the first transaction after ``loses`` was set; the transaction itself if ``reached`` is
+    False."""
 
-    def lossy(operations: list[object]) -> None:
-        calls.append(operations)
-        if len(calls) > 1 or reached:
-            commit(operations)  # type: ignore[arg-type]
-        if len(calls) == 1:
+    loses = False
+    reached = True
+    sent = 0
+    before_commit: Callable[[], object] = staticmethod(lambda: None)
+
+    def commit(self, operations: Any) -> None:
+        is_lost, self.loses = self.loses, False
+        self.before_commit()
+        self.sent += 1
+        if self.reached or not is_lost:
+            super().commit(operations)
+        if is_lost:
             raise ZooKeeperUnreachable("the answer is lost")
 
-    monkeypatch.setattr(store.connection, "commit", lossy)
+
+@pytest.fixture
+def lossy(connect: str) -> Iterator[LossyConnection]:
+    with LossyConnection(config_of(connect, environment={})) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_lost_answer_is_looked_up(lossy: LossyConnection, reached: bool) -> None:
+    store = OffsetStore(lossy)
+    write(store, "g", {A: 5})
+    lossy.loses, lossy.reached, lossy.sent = True, reached, 0
     write(store, "g", {A: 6, B: 1})
     assert store.read("g").next_offsets() == {A: 6, B: 1}
-    assert len(calls) == (1 if reached else 2)
+    assert lossy.sent == (1 if reached else 2)
 
 
-def test_a_lost_answer_and_a_second_writer(
-    store: OffsetStore, kazoo: KazooClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_and_a_second_writer(lossy: LossyConnection, kazoo: KazooClient) -> None:
+    store = OffsetStore(lossy)
     write(store, "g", {A: 5})
-
-    sent = []
-
-    def lost(operations: list[object]) -> None:
-        sent.append(operations)
-        kazoo.set("/consumers/g/offsets/orders/0", b"70")
-        raise ZooKeeperUnreachable("the answer is lost")
-
-    monkeypatch.setattr(store.connection, "commit", lost)
+    lossy.loses, lossy.reached, lossy.sent = True, False, 0
+    lossy.before_commit = lambda: kazoo.set("/consumers/g/offsets/orders/0", b"70")
     with pytest.raises(ZooKeeperUnreachable):
         write(store, "g", {A: 6})
     assert store.read("g").next_offsets() == {A: 70}
-    assert len(sent) == 1, "a transaction that cannot succeed any more is not repeated"
+    assert lossy.sent == 1, "a transaction that cannot succeed any more is not repeated"
 
 
 def test_an_expired_session_is_an_error_of_one_line(zookeeper: odradek.ZooKeeper, store: OffsetStore) -> None:

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,15 @@ def test_a_file_as_data_directory_is_refused(tmp_path: Path, capsys: Captured) -
     assert "cannot be used" in capsys.readouterr().err
 
 
+@pytest.fixture
+def as_demo(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[demo_command.DemoOptions], int]], None]:
+    """A function that lets ``odradek demo`` run another function."""
+    return lambda runs: monkeypatch.setattr(demo_command, "run_demo", runs)
+
+
+AsDemo = Callable[[Callable[[demo_command.DemoOptions], int]], None]
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -118,12 +128,12 @@ def test_a_file_as_data_directory_is_refused(tmp_path: Path, capsys: Captured) -
     ],
 )
 def test_expected_errors_are_reported_in_one_line(
-    error: OdradekError, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    error: OdradekError, code: int, capsys: Captured, as_demo: AsDemo
 ) -> None:
     def fail(options: demo_command.DemoOptions) -> int:
         raise error
 
-    monkeypatch.setattr(demo_command, "run_demo", fail)
+    as_demo(fail)
     assert run(["demo"]) == code
     assert capsys.readouterr().err == f"odradek: {error}\n"
 
@@ -133,23 +143,23 @@ def test_an_error_message_of_several_lines_becomes_one_line(capsys: Captured) ->
     assert capsys.readouterr().err == "odradek: first second third\n"
 
 
-def test_ctrl_c_prints_no_traceback(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_no_traceback(capsys: Captured, as_demo: AsDemo) -> None:
     def interrupt(options: demo_command.DemoOptions) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo_command, "run_demo", interrupt)
+    as_demo(interrupt)
     assert run(["demo"]) == 130
     assert capsys.readouterr().err == ""
 
 
-def test_options_reach_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_options_reach_the_command(as_demo: AsDemo, tmp_path: Path) -> None:
     seen: list[demo_command.DemoOptions] = []
 
     def note(options: demo_command.DemoOptions) -> int:
         seen.append(options)
         return 7
 
-    monkeypatch.setattr(demo_command, "run_demo", note)
+    as_demo(note)
     line = ["demo", "--data-dir", str(tmp_path), "--more", "5", "--rewind", "-100", "--json", "--events", "9"]
     assert run(line) == 7
     assert seen == [demo_command.DemoOptions(tmp_path, more=5, rewind="-100", as_json=True, events=9)]

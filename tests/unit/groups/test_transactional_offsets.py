@@ -27,10 +27,10 @@ from odradek.coordinator.loader import Loader
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
+from odradek.groups.commit_plan import STEP_PARTITIONS
 from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
-from odradek.groups.messages import FetchedOffset, FetchedRows
-from odradek.groups.offsets import Offsets
+from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetCommit, TopicCommit, TxnOffsetCommit
 from odradek.groups.shard import GroupShard
 
 OK = ErrorCode.none
@@ -85,18 +85,27 @@ def test_a_commit_of_many_partitions_is_one_batch(harness: TransactionHarness) -
     ]
 
 
-def test_a_commit_that_no_batch_can_hold_is_refused_early(
-    harness: TransactionHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    harness.catalog.add("wide", MANY)
-    made: list[int] = []
-    add_records = Offsets._add_records
-    monkeypatch.setattr(Offsets, "_add_records", lambda self, *how: (made.append(1), add_records(self, *how)))
+class CountedRows(list[tuple[int, int, int, str]]):
+    """The rows of a commit. ``parts`` counts the parts of them that the shard has taken."""
+
+    parts = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        self.parts += isinstance(at, slice)
+        return super().__getitem__(at)
+
+
+def test_a_commit_that_no_batch_can_hold_is_refused_early(harness: TransactionHarness) -> None:
+    wide = harness.catalog.add("wide", MANY)
+    rows = CountedRows((partition, 1, -1, "") for partition in range(MANY))
     shard, harness.partition_of("g").max_message_bytes = harness.shard("g"), 10_000
-    assert harness.txn_commit("g", "wide", dict.fromkeys(range(MANY), 1)) is ErrorCode.unknown_server_error
+    commit = OffsetCommit("g", [TopicCommit("wide", wide.id.bytes, rows)])
+    promise = harness.runtime.submit(harness.runtime.partition_of("g"), TxnOffsetCommit(PRODUCER, commit))
+    harness.world.settle()
+    assert promise.value.error is ErrorCode.unknown_server_error
     assert harness.partition_of("g").batches == []
     assert harness.shard("g") is shard
-    assert len(made) == 1, "the first part is too large already"
+    assert 0 < rows.parts < MANY // STEP_PARTITIONS, "the first part is too large already"
 
 
 # --- fencing (KIP-447) ------------------------------------------------------------------------------------------
