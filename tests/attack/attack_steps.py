@@ -342,7 +342,7 @@ def _undo(table: AttackedTable, folders: dict[str, Path], content: Path, bounds:
     replace_content(folders, content)
     if part in ("table", "delta-log"):
         most = table.bounds.most
-        table.bounds = bounds  # type: ignore[assignment]
+        table.bounds = bounds
         table.bounds.most = most
     table.group.forget()
 
@@ -358,7 +358,7 @@ def _is_attacked(episode: AttackEpisode, table: AttackedTable, part: str, bounds
             if begun.target is table:
                 episode.begun[name] = dataclasses.replace(begun, ids=frozenset(), replay="")
         present = table.bounds
-        table.bounds = bounds.copy()  # type: ignore[attr-defined]
+        table.bounds = bounds.copy()
         table.bounds.least |= {one: 0 for one, least in present.least.items() if least == 0}
         table.bounds.most |= present.most
         table.bounds.excuse(episode.book.gone())  # what the old copy lacks, no topic can bring back
@@ -420,7 +420,7 @@ def _remove_rows(episode: AttackEpisode, table: AttackedTable, log: object, rng:
     table.losses.forget()
     topic = rng.choice(table.topics)
     partition, below = rng.randrange(topic.partitions), rng.randint(0, 30)
-    log.delete(f"topic = '{topic.name}' AND partition = {partition} AND offset < {below}")  # type: ignore[attr-defined]
+    log.delete(f"topic = '{topic.name}' AND partition = {partition} AND offset < {below}")
     for number in list(table.bounds.seen):
         place = episode.book.by_id[number].place
         if place[:2] == (topic.name, partition) and place[2] < below:

@@ -172,7 +172,7 @@ def _begin(table: tables.Table, records: PlainStream) -> None:
 
     table._decoder = decoder_for(table.target.values)
     table._columns = from_arrow_schema(table._decoder.schema)
-    table._writer.check(SimpleNamespace(schema=table._columns))  # type: ignore[arg-type]
+    table._writer.check(SimpleNamespace(schema=table._columns))
     table._id = tables.begin_table(table.location, table.target.shape(), table._has_records)
 
 
@@ -183,15 +183,15 @@ def use() -> None:
     for module in modules:
         module.start_spark = lambda *given: session
         module.progress_options = _plainly
-    ingestion.run_query = run_query  # type: ignore[assignment]
+    ingestion.run_query = run_query
     ingestion.spark_failures = _plainly
     replays.spark_failures = replays.plain_timestamps = _plainly
     tables.check_spark_sees = lambda spark, path: None
-    tables.Table.begin = _begin  # type: ignore[assignment,method-assign]
-    tables.Table._note_other_attempts = _plainly  # type: ignore[assignment,method-assign]
-    replays.Replay.frame = lambda *given: PlainStream(session)  # type: ignore[assignment,method-assign]
+    tables.Table.begin = _begin
+    tables.Table._note_other_attempts = _plainly
+    replays.Replay.frame = lambda *given: PlainStream(session)
 
     def stream(source: Source, spark: PlainSession) -> PlainStream:
         return PlainStream(session, OdradekStreamReader(parse_options(source.all_options(), streaming=True)))
 
-    Source.stream = stream  # type: ignore[assignment,method-assign]
+    Source.stream = stream

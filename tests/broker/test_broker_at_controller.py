@@ -100,7 +100,7 @@ def test_a_restart_of_the_controller_is_followed(
     assert (broker.follower.epoch, broker.log.leader_epoch) == (2, 2)
     assert state_of(broker.image) == catalogue(controller)
     controller.world.advance(SESSION_MS // 2)
-    assert controller.broker.catalog.state.nodes.is_active(3)  # type: ignore[attr-defined]
+    assert controller.broker.catalog.state.nodes.is_active(3)
 
 
 def test_another_incarnation_waits_for_the_end_of_the_session(

@@ -57,7 +57,7 @@ def test_a_broker_serves_its_partitions_again_after_a_restart(nodes: Nodes, how:
     stopped_ms = nodes.world.now_ms
     if how == "stop":
         assert checkpoints.read_clean_epoch(HOME, first.files) == epoch
-        assert nodes.controller.broker.catalog.topic("t").partitions[0].leader == -1  # type: ignore[union-attr]
+        assert nodes.controller.broker.catalog.topic("t").partitions[0].leader == -1
     assert produce(second, "t", 1) is NONE
     first.begin()
     first.run_until_joined()
@@ -68,7 +68,7 @@ def test_a_broker_serves_its_partitions_again_after_a_restart(nodes: Nodes, how:
     partition = first.broker.partition("t", 0)
     assert partition is not None
     assert partition.log_end_offset == 6
-    assert partition.leader_epoch == nodes.controller.broker.catalog.topic("t").partitions[0].leader_epoch > 0  # type: ignore[union-attr]
+    assert partition.leader_epoch == nodes.controller.broker.catalog.topic("t").partitions[0].leader_epoch > 0
     nodes.check_images()
 
 
@@ -106,7 +106,7 @@ def test_a_controller_that_restarts_fences_no_broker_and_changes_follow(nodes: N
     nodes.create("u", 2)
     nodes.check_images()
     assert [one.broker.membership.lifecycle.epoch for one in nodes.brokers.values()] == epochs
-    assert {one.is_fenced for one in nodes.controller.broker.catalog.state.nodes.brokers.values()} == {False}  # type: ignore[attr-defined]
+    assert {one.is_fenced for one in nodes.controller.broker.catalog.state.nodes.brokers.values()} == {False}
 
 
 def test_a_broker_that_is_cut_off_is_fenced_and_leads_again_afterwards(nodes: Nodes) -> None:

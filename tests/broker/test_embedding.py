@@ -233,7 +233,7 @@ def test_importing_odradek_loads_no_broker() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == ["[]", "False False"]
     with pytest.raises(AttributeError, match="Brocker"):
-        _ = odradek.Brocker  # type: ignore[attr-defined]
+        _ = odradek.Brocker
 
 
 # --- errors -------------------------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_the_clock_keeps_its_advance_across_a_crash_and_never_moves_back(in_thre
         with pytest.raises(ValueError, match="cannot go back"):
             broker.clock.advance(days=-1)
         with pytest.raises(TypeError, match="timedelta"):
-            broker.clock.advance(8)  # type: ignore[arg-type]
+            broker.clock.advance(8)
 
 
 def test_advancing_the_clock_ends_the_session_of_a_member(broker: odradek.Broker, topic: str, group: str) -> None:
@@ -381,7 +381,7 @@ def test_a_commit_blocks_until_its_delayed_reply(broker: odradek.Broker, topic: 
     commit(servers, group, {(topic, 0): 1})
     client = consumer(servers, group)
     for when, offset in (("before", 2), ("after", 3)):
-        broker.faults.delay("OffsetCommit", 1.0, topic=topic, when=when)  # type: ignore[arg-type]
+        broker.faults.delay("OffsetCommit", 1.0, topic=topic, when=when)
         began = time.monotonic()
         client.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
         # a timer of the event loop counts from the start of the loop's iteration, which is a little earlier

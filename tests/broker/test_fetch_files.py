@@ -31,7 +31,7 @@ def write(wire: Wire, topic: str, values: list[bytes] = VALUES) -> None:
 
 
 def records_of(reply: object) -> bytes:
-    return bytes(reply.responses[0].partitions[0].records)  # type: ignore[attr-defined]
+    return bytes(reply.responses[0].partitions[0].records)
 
 
 def bases(data: bytes) -> list[int]:
@@ -100,7 +100,7 @@ def test_a_topic_deleted_while_it_is_sent_arrives_complete(
         slow.sendall(frames.encode_request(1, 11, 7, "slow", asked))
         begun = slow.recv(4, socket.MSG_WAITALL)
         assert wire.call(20, 5, {"topic_names": [topic], "timeout": 5000}).responses[0].error_code == 0
-        data_dir: Path = running.data_dir  # type: ignore[attr-defined]
+        data_dir: Path = running.data_dir
         eventually(lambda: not list(data_dir.glob(f"{topic}-*")), what="the end of the files")
         size = struct.unpack(">i", begun)[0]
         data = b""
@@ -144,7 +144,7 @@ def test_readers_that_disconnect_during_a_reply_leave_no_open_files(
     own_broker: Callable[..., RunningBroker], topic: str
 ) -> None:
     running = own_broker()
-    descriptors = Path(f"/proc/{running.pid}/fd")  # type: ignore[attr-defined]
+    descriptors = Path(f"/proc/{running.pid}/fd")
     host, _, port = running.bootstrap.rpartition(":")
     with Wire(running.bootstrap) as wire:
         create(wire, topic)

@@ -183,7 +183,7 @@ def test_a_snapshot_of_the_catalogue_is_made_when_there_is_room() -> None:
         catalog.log.report_failures_to(directory.failures)
         _write(catalog, 1)
         due: list[bool] = []
-        catalog.log.on_snapshot_due = lambda due=due: due.append(True)  # type: ignore[misc]
+        catalog.log.on_snapshot_due = lambda due=due: due.append(True)
         files.fill_after(step)
         if _snapshot(catalog) is None:
             assert step > 1

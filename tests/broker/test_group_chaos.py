@@ -151,7 +151,7 @@ class Writer:
         if error is not None:
             self.failures.append(str(error))
             return
-        partition, offset = message.partition(), message.offset()  # type: ignore[attr-defined]
+        partition, offset = message.partition(), message.offset()
         self.ends[partition] = max(self.ends[partition], offset + 1)
 
     def _run(self) -> None:

@@ -228,7 +228,7 @@ def test_appends_wake_fetches_but_only_moved_high_watermarks_are_reported(tmp_pa
             arrived.append(size)
 
     if is_awaited:
-        partition.waiters.add(Waiter())  # type: ignore[arg-type]  # the methods that a partition calls
+        partition.waiters.add(Waiter())  # the methods that a partition calls
     partition.produce(batch(1))
     partition.append(batch(1))
     assert (moved, arrived) == ([], [SIZE, SIZE] if is_awaited else [])
@@ -251,7 +251,7 @@ def test_only_bytes_in_the_active_segment_are_counted(tmp_path: Path) -> None:
         def count_readable(self, size: int) -> None:
             arrived.append(size)
 
-    partition.waiters.add(Waiter())  # type: ignore[arg-type]  # the methods that a partition calls
+    partition.waiters.add(Waiter())  # the methods that a partition calls
     for _ in range(5):
         partition.produce(batch(1))
     partition.move_high_watermark(1)
@@ -291,7 +291,7 @@ def test_replies_are_in_order_and_wait_for_their_records(run_scenario) -> None:
             other.produce(0, acks=ALL)
             writer.produce(0, acks=ALL)
             write, place = other.writelines, 2 * number
-            other.writelines = lambda chunks, write=write, place=place: (order.append(place), write(chunks))[1]  # type: ignore[method-assign]
+            other.writelines = lambda chunks, write=write, place=place: (order.append(place), write(chunks))[1]
         for end in (1, 4, 5, 12):
             setup.first.move_high_watermark(end)
             await setup.rest()

@@ -51,7 +51,7 @@ async def serving(
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(test())  # type: ignore[arg-type]
+    asyncio.run(test())
 
 
 async def until(probe: Callable[[], object], within_s: float = 120) -> None:
@@ -136,7 +136,7 @@ def test_a_large_log_is_cleaned_by_a_separate_process_with_the_same_result(tmp_p
 
         async def test(name: str = name, small: int = small) -> None:
             async with serving(tmp_path / name, small) as broker:
-                broker.clock.now_ms = lambda: T0 + 1_000  # type: ignore[method-assign]
+                broker.clock.now_ms = lambda: T0 + 1_000
                 (partition,) = create(broker)
                 fill(partition, 300)
                 broker.log_cleaner.wake()
@@ -411,7 +411,7 @@ def test_a_broker_that_stops_ends_its_cleaner_process(
 
             def recorded(self: log_cleaner.CleanerProcess, on_segment: object) -> object:
                 processes.append(self)
-                return run_worker(self, on_segment)  # type: ignore[arg-type]
+                return run_worker(self, on_segment)
 
             monkeypatch.setattr(log_cleaner.CleanerProcess, "run", recorded)
             broker.log_cleaner.wake()
@@ -490,14 +490,14 @@ _RUN = log_cleaner.CleanerProcess.run
 
 
 def _kill_at_once(self: log_cleaner.CleanerProcess, on_segment: object) -> object:
-    class Deadly(type(self)):  # type: ignore[misc]
+    class Deadly(type(self)):
         def __setattr__(self, name: str, value: object) -> None:
             super().__setattr__(name, value)
             if name == "process" and value is not None:
-                value.kill()  # type: ignore[attr-defined]
+                value.kill()
 
     self.__class__ = Deadly
-    return _RUN(self, on_segment)  # type: ignore[arg-type]
+    return _RUN(self, on_segment)
 
 
 def test_an_offline_log_is_skipped(tmp_path: Path) -> None:

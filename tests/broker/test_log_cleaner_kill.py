@@ -43,7 +43,7 @@ class Keys:
     def write(self, count: int) -> None:
         def delivered(error: object, message: object) -> None:
             assert error is None, error
-            self.newest[message.key()] = (message.offset(), message.value())  # type: ignore[attr-defined]
+            self.newest[message.key()] = (message.offset(), message.value())
 
         for _ in range(count):
             self.written += 1

@@ -280,7 +280,7 @@ def test_nothing_is_applied_before_the_quorum_commits_it(starts: Starts) -> None
     async def scenario() -> None:
         broker = await starts.start()
         quorum, holding = broker.quorum, HoldingQuorum()
-        broker.quorum = holding  # type: ignore[assignment]
+        broker.quorum = holding
         first = broker.scheduler.start(broker.controller.create_topic(TopicSpec("t", 2)))
         second = broker.scheduler.start(broker.controller.create_topic(TopicSpec("t", 3)))
         await broker.run_due_alarms()
@@ -289,7 +289,7 @@ def test_nothing_is_applied_before_the_quorum_commits_it(starts: Starts) -> None
         assert list(broker.partitions) == []
         holding.held[0].resolve(KafkaError(ErrorCode.kafka_storage_error))
         await broker.run_due_alarms()
-        assert first.value.code is ErrorCode.kafka_storage_error  # type: ignore[attr-defined]
+        assert first.value.code is ErrorCode.kafka_storage_error
         assert broker.catalog.topic("t") is None
         assert (len(holding.held), second.resolved) == (2, False)
         holding.held[1].resolve(broker.catalog.log_end_offset)
@@ -313,10 +313,10 @@ def test_a_producer_id_block_that_cannot_be_allocated_fails_the_waiting_producer
     async def scenario() -> None:
         broker = await starts.start()
         quorum = broker.quorum
-        broker.quorum = RefusingQuorum()  # type: ignore[assignment]
+        broker.quorum = RefusingQuorum()
         taken = [broker.scheduler.start(broker.producer_ids.next()) for _ in range(3)]
         await broker.run_due_alarms()
-        assert [each.value.code for each in taken] == [ErrorCode.kafka_storage_error] * 3  # type: ignore[attr-defined]
+        assert [each.value.code for each in taken] == [ErrorCode.kafka_storage_error] * 3
         broker.quorum = quorum
         first = broker.scheduler.start(broker.producer_ids.next())
         await broker.run_due_alarms()

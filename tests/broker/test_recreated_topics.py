@@ -35,7 +35,7 @@ def running(own_broker: Callable[..., RunningBroker]) -> RunningBroker:
 
 
 def stored_offsets(running: RunningBroker, file: str) -> dict[TopicPartition, int]:
-    return checkpoints.read_offsets(Path(running.data_dir) / file, OsFiles())  # type: ignore[attr-defined]
+    return checkpoints.read_offsets(Path(running.data_dir) / file, OsFiles())
 
 
 def delete_records(wire: Wire, topic: str, offset: int) -> None:
@@ -77,7 +77,7 @@ def test_stored_values_of_deleted_topics_are_removed_at_the_start(running: Runni
     running.stop()
     gone = TopicPartition(topic, 0)
     for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):
-        path = Path(running.data_dir) / file  # type: ignore[attr-defined]
+        path = Path(running.data_dir) / file
         checkpoints.write_offsets(path, stored_offsets(running, file) | {gone: 80}, OsFiles())
     running.start()
     for file in (checkpoints.LOG_START, checkpoints.RECOVERY_POINT, checkpoints.CLEANER):

@@ -236,7 +236,7 @@ def fetch(topic: str, offset: int = 0, *, max_wait_ms: int, min_bytes: int = 1, 
 
 
 def resident_kib(running: RunningBroker) -> int:
-    status = Path(f"/proc/{running.pid}/status").read_text()  # type: ignore[attr-defined]
+    status = Path(f"/proc/{running.pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0])
 
 
@@ -244,7 +244,7 @@ def test_connections_leave_descriptors_to_the_logs(own_broker: Callable[..., Run
     """A log that cannot open its next segment goes offline for good. So the broker refuses new connections first."""
     running = own_broker(socket_listen_backlog_size="1000")
     host, _, port = running.bootstrap.rpartition(":")
-    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))  # type: ignore[attr-defined]
+    resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (400, 400))
     with Wire(running.bootstrap) as wire, ExitStack() as idle:
         create(wire, topic, segment_bytes=str(1 << 20))
         produce(wire, topic, [b"x" * 600_000])

@@ -48,12 +48,12 @@ class Broker:
         self.lost = threading.Event()
         server = Server(k12=lambda *_: self.answer())
         server.use(self.loop)
-        server.remove = lambda _: self.lost.set()  # type: ignore[method-assign]
+        server.remove = lambda _: self.lost.set()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
         def build() -> Connection:
-            self.connections.append(Connection(server))  # type: ignore[arg-type]
+            self.connections.append(Connection(server))
             return self.connections[-1]
 
         self._listening = self.run(self.loop.create_server(build, "127.0.0.1", 0))

@@ -94,9 +94,9 @@ def test_each_target_gives_the_offsets_of_kafka_s_tool(
     theirs = kafkas_tool("--reset-offsets", "--dry-run", *scope)
     assert run(["groups", "reset", *scope, "-b", bootstrap]) == 0
     # Kafka's tool prints its warnings about times without records between the lines of CSV. Our output has only CSV.
-    rows = re.sub(r"\nWarn: .*\n", "", theirs.stdout)  # type: ignore[attr-defined]
+    rows = re.sub(r"\nWarn: .*\n", "", theirs.stdout)
     assert capsys.readouterr().out == rows
-    assert str(expected[0]) in theirs.stdout  # type: ignore[attr-defined]
+    assert str(expected[0]) in theirs.stdout
 
 
 def bucket(name: str) -> int:
@@ -121,13 +121,13 @@ def test_the_csv_equals_kafka_s_byte_for_byte(
         scope = [*groups, "--topic", long, "--topic", f"{short}:8,1,3", "--to-latest", "--export"]
         theirs = kafkas_tool("--reset-offsets", "--dry-run", *scope)
         assert run(["groups", "reset", *scope, "-b", bootstrap]) == 0
-        assert capsys.readouterr().out == theirs.stdout  # type: ignore[attr-defined]
-        assert theirs.stdout.count("\n") == 23 * (len(groups) // 2) + 1  # type: ignore[attr-defined]
+        assert capsys.readouterr().out == theirs.stdout
+        assert theirs.stdout.count("\n") == 23 * (len(groups) // 2) + 1
     undo = tmp_path / "undo.csv"
     line = ["groups", "reset", "--group", group, "--all-topics", "--to-latest", "--execute", "-b", bootstrap]
     assert run([*line, "--undo-file", str(undo)]) == 0
     theirs = kafkas_tool("--reset-offsets", "--dry-run", "--group", group, "--from-file", str(undo), "--export")
-    assert theirs.stdout == undo.read_text() + "\n"  # type: ignore[attr-defined]
+    assert theirs.stdout == undo.read_text() + "\n"
 
 
 def test_the_change_is_shown_and_must_be_confirmed(
@@ -138,7 +138,7 @@ def test_the_change_is_shown_and_must_be_confirmed(
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     line = ["groups", "reset", "--group", group_with_offsets, "--topic", filled, "--to-offset", "6", "-b", bootstrap]
     answer = io.StringIO("n\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
+    answer.isatty = lambda: True  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
     output = capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_the_change_is_shown_and_must_be_confirmed(
     assert list(tmp_path.iterdir()) == []
     assert offsets(admin, group_with_offsets) == {0: 5, 1: 7}
     answer = io.StringIO("y\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
+    answer.isatty = lambda: True  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(line) == 0
     assert offsets(admin, group_with_offsets) == {0: 6, 1: 6}
@@ -249,7 +249,7 @@ def test_a_reset_of_many_groups_shows_their_number(
     file.write_text("".join(f"{group},{filled},0,4\n" for group in groups))
     monkeypatch.chdir(tmp_path)
     answer = io.StringIO("y\n")
-    answer.isatty = lambda: True  # type: ignore[method-assign]  # as a terminal
+    answer.isatty = lambda: True  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
     assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "-b", bootstrap]) == 0
     output = capsys.readouterr().out

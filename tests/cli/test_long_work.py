@@ -127,7 +127,7 @@ def silent() -> Iterator[ScriptedCluster]:
             ended.wait(30)
             return fetch_reply(cluster)
 
-        cluster.brokers[1].answer_1 = answer  # type: ignore[method-assign]
+        cluster.brokers[1].answer_1 = answer
         yield cluster
         ended.set()
 
@@ -167,7 +167,7 @@ def end_of(admin: Admin) -> int:
 
 def test_produce_ends_soon_after_ctrl_c_if_the_broker_is_frozen(own_broker: object, tmp_path: Path) -> None:
     assert produce.SEND_S + produce.LAST_S <= 4, "a second is left of five"
-    broker = own_broker()  # type: ignore[operator]
+    broker = own_broker()
     with Admin(broker.bootstrap) as admin:
         admin.create_topics([NewTopic("t", 1, 1)])
     line = [sys.executable, "-m", "odradek.cli.main", "produce", "t", "-b", broker.bootstrap]

@@ -26,7 +26,7 @@ def through_fifo(fifo: Path, write: object) -> bytes:
     read: list[bytes] = []
     thread = threading.Thread(target=lambda: read.append(fifo.read_bytes()))
     thread.start()
-    write()  # type: ignore[operator]
+    write()
     thread.join(10)
     assert stat.S_ISFIFO(fifo.stat().st_mode), "the FIFO is still one"
     return read[0]

@@ -263,7 +263,7 @@ def test_a_leader_with_a_rack_rejoins_when_racks_change(rack: str) -> None:
         config = ConsumerConfig.of({"bootstrap.servers": "h:1", "group_id": "g", "client_rack": rack})
         group = ClassicCoordination(config, cluster, SubscriptionState(), lambda: None, asyncio.sleep)
         asked: list[str] = []
-        group.membership = SimpleNamespace(  # type: ignore[assignment]  # the attributes that look_for_changes uses
+        group.membership = SimpleNamespace(  # the attributes that look_for_changes uses
             is_leader=True, joined=True, leader_topics={"t"}, request_rejoin=asked.append
         )
         await group.look_for_changes()

@@ -45,7 +45,7 @@ def test_two_callers_share_a_new_connection(cluster: ScriptedCluster) -> None:
             )
             return made
 
-        client.open_at = open_and_ask  # type: ignore[method-assign]
+        client.open_at = open_and_ask
         callers.append(asyncio.ensure_future(client.connection(1)))
         await callers[0]
         await asyncio.sleep(0)

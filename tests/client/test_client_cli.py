@@ -161,7 +161,7 @@ def test_dump_shows_the_records_of_groups_of_both_protocols(
         name = f"{group}-{protocol}"
         with Consumer(bootstrap, group_id=name, group_protocol=protocol, auto_offset_reset="earliest") as one:
             one.subscribe([filled])
-            eventually(lambda one=one: one.poll(0.5), within_s=60)  # type: ignore[misc]
+            eventually(lambda one=one: one.poll(0.5), within_s=60)
         assert run(["offsets", "dump", "--group", name, "-b", bootstrap]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert all(line.startswith(f"[{name}") for line in lines)

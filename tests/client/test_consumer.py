@@ -278,7 +278,7 @@ def test_seeks_pauses_and_lookups_by_time_have_their_effect(consumer: Make, fill
     assert one.position(one_) == 10
     assert one.beginning_offsets([zero]) == {zero: 0}
     times = one.offsets_for_times({zero: 1_700_000_000_004, one_: 1_900_000_000_000})
-    assert times[zero].offset == 4  # type: ignore[union-attr]
+    assert times[zero].offset == 4
     assert times[one_] is None
 
 

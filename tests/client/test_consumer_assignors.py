@@ -168,4 +168,4 @@ def test_assignors_are_given_by_name_class_or_instance() -> None:
     assert [one.name for one in make_assignors(["range", Mine, StickyAssignor()])] == ["range", "mine", "sticky"]
     for wrong in ("rnge", [], [Assignor], [3], ["range", "range"]):
         with pytest.raises(ConfigError):
-            make_assignors(wrong)  # type: ignore[arg-type]
+            make_assignors(wrong)

@@ -359,7 +359,7 @@ def test_a_stale_member_epoch_is_retried_without_a_reset(faulty: Broker, member:
     faulty.faults.error("OffsetCommit", "STALE_MEMBER_EPOCH", times=2)
     one.commit()
     assert len(faulty.faults.fired) == 4
-    assert one.committed([TP])[TP].offset == 10  # type: ignore[union-attr]
+    assert one.committed([TP])[TP].offset == 10
 
 
 @pytest.mark.parametrize("code", ["FENCED_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"])
@@ -397,7 +397,7 @@ def test_a_member_that_does_not_poll_is_removed_and_its_commit_fails(faulty: Bro
     assert read(one, 10)[0] == (0, 0)
     assert log.events == [("assigned", [0]), ("lost", [0]), ("assigned", [0])]
     one.commit()
-    assert one.committed([TP])[TP].offset == 10  # type: ignore[union-attr]
+    assert one.committed([TP])[TP].offset == 10
 
 
 def test_a_callback_that_raises_is_called_again(member: Make) -> None:
@@ -428,7 +428,7 @@ def test_a_broker_restart_loses_and_repeats_no_record(faulty: Broker, member: Ma
     publish(faulty.bootstrap_servers, "t", map(str, range(10, 20)), partition=0)
     assert read(one, 10) == [(0, n) for n in range(10, 20)]
     one.commit()
-    assert one.committed([TP])[TP].offset == 20  # type: ignore[union-attr]
+    assert one.committed([TP])[TP].offset == 20
     assert log.events == [("assigned", [0])]
 
 

@@ -229,7 +229,7 @@ def test_the_error_of_a_failed_commit_says_what_to_change() -> None:
 
 
 def test_a_commit_request_has_the_given_offsets() -> None:
-    assert as_offsets({("t", 0): 4, T1: OffsetAndMetadata(3, 1, "m")}) == {T0: (4, -1, ""), T1: (3, 1, "m")}  # type: ignore[dict-item]
+    assert as_offsets({("t", 0): 4, T1: OffsetAndMetadata(3, 1, "m")}) == {T0: (4, -1, ""), T1: (3, 1, "m")}
     with pytest.raises(ValueError, match="at least 0"):
         as_offsets({T0: -1})
     request = commit_request("g", as_offsets({T0: 1, T1: 2}), generation=-1, member_id="", instance_id=None)

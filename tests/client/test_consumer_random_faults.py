@@ -582,7 +582,7 @@ class Scenario:
             cluster.codecs = self.dice.choice(((0,), (0, 1, 2, 3, 4), (self.dice.randint(1, 4),)))
             cluster.on_event, cluster.on_commit = self.event, self.on_commit
             limits = (self.settings[name] for name in ("fetch_max_bytes", "max_partition_fetch_bytes", "buffer_memory"))
-            cluster.limits = tuple(limits)  # type: ignore[assignment]
+            cluster.limits = tuple(limits)
             for _ in range(self.dice.choice((0, 10, 60))):
                 self.event()
             cluster.chances = Chances(

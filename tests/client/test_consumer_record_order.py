@@ -239,7 +239,7 @@ def test_a_divergence_lookup_has_the_leader_epoch() -> None:
             cluster.forget_topics(["t"])
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]  # returns the fake broker
+        cluster.connection = connection  # returns the fake broker
         assert await offset_requests.divergence(cluster, FIRST, 9, 3) == (3, 8)
         assert asked == [{"partition": 0, "current_leader_epoch": 5, "leader_epoch": 3}]
 
@@ -261,7 +261,7 @@ def test_with_little_memory_brokers_are_asked_in_turn() -> None:
     async def go() -> list[int]:
         subscription = SubscriptionState()
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "buffer_memory": 1})
-        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
+        fetcher = Fetcher(config, TwoBrokers(), subscription, lambda: None)  # a fake cluster
         subscription.set_assigned([FIRST, SECOND])
         for state in subscription.partitions.values():
             state.set_position(0)
@@ -273,7 +273,7 @@ def test_with_little_memory_brokers_are_asked_in_turn() -> None:
             fetcher.in_flight.by_node[fetch.node_id] = fetch
             asyncio.get_running_loop().call_soon(fetcher.in_flight._end, fetch)
 
-        fetcher.in_flight.begin = begin  # type: ignore[method-assign]  # records the fetches
+        fetcher.in_flight.begin = begin  # records the fetches
         fetcher.schedule_fetches()
         while fetcher.in_flight.by_node:
             await asyncio.sleep(0)
@@ -465,7 +465,7 @@ class OneBroker:
 def one_fetcher(state: PartitionState) -> Fetcher:
     subscription = SubscriptionState(partitions={FIRST: state})
     config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1"})
-    return Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
+    return Fetcher(config, OneBroker(), subscription, lambda: None)  # a fake cluster
 
 
 @pytest.mark.behaviour(52, part=True)
@@ -545,7 +545,7 @@ def test_a_partition_missing_in_a_reply_is_a_retriable_error() -> None:
         async def connection(node_id: int) -> Any:
             return Broker()
 
-        cluster.connection = connection  # type: ignore[method-assign]  # returns the fake broker
+        cluster.connection = connection  # returns the fake broker
         found: dict[TopicPartition, Any] = {}
         for ask in (
             lambda: offset_requests.try_list_offsets(cluster, {FIRST: EARLIEST}, 0, found, cluster.deadline()),

@@ -267,4 +267,4 @@ def test_read_committed_on_apache_kafka_gives_the_records_of_librdkafka(
         assert rest == [b"open", b"behind it"]
         eventually(lambda: (member.poll(0.2), member.position(tp) == member.end_offsets([tp])[tp])[1])
         member.commit()
-        assert member.committed([tp])[tp].offset == member.position(tp)  # type: ignore[union-attr]
+        assert member.committed([tp])[tp].offset == member.position(tp)

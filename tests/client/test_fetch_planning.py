@@ -38,7 +38,7 @@ def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation
         settings: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "isolation_level": isolation_level}
         config = ConsumerConfig.of(settings | {"max_partition_fetch_bytes": 1000, "buffer_memory": 8000})
         subscription = SubscriptionState()
-        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # type: ignore[arg-type]  # a fake cluster
+        fetcher = Fetcher(config, OneBroker(), subscription, lambda: None)  # a fake cluster
         asked: list[set[TopicPartition]] = []
         waits: list[int] = []
 
@@ -46,7 +46,7 @@ def test_a_partition_at_its_end_does_not_delay_one_with_unread_records(isolation
             asked.append(set(wanted))
             waits.append(wait_ms)
 
-        fetcher.send_fetch = send_fetch  # type: ignore[method-assign]
+        fetcher.send_fetch = send_fetch
         subscription.set_assigned([READ, BEHIND])
         for tp, end in ((READ, 10), (BEHIND, 99)):
             subscription.state(tp).set_position(10)
@@ -86,12 +86,12 @@ def test_the_buffer_holds_as_much_as_the_memory_allows() -> None:
         subscription = SubscriptionState()
         fetcher = Fetcher(
             ConsumerConfig.of(settings | {"buffer_memory": 40_000}),
-            OneBroker(),  # type: ignore[arg-type]
+            OneBroker(),
             subscription,
             lambda: None,
         )
         asked: list[set[TopicPartition]] = []
-        fetcher.send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))  # type: ignore[method-assign]
+        fetcher.send_fetch = lambda node, wanted, nodes, wait_ms: asked.append(set(wanted))
         subscription.set_assigned([READ, BEHIND])
         for tp in (READ, BEHIND):
             subscription.state(tp).set_position(10)

@@ -76,13 +76,13 @@ class Harness:
         )
         self.in_flight = InFlightFetches(
             config,
-            cluster,  # type: ignore[arg-type]  # the attributes that it uses
+            cluster,  # the attributes that it uses
             prepare=self._prepare,
             on_reply=self._on_reply,
             on_lost=lambda fetch: self.events.append("lost"),
             on_end=lambda fetch: self.events.append("end"),
             fail=self.events.append,
-            connections=SimpleNamespace(known=self._known, get=self._get, close=self.connection.close),  # type: ignore[arg-type]  # a fake
+            connections=SimpleNamespace(known=self._known, get=self._get, close=self.connection.close),  # a fake
         )
         self.is_open = False
 
@@ -254,7 +254,7 @@ def test_a_broker_without_a_known_fetch_version_is_reported_to_the_caller() -> N
         def none_in_common(api_key: int, ceiling: int | None = None) -> int:
             raise UnsupportedVersion("only versions 0 to 3 of fetch")
 
-        harness.connection.version = none_in_common  # type: ignore[method-assign]  # a fake
+        harness.connection.version = none_in_common  # a fake
         harness.begin()
         events = await harness.ended()
         assert isinstance(events[0], UnsupportedVersion)

@@ -319,9 +319,9 @@ def test_an_invalid_record_is_refused_and_leaves_nothing_behind(bootstrap: str, 
             with pytest.raises(ValueError, match=message):
                 producer.send_batch(topic, pa.record_batch(wrong))
         with pytest.raises(TypeError, match="expected a RecordBatch or Table of pyarrow, not list"):
-            producer.send_batch(topic, [b"v"])  # type: ignore[arg-type]
+            producer.send_batch(topic, [b"v"])
         with pytest.raises(TypeError, match="on_delivery: expected a function"):
-            producer.send_batch(topic, pa.record_batch({"value": [b"v"]}), on_delivery=3)  # type: ignore[arg-type]
+            producer.send_batch(topic, pa.record_batch({"value": [b"v"]}), on_delivery=3)
         assert producer.partitions_for(topic) == [TopicPartition(topic, 0), TopicPartition(topic, 1)]
         producer.send(topic, bytearray(b"good"), headers={"h": b"x"}, partition=1)
         producer.flush(30)

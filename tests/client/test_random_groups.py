@@ -353,7 +353,7 @@ async def run_scenarios(bootstrap: str, seeds: Sequence[int], *, deaths: bool) -
 
     warnings: list[str] = []
     listener = logging.Handler(logging.WARNING)
-    listener.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    listener.emit = lambda record: warnings.append(record.getMessage())
 
     async def run_one(seed: int) -> Scenario:
         try:

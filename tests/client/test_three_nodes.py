@@ -156,7 +156,7 @@ def test_the_coordinator_is_the_leader_of_the_group_s_partition(
             with Admin(cluster.bootstrap) as fresh:  # ``admin`` has cached the coordinator
                 assert fresh.coordinator(group).node_id == heir
             eventually(lambda: admin.coordinator(group).node_id == heir)
-            assert one.committed([tp])[tp].offset == 8  # type: ignore[union-attr]
+            assert one.committed([tp])[tp].offset == 8
         finally:
             cluster.nodes[3].start(180)
             wait_until_in_sync(cluster, admin, OFFSETS_TOPIC, number)

@@ -124,7 +124,7 @@ def test_committed_records_are_read_and_aborted_ones_are_not(kafka: str, topic: 
             if number % 3 == 0:
                 with pytest.raises(ZeroDivisionError):
                     fails(one, number)
-        assert engine_of(one).transaction.version == version  # type: ignore[attr-defined]  # the protocol in use
+        assert engine_of(one).transaction.version == version  # the protocol in use
     expected = [b"%d" % number for number in range(10)]
     assert committed_values(kafka, topic) == {0: expected, 1: expected}
 
@@ -280,7 +280,7 @@ def test_the_protocol_follows_the_feature_between_transactions(kafka: str, topic
                     one.flush()
                     set_version(kafka, 2 if number < 2 else 1)
                     one.send(topic, b"%d more" % number, partition=0)
-                seen.append(engine_of(one).transaction.version)  # type: ignore[attr-defined]  # the protocol in use
+                seen.append(engine_of(one).transaction.version)  # the protocol in use
     finally:
         set_version(kafka, 2)
     assert seen == [1, 2, 2, 1]

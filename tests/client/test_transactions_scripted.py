@@ -541,7 +541,7 @@ def test_calls_without_a_transactional_id_or_out_of_order_are_refused(cluster: S
             one.send("t", b"1", partition=0)
         one.begin_transaction()
         with pytest.raises(TypeError, match=r"consumer\.group_metadata\(\)"):
-            one.send_offsets_to_transaction({T0: 1}, "g")  # type: ignore[arg-type]  # what the test is about
+            one.send_offsets_to_transaction({T0: 1}, "g")  # what the test is about
         with pytest.raises(ValueError, match="group_id is empty"):
             one.send_offsets_to_transaction({T0: 1}, ConsumerGroupMetadata(""))
         with pytest.raises(IllegalState, match="the producer is in a transaction: call commit_transaction"):

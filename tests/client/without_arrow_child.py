@@ -42,7 +42,7 @@ def produce(bootstrap: str) -> None:
             for number in range(COUNT // 2):
                 value = None if number % 7 == 0 else b"%s-%d" % (codec.encode(), number)
                 producer.send("light", value, b"k%d" % number, [("h", b"%d" % number)], timestamp=1_000 + number)
-            refused(lambda: producer.send_batch("light", object()))  # type: ignore[arg-type]
+            refused(lambda: producer.send_batch("light", object()))
 
 
 def consume(bootstrap: str) -> None:
@@ -87,7 +87,7 @@ async def consume_async(bootstrap: str) -> None:
 
 def tool(*line: str) -> str:
     out = io.StringIO()
-    out.buffer = io.BytesIO()  # type: ignore[misc]  # a command writes bytes to this buffer
+    out.buffer = io.BytesIO()  # a command writes bytes to this buffer
     with redirect_stdout(out):
         code = run(line)
     assert code == 0, (line, code)

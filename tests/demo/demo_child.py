@@ -62,7 +62,7 @@ def before_file(count: int) -> None:
             die()
         return replace(path, target)
 
-    Path.replace = wrapped  # type: ignore[method-assign]
+    Path.replace = wrapped
 
 
 def while_publishing(act: Callable[[], None]) -> None:
@@ -80,7 +80,7 @@ def while_publishing(act: Callable[[], None]) -> None:
                 act()
             yield event
 
-    Flights.events = wrapped  # type: ignore[method-assign]
+    Flights.events = wrapped
 
 
 def interrupt() -> None:

@@ -22,7 +22,7 @@ NEEDS = {"odradek.spark": "pyspark", "odradek.pipelines": "pyspark", "odradek.hi
 
 def packages(requirement: str) -> set[str]:
     """The importable names of a requirement, with those of its extras: ``odradek[lake]``."""
-    name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,-]+)\])?.*", requirement, re.DOTALL).groups()  # type: ignore[union-attr]
+    name, extras = re.fullmatch(r"([\w-]+)(?:\[([\w,-]+)\])?.*", requirement, re.DOTALL).groups()
     found = {name.replace("-", "_")}
     if name == "odradek":
         for dependency in PROJECT["dependencies"]:

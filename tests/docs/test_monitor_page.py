@@ -37,7 +37,7 @@ def test_the_page_names_the_paths_and_the_kinds_of_metrics() -> None:
     text = PAGE.read_text()
     for path in ("/metrics", "/v3/kafka", "/api/v1/status", "/api/v1/groups", "/api/v1/topics", "/healthz", "/readyz"):
         assert f"`{path}" in text
-    prefixes = {re.match(r"(kafka_consumergroup|kafka_partition|burrow|odradek)_", name)[0] for name in METRICS}  # type: ignore[index]
+    prefixes = {re.match(r"(kafka_consumergroup|kafka_partition|burrow|odradek)_", name)[0] for name in METRICS}
     assert all(f"`{prefix}…`" in text for prefix in prefixes)
     assert "lag" in SORTS
     (alerts,) = re.findall(r"```promql\n(.*?)```", text, re.DOTALL)

@@ -45,7 +45,7 @@ def follower_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         cluster.high_watermark = count
 
     cluster.brokers[1].answers[FETCH] = answer
-    cluster.replicate = replicate  # type: ignore[attr-defined]
+    cluster.replicate = replicate
     replicate(7)
     yield cluster
     for one in cluster.brokers.values():

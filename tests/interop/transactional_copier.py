@@ -238,7 +238,7 @@ class AioKafka:
         )  # fmt: skip
         outer = self
 
-        class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka has no types
+        class Listener(ConsumerRebalanceListener):
             async def on_partitions_revoked(self, revoked: Any) -> None:
                 async with outer.in_transaction:
                     pass

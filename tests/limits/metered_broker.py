@@ -66,7 +66,7 @@ def main() -> None:
         self.loop.add_signal_handler(signal.SIGUSR1, turns.begin)
         self.loop.add_signal_handler(signal.SIGUSR2, turns.end)
 
-    BrokerServer.start = start_metered  # type: ignore[method-assign]
+    BrokerServer.start = start_metered
     runpy.run_module("odradek.broker", run_name="__main__", alter_sys=True)
 
 

@@ -19,7 +19,7 @@ from odradek.spark import session as spark_session
 
 def main(java: str, given: list[str]) -> None:
     found = spark_session.find_java(java)
-    spark_session.find_java = lambda wanted="auto": found  # type: ignore[assignment]
+    spark_session.find_java = lambda wanted="auto": found
     modes: dict[str, str] = {}
     make = spark_session._start_gateway
 

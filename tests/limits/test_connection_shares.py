@@ -84,7 +84,7 @@ def record_service(broker: BrokerServer, served: list[Connection], on_request: C
         on_request()
         return dispatch(frame, connection)
 
-    broker.router.dispatch = recorded  # type: ignore[method-assign]
+    broker.router.dispatch = recorded
 
 
 class Service(NamedTuple):
@@ -118,8 +118,8 @@ class StepRecorder:
                 self.commits_together += len(found[1])
             return found
 
-        broker.router.dispatch = dispatched  # type: ignore[method-assign]
-        fast_path.take = taken  # type: ignore[method-assign]
+        broker.router.dispatch = dispatched
+        fast_path.take = taken
 
     def _note(self, connection: Connection) -> None:
         others = (each for each in self._broker.connections if each is not connection)
@@ -220,7 +220,7 @@ def test_a_turn_receives_a_limited_number_of_bytes_from_one_connection(tmp_path:
                 received[rounds.count] = received.get(rounds.count, 0) + len(data)
                 data_received(self, data)
 
-            Connection.data_received = counted  # type: ignore[method-assign]
+            Connection.data_received = counted
             try:
                 client = await connect(broker)
                 record = b"x" * (64 * MIB)
@@ -228,7 +228,7 @@ def test_a_turn_receives_a_limited_number_of_bytes_from_one_connection(tmp_path:
                 await until(lambda: sum(received.values()) >= 60 * MIB)
             finally:
                 rounds.stop()
-                Connection.data_received = data_received  # type: ignore[method-assign]
+                Connection.data_received = data_received
             assert max(received.values()) <= SHARE_BYTES + 256_000, "at most one read more than the share"
 
     run(scenario())
@@ -298,7 +298,7 @@ def test_one_record_completes_waiting_fetches_over_many_turns(tmp_path: Path) ->
                 reads[rounds.count] = reads.get(rounds.count, 0) + 1
                 return read(self, *args, **options)
 
-            StorageLog.read = counted  # type: ignore[method-assign]
+            StorageLog.read = counted
             try:
                 partition.append(batch())
                 for client in clients:
@@ -306,7 +306,7 @@ def test_one_record_completes_waiting_fetches_over_many_turns(tmp_path: Path) ->
                         await client.reply()
             finally:
                 rounds.stop()
-                StorageLog.read = read  # type: ignore[method-assign]
+                StorageLog.read = read
             assert sum(reads.values()) == 100 * 300
             assert len(reads) > 5, "the reads of 30,000 partitions were spread over many turns"
             assert max(reads.values()) < 15_000
@@ -329,7 +329,7 @@ def test_when_too_many_fetches_wait_the_oldest_is_answered(tmp_path: Path) -> No
             clients = [await connect(broker) for _ in range(6)]
             for number, client in enumerate(clients):
                 client.writer.write(frames.encode_request(FETCH, 4, number, "c", fetch(1000)))
-                await until(lambda number=number: len(broker.purgatory) == min(number + 1, 5))  # type: ignore[misc]
+                await until(lambda number=number: len(broker.purgatory) == min(number + 1, 5))
             reply = frames.decode_reply(FETCH, 4, await clients[0].reply())[1]
             assert all(not part.records for topic in reply.responses for part in topic.partitions)
             assert broker.purgatory.partitions == 5000
@@ -426,7 +426,7 @@ def test_replies_are_written_together_while_requests_wait_for_another_share(tmp_
             record_service(broker, [], work)
             peer = Peer(broker)
             writes: list[tuple[float, list[int]]] = []
-            peer.write = lambda data: writes.append((now_s, replies_in(data)))  # type: ignore[method-assign]
+            peer.write = lambda data: writes.append((now_s, replies_in(data)))
             peer.connection.data_received(b"".join(ask_versions(number) for number in range(requests)))
             await until(lambda: sum(len(numbers) for _, numbers in writes) == requests)
             assert [number for _, numbers in writes for number in numbers] == list(range(requests))

@@ -590,7 +590,7 @@ def test_long_names_are_not_cached() -> None:
     long = ["n" * 5000 + str(number) for number in range(20)]
     caches = (runtime.partition_for, offset_replies.usual_name, records.usual_prefix)
     before = [cache.cache_info().currsize for cache in caches]
-    made = GroupRuntime(None, runtime.Environment(print, print, lambda: 0))  # type: ignore[arg-type]
+    made = GroupRuntime(None, runtime.Environment(print, print, lambda: 0))
     made.partition_count = 50
     for name in long:
         made.partition_of(name)
@@ -602,4 +602,4 @@ def test_long_names_are_not_cached() -> None:
         codes = [0, 0] * count
         reply = offset_replies.offset_commit_reply(8, [offset_replies.CommittedTopic("t", None, codes)])
         assert len(schemas.decode(OFFSET_COMMIT, 8, Kind.RESPONSE, reply)[0].topics[0].partitions) == count
-    assert offset_replies.packed_rows.cache_info().maxsize * offset_replies.ROWS_AT_ONCE * 100 < 16 * MIB  # type: ignore[operator]
+    assert offset_replies.packed_rows.cache_info().maxsize * offset_replies.ROWS_AT_ONCE * 100 < 16 * MIB

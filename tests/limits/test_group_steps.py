@@ -254,7 +254,7 @@ def test_records_made_in_steps_equal_those_made_at_once(who: Kip848Member, targe
 def test_long_replies_are_encoded_like_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     def replies() -> list[Any]:
         steps = Steps(7, 3)
-        steps.harness.uuids = iter(range(1, 1000))  # type: ignore[assignment]
+        steps.harness.uuids = iter(range(1, 1000))
         joined = steps.beat("m", 0, subscribed_topic_names=steps.names())
         return [joined, steps.beat("m", joined.member_epoch)]
 

@@ -81,7 +81,7 @@ def state(catalog: StoredCatalog) -> dict[str, Any]:
     """The whole state of the catalogue, as handlers see it."""
     return {
         "topics": {found.name: found for found in catalog.catalog.topics()},
-        "by id": {found.id: catalog.catalog.topic_by_id(found.id) for found in catalog.catalog.topics()},  # type: ignore[arg-type]
+        "by id": {found.id: catalog.catalog.topic_by_id(found.id) for found in catalog.catalog.topics()},
         "configs": dict(catalog.catalog.state.configs),
         "quotas": dict(catalog.catalog.quotas()),
         "users": dict(catalog.catalog.users()),
@@ -441,13 +441,13 @@ def test_a_snapshot_that_fails_is_logged_and_harms_nothing(tmp_path: Path, caplo
             yield None
 
         snapshots = broker.metadata_log.begin_snapshot
-        broker.metadata_log.begin_snapshot = lambda *_: fails()  # type: ignore[method-assign]
+        broker.metadata_log.begin_snapshot = lambda *_: fails()
         await client.ask(CREATE_TOPICS, 5, creation(topic("t")))
         broker.controller.begin_snapshot()
         while broker.scheduler.busy:
             await asyncio.sleep(0)
         assert "no snapshot of the catalogue was made: [Errno 5]" in caplog.text
-        broker.metadata_log.begin_snapshot = snapshots  # type: ignore[method-assign]
+        broker.metadata_log.begin_snapshot = snapshots
         broker.controller.begin_snapshot()
         await until_complete(broker, 1)
 

@@ -147,11 +147,11 @@ def watched(broker: BrokerServer, budget: RequestElements, uses: list[int]) -> I
         return has_more
 
     broker.request_elements = budget
-    Task.run_share = run_step  # type: ignore[method-assign]
+    Task.run_share = run_step
     try:
         yield
     finally:
-        Task.run_share = run_share  # type: ignore[method-assign]
+        Task.run_share = run_share
 
 
 def test_ten_wide_requests_take_their_turns_and_others_pass_by(tmp_path: Path) -> None:

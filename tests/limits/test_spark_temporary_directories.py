@@ -27,7 +27,7 @@ sys.stdin.read()
 
 
 def make_scratch() -> Path:
-    make: Callable[[], Path] = getattr(spark_session, "make_scratch", None) or spark_session._make_scratch  # type: ignore[attr-defined]
+    make: Callable[[], Path] = getattr(spark_session, "make_scratch", None) or spark_session._make_scratch
     return make()
 
 

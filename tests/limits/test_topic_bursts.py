@@ -134,11 +134,11 @@ def run_with_broker(directory: Path, scenario: Scenario, *settings: str) -> None
         sync(file)
 
     sync = OsFile.sync
-    OsFile.sync = counted  # type: ignore[method-assign]
+    OsFile.sync = counted
     try:
         run(serve())
     finally:
-        OsFile.sync = sync  # type: ignore[method-assign]
+        OsFile.sync = sync
 
 
 REQUESTS: dict[str, tuple[int, int, dict[str, Any], str]] = {

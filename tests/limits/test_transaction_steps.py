@@ -70,7 +70,7 @@ class Coordinator:
             SimpleNamespace(),
             lambda *_: self.log,
             lambda *_: Deferred.of(OK),
-            lambda index: None,  # type: ignore[arg-type]
+            lambda index: None,
         )
         self.writer.written = []
         self._begin()
@@ -153,7 +153,7 @@ def test_values_are_sorted_in_steps() -> None:
             try:
                 next(steps)
             except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+                return end.value
             counts.append(Counted.compared - before)
             before = Counted.compared
             yield

@@ -85,7 +85,7 @@ def test_a_client_cannot_request_a_segment_per_record(tmp_path: Path) -> None:
 
         def create(name: str, value: int) -> int:
             message = creation("internal.segment.bytes")
-            message["topics"][0] |= {  # type: ignore[index]
+            message["topics"][0] |= {
                 "name": name, "configs": [{"name": "internal.segment.bytes", "value": str(value)}]
             }  # fmt: skip
             return int(wire.call(19, 5, message).topics[0].error_code)

@@ -66,13 +66,13 @@ class Steps:
                     return has_more
                 before = after
 
-        Task.run_share = run_steps  # type: ignore[method-assign]
-        LongArray.block = read_block  # type: ignore[method-assign]
+        Task.run_share = run_steps
+        LongArray.block = read_block
         try:
             yield
         finally:
-            Task.run_share = run_share  # type: ignore[method-assign]
-            LongArray.block = block  # type: ignore[method-assign]
+            Task.run_share = run_share
+            LongArray.block = block
 
 
 def widest(known: Known, api_key: int, where: str) -> Request:

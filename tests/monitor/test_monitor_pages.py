@@ -29,7 +29,7 @@ class Reply(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *args: object) -> None:  # type: ignore[override]
+    def redirect_request(self, *args: object) -> None:
         return None
 
 

@@ -38,14 +38,14 @@ class ViewSource:
     def state(self) -> dict[str, Any]:
         if self.lost:
             raise SourceLost(self.lost)
-        return monitor_state(self.reader)  # type: ignore[arg-type]
+        return monitor_state(self.reader)
 
     def groups(self, query: Mapping[str, str]) -> dict[str, Any]:
         self.asked.append(dict(query))
-        return groups_page(self.reader, query)  # type: ignore[arg-type]
+        return groups_page(self.reader, query)
 
     def group(self, name: str) -> dict[str, Any] | None:
-        return group_detail(self.reader, name)  # type: ignore[arg-type]
+        return group_detail(self.reader, name)
 
 
 def play(source: ViewSource, steps: Play, size: tuple[int, int] = (120, 24), **given: Any) -> None:
@@ -202,11 +202,11 @@ def test_a_refresh_paints_only_lines_that_changed_and_the_cursor_stays() -> None
         table = app.table
         await pilot.press("n", "pagedown", "down", "down")
         await until(lambda: table.rows.current is not None and "Group▲" in lines(table)[0])
-        current, line = table.rows.current["group"], table.rows.cursor - table.rows.top  # type: ignore[index]
+        current, line = table.rows.current["group"], table.rows.cursor - table.rows.top
         asked = len(source.asked)
         painted: list[Any] = []
         paint = table.refresh
-        table.refresh = lambda *regions, **given: (painted.extend(regions), paint(*regions, **given))[1]  # type: ignore[method-assign]
+        table.refresh = lambda *regions, **given: (painted.extend(regions), paint(*regions, **given))[1]
         await until(lambda: len(source.asked) > asked + 3)
         assert painted == []
         source.reader.commit("another-group-before-it", 0, START_MS + 100_000, 10)
@@ -255,7 +255,7 @@ def test_q_ends_it_while_the_source_does_not_answer() -> None:
         import threading
 
         held = threading.Event()
-        source.state = lambda: held.wait(60) and {}  # type: ignore[method-assign,return-value]
+        source.state = lambda: held.wait(60) and {}
         await asyncio.sleep(3 * EVERY_S)
         await pilot.press("q")
         await until(lambda: not app.is_running)

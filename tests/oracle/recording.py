@@ -450,7 +450,7 @@ def run_scenario(
         scenario(run)
     finally:
         run.close()
-    return json.loads(json.dumps(run.trace()))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(run.trace()))
 
 
 def compare(expected: list[dict[str, Any]], found: list[dict[str, Any]], known: Iterable[str]) -> None:

@@ -240,13 +240,13 @@ def converse_classic(run: Run, seed: int) -> None:
 
 def conversation(seed: int) -> Scenario:
     made = functools.partial(converse, seed=seed)
-    made.__name__ = f"conversation_{seed}"  # type: ignore[attr-defined]
+    made.__name__ = f"conversation_{seed}"
     return made
 
 
 def classic_conversation(seed: int) -> Scenario:
     made = functools.partial(converse_classic, seed=seed)
-    made.__name__ = f"classic_conversation_{seed}"  # type: ignore[attr-defined]
+    made.__name__ = f"classic_conversation_{seed}"
     return made
 
 

@@ -78,7 +78,7 @@ def read_committed_waits(run: Run) -> None:
         return run.quietly(FETCH, 12, message, client="reader")
 
     def shown(reply: object) -> list[object]:
-        (row,) = reply.responses[0].partitions  # type: ignore[attr-defined]  # a message of the schemas
+        (row,) = reply.responses[0].partitions
         ends = [row.error_code, row.high_watermark, row.last_stable_offset]
         return [*ends, [header.base_offset for _, header in scan(bytes(row.records or b""))]]
 

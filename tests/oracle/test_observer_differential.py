@@ -45,7 +45,7 @@ def run(scenario: Scenario) -> list[dict[str, Any]]:
     )
     scenario(observation)
     controller.node.kill()
-    return json.loads(json.dumps(observation.steps))  # type: ignore[no-any-return]
+    return json.loads(json.dumps(observation.steps))
 
 
 @pytest.mark.parametrize("scenario", [*SCENARIOS, *SNAPSHOT_SCENARIOS], ids=lambda scenario: scenario.__name__)

@@ -69,7 +69,7 @@ class World:
             self.offsets.append(self.offset())
             return found
 
-        table._perform = perform  # type: ignore[method-assign]
+        table._perform = perform
 
     def newer_run(self) -> None:
         run = GroupRun(self, "b")

@@ -102,4 +102,4 @@ def test_the_whole_log_is_covered_up_to_the_planned_end(monkeypatch: pytest.Monk
 )
 def test_a_later_start_is_refused_because_earlier_records_would_count_as_removed(starting: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"count as removed\. Use since_us"):
-        history.offset_coverage(None, "127.0.0.1:9", options=starting)  # type: ignore[arg-type]  # refused before Spark
+        history.offset_coverage(None, "127.0.0.1:9", options=starting)  # refused before Spark

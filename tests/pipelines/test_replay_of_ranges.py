@@ -261,10 +261,10 @@ def test_another_topic_of_the_same_name_is_another_replay(
 ) -> None:
     given: dict[str, Any] = {"offsets": f'{{"{topic}":{{"0":[1,3]}}}}', "output": tmp_path / "t", "spark": spark}
     given["table_format"] = table_format
-    assert replay(bootstrap, **given).already is False  # type: ignore[union-attr]
+    assert replay(bootstrap, **given).already is False
     _made_again(admin, bootstrap, topic, 3)
-    assert replay(bootstrap, **given).already is False  # type: ignore[union-attr]
-    assert replay(bootstrap, **given).already is True  # type: ignore[union-attr]
+    assert replay(bootstrap, **given).already is False
+    assert replay(bootstrap, **given).already is True
     values = (parquet if table_format == "parquet" else delta)(tmp_path / "t")["value"].to_pylist()
     assert sorted(values) == [b"1", b"2", b"new", b"new"]
 
@@ -566,17 +566,17 @@ def test_the_same_replay_with_a_later_end_adds_only_what_is_left(
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(20))
     given = {"topics": topic, "output": tmp_path / "t", "table_format": table_format, "spark": spark}
-    replay(bootstrap, **given)  # type: ignore[arg-type]
+    replay(bootstrap, **given)
     publish(bootstrap, topic, numbers(5))
     admin.delete_records({TopicPartition(topic, 0): 10})
-    done = replay(bootstrap, **given)  # type: ignore[arg-type]
+    done = replay(bootstrap, **given)
     assert isinstance(done, Replayed)
     assert (done.offsets, done.rows, done.earlier, done.already) == (15, 5, 10, False)
-    again = replay(bootstrap, **given)  # type: ignore[arg-type]
+    again = replay(bootstrap, **given)
     assert isinstance(again, Replayed)
     assert (again.rows, again.already) == (25, True)
     assert not caplog.messages
-    other = replay(bootstrap, start="20", **given)  # type: ignore[arg-type]
+    other = replay(bootstrap, start="20", **given)
     assert isinstance(other, Replayed)
     assert other.rows == 5
     assert "a replay with other options has added 5 of these offsets" in caplog.text

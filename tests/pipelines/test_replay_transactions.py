@@ -130,7 +130,7 @@ def test_replays_that_could_lose_or_duplicate_a_record_are_refused(
     with pytest.raises(ConfigError, match="batch_size is for exactly_once"):
         into(ReplayOptions(bootstrap_servers=bootstrap, topics=source, to_topic=target, batch_size="1k"))
     mine = job(bootstrap, target, topics=source)
-    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:
         name = one.name
     with Consumer(bootstrap, group_id=name) as member:
         member.subscribe([source])
@@ -152,7 +152,7 @@ def test_a_replay_whose_progress_has_expired_is_refused_if_the_target_has_its_re
     assert run_replay(job(bootstrap, target, topics=source), lambda: spark).rows == 26
     publish(bootstrap, target, numbers(5), partition=0)
     mine = job(bootstrap, target, topics=source)
-    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:
         name = one.name
     admin.delete_groups([name])
     with pytest.raises(ReplayRefused, match=rf"group {name}, .* has expired .* {target}-\d at offset \d+: .*'again'"):
@@ -166,7 +166,7 @@ def test_the_deletion_of_records_that_an_earlier_run_has_planned_is_an_error(
     spark: Any, bootstrap: str, admin: Admin, source: str, target: str
 ) -> None:
     mine = job(bootstrap, target, topics=source)
-    with _start_run(mine, mine.into) as one:  # type: ignore[arg-type]
+    with _start_run(mine, mine.into) as one:
         name = one.name
     topic_id = admin.describe_topics([source])[source].topic_id
     assert topic_id is not None

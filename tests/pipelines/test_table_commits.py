@@ -168,7 +168,7 @@ def published_by_a_killed_run(root: Path) -> None:
             raise DiesAfterPublishing
         return perform(operation)
 
-    table._perform = killed  # type: ignore[method-assign]
+    table._perform = killed
     with pytest.raises(DiesAfterPublishing):
         table.add(Rows(10), plan(1))
 
@@ -232,7 +232,7 @@ class Pauses:
         self._before = before
         self._left = at
         self.was_paused = False
-        table._perform = self.perform  # type: ignore[method-assign]
+        table._perform = self.perform
 
     def perform(self, operation: object) -> object:
         self._left -= 1
@@ -262,7 +262,7 @@ def test_a_run_that_is_paused_at_any_operation_neither_adds_rows_twice_nor_remov
         root.mkdir()
         table = begun_table(kind, root, "a")
         table.add(Rows(10), plan(0))
-        pauses = Pauses(table, at, lambda root=root: run_to_the_end(kind, root, 4), before=before)  # type: ignore[misc]
+        pauses = Pauses(table, at, lambda root=root: run_to_the_end(kind, root, 4), before=before)
         commits: list[QueryState] = []
         try:
             for batch in (1, 2):
@@ -361,7 +361,7 @@ def test_a_lost_reply_loses_and_repeats_nothing(kind: str, is_done: bool, tmp_pa
             raise StorageError("the reply is lost")
         return perform(operation)
 
-    table._perform = lost  # type: ignore[method-assign]
+    table._perform = lost
     if is_done:
         assert table.add(Rows(10), plan(1)).rows == 10
     else:

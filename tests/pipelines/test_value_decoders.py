@@ -60,7 +60,7 @@ def by_spark(spark: Any, settings_: Values, batch: pa.RecordBatch) -> pa.Table:
 def decoder(spark: Any, settings_: Values) -> Decoder:
     """A decoder after pickling."""
     made = decoder_for(settings_, spark.conf.get("spark.sql.session.timeZone"))
-    return pickle.loads(pickle.dumps(made))  # type: ignore[no-any-return]
+    return pickle.loads(pickle.dumps(made))
 
 
 # From these texts Spark reads a value that is not in the text. Workers refuse these texts. docs/pipelines.md lists

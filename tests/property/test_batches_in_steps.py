@@ -128,7 +128,7 @@ def test_memory_between_steps_is_reserved(codec: int, parts: list[bytes], kafka:
             try:
                 step = steps.send(value)
             except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+                return end.value
             if isinstance(step, Reserve | Map):
                 asked.append(step.size)
             elif isinstance(step, Call):

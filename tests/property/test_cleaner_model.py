@@ -124,7 +124,7 @@ class CleanerModel(RuleBasedStateMachine):
         if producer is not None:
             options |= {"producer_id": producer, "producer_epoch": 0, "base_sequence": self.sequences[producer]}
             self.sequences[producer] += len(records)
-        data = encode_batch(records, now_ms=self.now_ms, **options)  # type: ignore[arg-type]
+        data = encode_batch(records, now_ms=self.now_ms, **options)
         info = self.log.append(data, now_ms=self.now_ms, leader_epoch=0)
         assert info.base_offset == self.end
         for record in records:
@@ -259,7 +259,7 @@ TestCleanerModel.settings = settings(max_examples=examples(20), stateful_step_co
 
 
 @pytest.mark.slow
-class TestCleanerModelLong(CleanerModel.TestCase):  # type: ignore[name-defined,misc]
+class TestCleanerModelLong(CleanerModel.TestCase):
     settings = settings(max_examples=2000, stateful_step_count=50)
 
 

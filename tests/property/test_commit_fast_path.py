@@ -197,7 +197,7 @@ def test_a_block_equals_its_records(
     assert block.most_bytes >= sum(map(len, block.pack(before)))
     # Replaying a block equals replaying its records.
     other = GroupShard(GroupConfig())
-    shard.replay_block(0, block)  # type: ignore[arg-type]
+    shard.replay_block(0, block)
     for offset, record in enumerate(expected):
         other.replay(offset, SimpleRecord(record.key, record.value))
     assert shard.durable_state() == other.durable_state()
@@ -213,7 +213,7 @@ class HarnessConnection:
         self.harness = GroupHarness(partition_count=2)
         self.harness.catalog.add("t", 4)
         self.harness.catalog.add("topic-two", 3)
-        self.fast_path = CommitFastPath(self.harness, room) if short else None  # type: ignore[arg-type]
+        self.fast_path = CommitFastPath(self.harness, room) if short else None
         self.slots: list[list[bytes]] = []
         self.taken = 0
 
@@ -240,7 +240,7 @@ class HarnessConnection:
             pieces = reply if isinstance(reply, list) else [reply]
             slot.append(frames.frame(frames.reply_head(8, head.version, head.correlation_id), *pieces))
 
-        reply = k08_offset_commit.handle(self.harness, SimpleNamespace(version=head.version), message)  # type: ignore[arg-type]
+        reply = k08_offset_commit.handle(self.harness, SimpleNamespace(version=head.version), message)
         if isinstance(reply, GeneratorType):
             reply = Shares(self.harness.process.call_soon).start(reply)
             self.harness.world.settle()  # the connection serves no other request until this one has a reply
@@ -390,10 +390,10 @@ def test_commits_in_steps_have_the_same_replies_and_records(script: list[Any], s
         assert shard is not None
         live = shard.durable_state()
         if max_bytes > 250:
-            assert live == at_once.harness.runtime.shard(index).durable_state()  # type: ignore[union-attr]
+            assert live == at_once.harness.runtime.shard(index).durable_state()
         reload(in_steps.harness.runtime, in_steps.harness.partitions[index])
         in_steps.harness.world.settle()
-        assert in_steps.harness.runtime.shard(index).durable_state() == live  # type: ignore[union-attr]
+        assert in_steps.harness.runtime.shard(index).durable_state() == live
     assert in_steps.replies() or not in_steps.slots
 
 

@@ -86,9 +86,9 @@ class Classic:
 
     def _joined(self, reply: object) -> None:
         self.joining = None
-        error = reply.error_code  # type: ignore[attr-defined]
+        error = reply.error_code
         if error is ErrorCode.member_id_required:
-            self.member_id = reply.member_id  # type: ignore[attr-defined]
+            self.member_id = reply.member_id
             self._join()
             return
         if error is ErrorCode.rebalance_in_progress:
@@ -97,9 +97,9 @@ class Classic:
         if error is not OK:
             self.forget()
             return
-        self.generation = reply.generation_id  # type: ignore[attr-defined]
+        self.generation = reply.generation_id
         plan: dict[str, bytes] = {}
-        for number, row in enumerate(reply.members):  # type: ignore[attr-defined]
+        for number, row in enumerate(reply.members):
             counts = {name: self._count(name) for name in read_subscription(row.metadata).topics}
             first = {name: list(range(count)) for name, count in counts.items()} if number == 0 else {}
             plan[row.member_id] = pack_assignment(1, first.items())
@@ -111,13 +111,13 @@ class Classic:
 
     def _synced(self, reply: object) -> None:
         self.syncing = None
-        error = reply.error_code  # type: ignore[attr-defined]
+        error = reply.error_code
         if error is ErrorCode.rebalance_in_progress:
             self._join()
         elif error is not OK:
             self.forget()
         else:
-            got, _ = read_assignment(reply.assignment)  # type: ignore[attr-defined]
+            got, _ = read_assignment(reply.assignment)
             before, self.owned = self.owned, {topic: list(numbers) for topic, numbers in got}
             if any(set(numbers) - set(self.owned.get(topic, ())) for topic, numbers in (before or {}).items()):
                 self._join()  # like cooperative consumers after they have given up a partition

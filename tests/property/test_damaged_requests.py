@@ -297,12 +297,12 @@ class FuzzedBroker:
         def steps_of_a_little(operation: Callable[[Change], Any], *more: Any, **options: Any) -> Any:
             def add_a_little(made: Change) -> Any:
                 add = made.add
-                made.add = lambda request: add(self._checked(request))  # type: ignore[method-assign]
+                made.add = lambda request: add(self._checked(request))
                 return operation(made)
 
             return steps_of(add_a_little, *more, **options)
 
-        self.broker.controller.steps_of = steps_of_a_little  # type: ignore[method-assign]
+        self.broker.controller.steps_of = steps_of_a_little
 
     def _checked(self, request: CatalogRequest) -> CatalogRequest:
         catalog = self.broker.catalog
@@ -319,7 +319,7 @@ class FuzzedBroker:
 
     def connect(self) -> tuple[Connection, MemoryTransport]:
         connection, transport = Connection(self.broker), MemoryTransport()
-        connection.connection_made(transport)  # type: ignore[arg-type]
+        connection.connection_made(transport)
         return connection, transport
 
     async def turn(self) -> None:

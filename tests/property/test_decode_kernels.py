@@ -279,4 +279,4 @@ def test_plain_columns_equal_those_of_kernels_for_any_requested_columns() -> Non
 def test_many_damaged_bytes_raise_corrupt_record_or_are_read(
     spec: list[Any], changes: list[tuple[int, int]], repair: bool
 ) -> None:
-    test_damaged_bytes_raise_corrupt_record_or_are_read.hypothesis.inner_test(spec, changes, repair)  # type: ignore[attr-defined]
+    test_damaged_bytes_raise_corrupt_record_or_are_read.hypothesis.inner_test(spec, changes, repair)

@@ -124,7 +124,7 @@ class Groups(RuleBasedStateMachine):
 
     def _commit(self, member_id: str, generation: int, instance: str | None, partition: int, offset: int) -> None:
         asked = {"member": member_id, "generation": generation, "instance": instance}
-        codes = self.harness.commit(GROUP, "t", {partition: offset}, **asked)  # type: ignore[arg-type]
+        codes = self.harness.commit(GROUP, "t", {partition: offset}, **asked)
         if codes[partition] is OK:
             self.committed[partition] = offset
 

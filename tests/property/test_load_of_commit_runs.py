@@ -159,8 +159,8 @@ def test_only_the_last_commits_of_a_run_are_decoded() -> None:
         seen.append(len(commits))
         replay_commits(group_id, topic, commits)
 
-    shard.replay_commits = count  # type: ignore[method-assign]
-    shard.replay = None  # type: ignore[method-assign, assignment]
+    shard.replay_commits = count
+    shard.replay = None
     reader = Loader(shard, "log", commit_runs.CommitRuns)
     ((position, header),) = scan(harness.partitions[0].batches[0])
     deque(reader.take(harness.partitions[0].batches[0], position, header, 0), 0)

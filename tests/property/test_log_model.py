@@ -68,7 +68,7 @@ class LogModel(RuleBasedStateMachine):
             for n in range(count)
         ]
         sequence = {"producer_id": 5, "producer_epoch": 0, "base_sequence": self.sequence} if idempotent else {}
-        return encode_batch(records, now_ms=self.now_ms, compression=codec, **sequence), records  # type: ignore[arg-type]
+        return encode_batch(records, now_ms=self.now_ms, compression=codec, **sequence), records
 
     @rule(
         count=st.integers(1, 12),

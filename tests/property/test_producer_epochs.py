@@ -110,7 +110,7 @@ class Epochs:
         if reply.error is ErrorCode.concurrent_transactions:  # a fence; its marker is written now
             reply = self.ask(InitProducerId("t", 60_000, expected))
         assert reply.error is ErrorCode.none
-        return reply.producer  # type: ignore[no-any-return]
+        return reply.producer
 
     def become(self, identity: ProducerIdentity) -> None:
         if identity != self.current:

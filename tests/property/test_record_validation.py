@@ -95,7 +95,7 @@ def runs(draw: st.DrawFn) -> list[tuple[bytes | None, bytes | None, int, list[tu
 @settings(max_examples=examples(40), deadline=None)
 @given(runs(), st.sampled_from(list(CODES)))
 def test_the_check_finds_the_same_as_a_reader(rows: list[tuple[object, ...]], codec: str) -> None:
-    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
+    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]
     data = batch_of(records, codec)
     header = read_header(data)
     read = list(batch_rows(data, 0, header))
@@ -110,7 +110,7 @@ def test_records_that_no_reader_can_read_are_refused(
     rows: list[tuple[object, ...]], chance: random.Random, data: st.DataObject
 ) -> None:
     """Damage at any position. As in Kafka, offset deltas and header texts are not checked."""
-    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]  # type: ignore[arg-type]
+    records = [one(key, value, delta, n, headers) for n, (key, value, delta, headers) in enumerate(rows)]
     damaged = bytearray(batch_of(records))
     for _ in range(data.draw(st.integers(1, 3))):
         damaged[chance.randrange(HEADER_BYTES, len(damaged))] = chance.choice(

@@ -52,7 +52,7 @@ def test_tombstones_are_replayed_like_single_records(of: list[tuple[str, str | N
             if topic is not None:
                 kept = OffsetCommitValue(1, -1, "", START_MS, -1, None)
                 for index in [*indexes, 0]:
-                    shard.replay_commits(group, topic, {index: tuple(kept)})  # type: ignore[dict-item]
+                    shard.replay_commits(group, topic, {index: tuple(kept)})
     one, other = shards
     one.replay_block(0, block)
     for offset, record in enumerate(block.records()):

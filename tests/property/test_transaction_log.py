@@ -131,7 +131,7 @@ class TransactionLog(RuleBasedStateMachine):
         if producer != PLAIN:
             sequence = state.sequences.get(producer, 0)
             options = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
-        data = encode_batch(records, now_ms=self.now_ms, transactional=producer != PLAIN, **options)  # type: ignore[arg-type]
+        data = encode_batch(records, now_ms=self.now_ms, transactional=producer != PLAIN, **options)
         self.log.append(data, now_ms=self.now_ms, leader_epoch=0)
         return one
 

@@ -397,7 +397,7 @@ def test_the_first_user_comes_from_a_file_and_keeps_a_later_password(tmp_path: P
                 with Scram(f"127.0.0.1:{port.port}") as wire:
                     wire.log_in_by_scram("admin", password)
                     wire.set_password("admin", "changed")
-            process.stdin.close()  # type: ignore[union-attr]
+            process.stdin.close()
             written = process.stderr.read().decode()
             assert ("has a credential for SCRAM-SHA-512 already" in written) == bool(number)
             assert "in" not in written or 'a,d]m"in' not in written

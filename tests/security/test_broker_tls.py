@@ -378,7 +378,7 @@ def test_a_client_that_reads_slowly_costs_little_memory(setup: Setup) -> None:
 
 def serial(setup: Setup, listener: str = "TLS") -> str:
     with setup.connect(listener) as connection:
-        return str(connection.getpeercert()["serialNumber"])  # type: ignore[index]
+        return str(connection.getpeercert()["serialNumber"])
 
 
 def test_a_changed_file_holds_for_new_connections_and_a_broken_one_does_not(

@@ -287,8 +287,8 @@ class Meeting:
     def __init__(self, authority: Authority, context: ssl.SSLContext, version: ssl.TLSVersion) -> None:
         self.gate, self.side, self.socket = Gate(), Side(context), Socket()
         self.connection = OpenConnection()
-        self.transport = TlsTransport(self.gate, self.side, lambda accepted_s: self.connection)  # type: ignore[arg-type,return-value]
-        self.transport.connection_made(self.socket)  # type: ignore[arg-type]
+        self.transport = TlsTransport(self.gate, self.side, lambda accepted_s: self.connection)
+        self.transport.connection_made(self.socket)
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.client = client_side(str(authority.pem), version).wrap_bio(
             self.incoming, self.outgoing, server_hostname="localhost"

@@ -200,7 +200,7 @@ def test_kafka_python(by_file: OauthBroker, issuer: Issuer) -> None:
     kafka = pytest.importorskip("kafka")
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # untyped
+    class Provider(AbstractTokenProvider):
         def __init__(self, **claims: Any) -> None:
             self._claims = claims
 
@@ -229,7 +229,7 @@ def test_aiokafka(by_file: OauthBroker, issuer: Issuer) -> None:
     aiokafka = pytest.importorskip("aiokafka")
     from aiokafka.abc import AbstractTokenProvider
 
-    class Provider(AbstractTokenProvider):  # type: ignore[misc]  # untyped
+    class Provider(AbstractTokenProvider):
         def __init__(self, **claims: Any) -> None:
             self._claims = claims
 

@@ -362,7 +362,7 @@ def test_a_login_reads_one_user_however_many_there_are() -> None:
         def __iter__(self) -> Any:
             raise AssertionError("all users were read")
 
-        values = items = keys = __iter__  # type: ignore[assignment]
+        values = items = keys = __iter__
 
     forms: dict[int, FormCounts] = {}
     every = OneAtATime()

@@ -233,7 +233,7 @@ class ClusterScenario:
         self._control = ClusterControl(state, CLUSTER, SESSION_MS)
         self._control.activate(self._world.steady())
         view = LeaderView(catalog.log, quorum, self._world, serves_unsynced=self._serves_unsynced)
-        self._reads, self._waiting = ObserverReads(view), []  # type: ignore[arg-type]
+        self._reads, self._waiting = ObserverReads(view), []
         self._heard = {
             (one.broker_id, one.epoch): self._world.steady()
             for one in state.nodes.brokers.values()
@@ -300,7 +300,7 @@ class ClusterScenario:
                 return
             assert not isinstance(offset, KafkaError)
             delta = finish(self._catalog.catalog.commit(offset, change.records))
-            finish(self._catalog.catalog.on_metadata_update(delta, self._catalog.catalog))  # type: ignore[arg-type]
+            finish(self._catalog.catalog.on_metadata_update(delta, self._catalog.catalog))
             for record in delta.nodes:
                 self._control.on_applied(record)
             self._read_committed()
@@ -336,7 +336,7 @@ class ClusterScenario:
         for record in generated:
             heard = self._heard.get((getattr(record, "broker_id", 0), getattr(record, "broker_epoch", 0)), -SESSION_MS)
             if now - heard <= SESSION_MS:
-                self.fail(f"broker {record.broker_id} is fenced {now - heard} ms after a heartbeat")  # type: ignore
+                self.fail(f"broker {record.broker_id} is fenced {now - heard} ms after a heartbeat")
         return generated
 
     # --- what is committed --------------------------------------------------------------------------------------
@@ -363,7 +363,7 @@ class ClusterScenario:
                     if self._values[offset] != value:
                         self.fail(f"the committed record at offset {offset} is another one")
                 elif offset < watermark:
-                    self._values.append(value)  # type: ignore[arg-type]
+                    self._values.append(value)
                     if value is not None:
                         self._reference.replay(offset, value)
             if base + len(values) == len(self._values):
@@ -387,8 +387,8 @@ class ClusterScenario:
                 if lost := [one for one in partition.isr if not nodes.is_active(one)]:
                     self.fail(f"broker {lost[0]} is in the ISR of {topic.name} and is not active")
         for broker in nodes.brokers.values():
-            known = self._incarnations.setdefault((broker.broker_id, broker.epoch), broker.incarnation_id.int)  # type: ignore
-            if known != broker.incarnation_id.int:  # type: ignore[attr-defined]
+            known = self._incarnations.setdefault((broker.broker_id, broker.epoch), broker.incarnation_id.int)
+            if known != broker.incarnation_id.int:
                 self.fail(f"the epoch {broker.epoch} of broker {broker.broker_id} has two incarnations")
 
     # --- brokers ------------------------------------------------------------------------------------------------
@@ -506,7 +506,7 @@ class ClusterScenario:
 
     def _reached(self, broker_id: int) -> int:
         """Returns the end of what the registered incarnation of a broker has applied."""
-        incarnation = self._state.nodes.brokers[broker_id].incarnation_id.int % 1000  # type: ignore[attr-defined]
+        incarnation = self._state.nodes.brokers[broker_id].incarnation_id.int % 1000
         return self.brokers[broker_id].reached(incarnation)
 
     # --- what brokers read --------------------------------------------------------------------------------------

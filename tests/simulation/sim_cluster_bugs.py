@@ -87,7 +87,7 @@ def _all_at_the_start(open_copy: Any) -> Any:
             for step, value in enumerate(batch.values):
                 arguments[1](batch.base_offset + step, value)
             log.note_applied(batch)
-        return log  # type: ignore[no-any-return]
+        return log
 
     return opened
 

@@ -415,7 +415,7 @@ class Coordinator:
         def answered(reply: Any) -> None:
             self._open.pop(number, None)
             if shard is not None:
-                shard.watch.on_answer(request, reply, self.logs[index].high_watermark)  # type: ignore[attr-defined]
+                shard.watch.on_answer(request, reply, self.logs[index].high_watermark)
             settle(reply)
             answer(reply)
 

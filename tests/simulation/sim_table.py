@@ -230,7 +230,7 @@ class TableScenario:
         tag = RunTag(0, f"{self.started:08x}")
         if not self.checkpoint.query:  # Spark writes the query's id exclusively
             self.checkpoint.query = f"q{self.started}-{self.now}"
-        driver = Driver(tag, iter(()))  # type: ignore[arg-type]
+        driver = Driver(tag, iter(()))
         driver.steps = self._run(driver, copy.deepcopy(self.checkpoint))
         self.drivers.append(driver)
         self.note(f"driver {self.started} starts{' without faults' if clean else ''}")
@@ -275,7 +275,7 @@ class TableScenario:
         if not self.faults.is_exclusive:
             self._late_requests()
         self.started += 1
-        driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))  # type: ignore[arg-type]
+        driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))
         driver.steps = self._replay(driver, self.end)
         self.drivers.append(driver)
         self.note(f"driver {self.started} replays up to {self.end}")

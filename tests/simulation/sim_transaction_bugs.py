@@ -18,11 +18,11 @@ from odradek.transactions.shard import TransactionShard
 
 
 def drop_limits() -> None:
-    TransactionShard.reply_limit_ms = lambda shard, request: None  # type: ignore[method-assign, assignment, return-value]
+    TransactionShard.reply_limit_ms = lambda shard, request: None
 
 
 def drop_limits_of_ends() -> None:
-    shard_module.Park = lambda key, is_limited=False: Park(key)  # type: ignore[misc, assignment]
+    shard_module.Park = lambda key, is_limited=False: Park(key)
 
 
 def announce_early() -> None:
@@ -32,7 +32,7 @@ def announce_early() -> None:
         self._outgoing.send([reply for reply in replies if is_announcement(reply)])
         send(self, end_offset, entries, [reply for reply in replies if not is_announcement(reply)])
 
-    UnreplicatedWrites.send = early  # type: ignore[method-assign]
+    UnreplicatedWrites.send = early
 
 
 def forget_refused_ends() -> None:
@@ -43,7 +43,7 @@ def forget_refused_ends() -> None:
         result.effects = [effect for effect in result.effects if not isinstance(effect, SetTimer)]
         return result
 
-    TransactionShard.on_refused = without  # type: ignore[method-assign]
+    TransactionShard.on_refused = without
 
 
 def replay_refused_records() -> None:
@@ -64,20 +64,20 @@ def replay_refused_records() -> None:
 
         return append(self, tolerated, replies, undone)
 
-    Driver._append = lenient  # type: ignore[method-assign]
+    Driver._append = lenient
 
 
 def keep_markers_of_former_terms() -> None:
-    TransactionRuntime._end_term = Runtime._end_term  # type: ignore[method-assign]
+    TransactionRuntime._end_term = Runtime._end_term
 
 
 def follow_old_news() -> None:
     unload = Runtime.unload
-    Runtime.unload = lambda self, index, leader_epoch=None: unload(self, index)  # type: ignore[method-assign]
+    Runtime.unload = lambda self, index, leader_epoch=None: unload(self, index)
 
 
 def show_unreplicated_records() -> None:
-    TransactionShard.shown_to = lambda shard, request: ()  # type: ignore[method-assign]
+    TransactionShard.shown_to = lambda shard, request: ()
 
 
 def time_out_with_success() -> None:
@@ -92,7 +92,7 @@ def forget_decisions_in_loads() -> None:
         result.effects = [effect for effect in result.effects if not isinstance(effect, Announce)]
         return result
 
-    TransactionShard.on_loaded = silent  # type: ignore[method-assign, assignment]
+    TransactionShard.on_loaded = silent
 
 
 COORDINATOR_BUGS: dict[str, tuple[Callable[[], None], str]] = {

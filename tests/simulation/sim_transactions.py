@@ -405,7 +405,7 @@ class SimProducer:
         self.ledger.note(self.name, plan)
         world.note(self.name, "{} with epoch {}", plan, self._identity)
         self._todo = [
-            lambda partition=partition, place=place: self.send(partition, place)  # type: ignore[misc]
+            lambda partition=partition, place=place: self.send(partition, place)
             for place in range(3)
             for partition, count in counts.items()
             if place < count
@@ -470,7 +470,9 @@ class SimProducer:
         following: Callable[[Any], None],
         answer: Callable[[ErrorCode], None],
     ) -> None:
-        verification = PartitionVerification(self.broker, self.name, adds=True, knows_transaction_abortable=True)  # type: ignore[arg-type]  # it has the attributes that are needed
+        verification = PartitionVerification(
+            self.broker, self.name, adds=True, knows_transaction_abortable=True
+        )  # it has the attributes that are needed
         try:
             guard, pending = verification.begin(log, identity, sequence)
         except KafkaError as error:

@@ -77,7 +77,7 @@ def ledger_of(log: Log) -> tuple[BrokerLedger, SimpleNamespace]:
     catalog, quorum = SimpleNamespace(topic=lambda name: topic), SimpleNamespace(is_syncing=True)
     broker = SimpleNamespace(partitions={("t", 0): partition}, catalog=catalog, quorum=quorum)
     stage = SimpleNamespace(node=SimpleNamespace(broker=broker), is_synced=False, fail=SimulationFailure)
-    ledger = BrokerLedger(stage)  # type: ignore[arg-type]
+    ledger = BrokerLedger(stage)
     ledger.follow()
     return ledger, partition
 

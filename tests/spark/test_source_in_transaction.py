@@ -375,7 +375,7 @@ def test_a_group_of_another_cluster_is_refused(query: Query) -> None:
     lookups = Lookups(query.planner.reader.options)
     elsewhere = SimpleNamespace(describe_cluster=lambda: SimpleNamespace(cluster_id="another"))
     with pytest.raises(MicroBatchRefused, match="a transaction has one cluster: set commitOffsets=true"):
-        _check_cluster(lookups, elsewhere)  # type: ignore[arg-type]  # a cluster id is all that is asked
+        _check_cluster(lookups, elsewhere)  # a cluster id is all that is asked
     with Admin(query.planner.bootstrap) as same:
         _check_cluster(lookups, same)
     lookups.close()

@@ -101,7 +101,7 @@ def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> N
             self.reader.wanted = [item.value for item in filters if isinstance(item, EqualTo)]
             return [item for item in filters if not isinstance(item, EqualTo)]
 
-    class TenReader(DataSourceReader):  # type: ignore[misc]
+    class TenReader(DataSourceReader):
         wanted: tuple[int, ...] = ()
 
         @property
@@ -111,7 +111,7 @@ def test_register_changes_no_setting_that_affects_other_sources(spark: Any) -> N
         def read(self, partition: Any) -> Iterator[tuple[int]]:
             return ((n,) for n in range(10) if not self.wanted or n in self.wanted)
 
-    class Ten(DataSource):  # type: ignore[misc]
+    class Ten(DataSource):
         @classmethod
         def name(cls) -> str:
             return "ten"

@@ -71,11 +71,11 @@ def test_a_watch_that_could_report_nothing_is_refused_at_once(tmp_path: Path) ->
         (tmp_path, f"is a folder: name a file in it, such as '{tmp_path / 'lag.prom'}'"),
     ):
         with pytest.raises(ConfigError, match=f"^path='{path}'.*{re.escape(remedy)}$"):
-            LagWatch(None, path=path)  # type: ignore[arg-type]  # refused before the session is used
+            LagWatch(None, path=path)  # refused before the session is used
     for port in ("9108", 65_536, -1, True, 9108.0):
         with pytest.raises(ConfigError, match=r"^port=.*: expected a number from 0 \(any free port\) to 65535$"):
-            LagWatch(None, port=port)  # type: ignore[arg-type]
+            LagWatch(None, port=port)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=rf"watch cannot listen on 127.0.0.1:{port} \(Address .*\): choose another"):
-            LagWatch(None, port=port)  # type: ignore[arg-type]
+            LagWatch(None, port=port)

@@ -280,7 +280,7 @@ def test_a_start_at_a_commit_above_a_truncation_is_data_loss(cluster: ScriptedCl
     def begin(**more: str) -> int:
         chosen = options(cluster, streaming, **given, **more)
         if not streaming:
-            return int(OdradekReader(chosen).partitions()[0].pieces[0].start)  # type: ignore[attr-defined]
+            return int(OdradekReader(chosen).partitions()[0].pieces[0].start)
         end = OdradekStreamReader(chosen).latestOffset({}, ReadAllAvailable())
         return int(end["$odradek"]["from"]["t"]["0"])
 
@@ -311,7 +311,7 @@ def remove(cluster: ScriptedCluster, start: int) -> None:
     def list_offsets(message: Any, version: int) -> Any:
         reply = broker.answer_2(message, version)
         if message.topics[0].partitions[0].timestamp == -2:
-            reply["topics"][0]["partitions"][0]["offset"] = start  # type: ignore[index]  # a reply is JSON-like
+            reply["topics"][0]["partitions"][0]["offset"] = start
         return reply
 
     def fetch(message: Any, version: int) -> Any:
@@ -321,7 +321,7 @@ def remove(cluster: ScriptedCluster, start: int) -> None:
 
     def configs(message: Any, version: int) -> Any:
         reply = broker.answer_32(message, version)
-        reply["results"][0]["error_code"] = ErrorCode.invalid_request.value  # type: ignore[index]  # as above
+        reply["results"][0]["error_code"] = ErrorCode.invalid_request.value
         return reply
 
     broker.answers |= {LIST_OFFSETS: list_offsets, FETCH: fetch, DESCRIBE_CONFIGS: configs}

@@ -67,9 +67,9 @@ class Connected:
 def test_register_does_nothing_in_a_declarative_pipeline() -> None:
     registry: Any = object()
     outside, inside = Connected(), Connected()
-    register(outside)  # type: ignore[arg-type]  # has all methods that register calls
+    register(outside)  # has all methods that register calls
     with graph_element_registration_context(registry):
-        register(inside)  # type: ignore[arg-type]
+        register(inside)
     assert outside.registered == ["odradek", "odradek-offsets"]
     assert inside.registered == []
 

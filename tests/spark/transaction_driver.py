@@ -98,13 +98,13 @@ class Driver:
             if request.api_key == END_TXN and self.faults.is_due("driver with EndTxn unanswered", self.batch):
                 node = await engine.cluster.coordinator(engine._id, 1)
                 connection = await engine.cluster.connection(node.node_id)
-                connection.call = dying(connection.call, self)  # type: ignore[method-assign]
+                connection.call = dying(connection.call, self)
             return await ask(engine, request)
 
-        Producer.share_transaction = at_share  # type: ignore[method-assign]
-        Producer.send_offsets_to_transaction = at_offsets  # type: ignore[method-assign]
-        Producer.commit_transaction = at_commit  # type: ignore[method-assign]
-        TransactionalEngine._ask = at_request  # type: ignore[method-assign]
+        Producer.share_transaction = at_share
+        Producer.send_offsets_to_transaction = at_offsets
+        Producer.commit_transaction = at_commit
+        TransactionalEngine._ask = at_request
 
 
 def dying(call: Any, driver: Driver) -> Any:

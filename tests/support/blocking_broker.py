@@ -76,7 +76,7 @@ class BlockingBroker:
         self.image: ClusterCatalog = new_catalog()
         self._skipped = skipped
         self.log = SkippingLog.open_copy(home, self._replay, (controller,), now_ms=clock, files=files)
-        self.log.skipped = skipped  # type: ignore[attr-defined]
+        self.log.skipped = skipped
         start = self.log.applied.end_offset or NO_OFFSET
         self.follower = LogFollower(self.log, self.log.leader_epoch, start, clock())
         own_id, endpoint = UUID(int=(broker_id << 32) + incarnation), Endpoint("PLAINTEXT", "h", 9092, 0)

@@ -70,7 +70,7 @@ def odradek_broker(directory: Path, config: dict[str, str]) -> RunningBroker:
     """Odradek's broker, not started yet."""
     from odradek.testing.process import BrokerProcess
 
-    return BrokerProcess(directory, config=config)  # type: ignore[return-value]
+    return BrokerProcess(directory, config=config)
 
 
 def apache_broker(directory: Path, config: dict[str, str]) -> RunningBroker:

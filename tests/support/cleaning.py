@@ -27,14 +27,14 @@ def open_log(
     path: Path, files: Files | None = None, now_ms: int = T0, *, clean: bool = False, **options: object
 ) -> Log:
     settings = {"cleanup_policy": frozenset({"compact"}), "segment_bytes": 1 << 20, "index_interval_bytes": 100}
-    config = LogConfig(**(settings | options))  # type: ignore[arg-type]
+    config = LogConfig(**(settings | options))
     return Log.open(path, config, now_ms, clean=clean, files=files or OsFiles())
 
 
 def keyed(*pairs: tuple[bytes | None, bytes | None], at_ms: int = T0, **options: object) -> bytes:
     """One batch of records that are one millisecond apart."""
     records = [SimpleRecord(key, value, at_ms + number) for number, (key, value) in enumerate(pairs)]
-    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
+    return encode_batch(records, now_ms=at_ms, **options)
 
 
 def put(log: Log, *pairs: tuple[bytes | None, bytes | None], now_ms: int = T0, **options: object) -> int:
@@ -69,7 +69,7 @@ def compact(
             step = next(steps)
         except StopIteration as done:
             log.cleaned_offset = done.value.end_offset
-            return done.value  # type: ignore[no-any-return]
+            return done.value
         if isinstance(step, CleanedSegment):
             step.finish()
             assert log.replace_segments(step.base_offset, [by_base[base] for base in step.replaces])

@@ -272,7 +272,7 @@ class ClusterSchedule:
             self._rows_end = offset + len(changes)
             return commit(offset, changes)
 
-        loader.commit = keep  # type: ignore[method-assign]
+        loader.commit = keep
 
     # --- the end ------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Server:
         self.config = SimpleNamespace(socket_request_max_bytes=1000, connections_max_idle_ms=600_000)
         self.quotas = Quotas(BrokerConfig(), lambda: 0)
         apis = {int(name[1:]): Api(int(name[1:]), (0, 3), handle) for name, handle in handlers.items()}
-        self.router = Router(self, apis)  # type: ignore[arg-type]
+        self.router = Router(self, apis)
 
     def use(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = lambda: 0.0) -> None:
         """Serves on this loop. With the default clock, no connection's share of the loop ends."""
@@ -92,8 +92,8 @@ def connect(
     server.use(loop)
 
     async def build() -> tuple[Connection, FakeTransport]:
-        connection, transport = kind(server), FakeTransport()  # type: ignore[arg-type]
-        connection.connection_made(transport)  # type: ignore[arg-type]
+        connection, transport = kind(server), FakeTransport()
+        connection.connection_made(transport)
         return connection, transport
 
     return loop.run_until_complete(build())

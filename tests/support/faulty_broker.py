@@ -40,7 +40,7 @@ def lose_markers() -> None:
             return done
         return write(self, partition, marker)
 
-    MarkerWriter.write_marker = lost  # type: ignore[method-assign]  # the planted fault
+    MarkerWriter.write_marker = lost  # the planted fault
 
 
 def write_wrong_epochs() -> None:
@@ -51,16 +51,16 @@ def write_wrong_epochs() -> None:
             marker = marker._replace(producer_epoch=marker.producer_epoch + 1)
         return write(self, partition, marker)
 
-    MarkerWriter.write_marker = wrong  # type: ignore[method-assign]  # the planted fault
+    MarkerWriter.write_marker = wrong  # the planted fault
 
 
 def raise_last_stable_offset() -> None:
-    Log.last_stable_offset = Log.high_watermark  # type: ignore[assignment]  # the planted fault
+    Log.last_stable_offset = Log.high_watermark  # the planted fault
 
 
 def take_sequences_twice() -> None:
-    Producers.find_duplicate = lambda self, header: None  # type: ignore[method-assign]  # the planted fault
-    Producers._check_sequence = lambda self, state, header: None  # type: ignore[method-assign]  # the planted fault
+    Producers.find_duplicate = lambda self, header: None  # the planted fault
+    Producers._check_sequence = lambda self, state, header: None  # the planted fault
 
 
 def apply_offsets_at_prepare() -> None:
@@ -83,8 +83,8 @@ def apply_offsets_at_prepare() -> None:
                     pass
         announced(self, index, value)
 
-    GroupRuntime.__init__ = known  # type: ignore[method-assign]  # the planted fault
-    TransactionRuntime.on_announced = applied  # type: ignore[method-assign]  # the planted fault
+    GroupRuntime.__init__ = known  # the planted fault
+    TransactionRuntime.on_announced = applied  # the planted fault
 
 
 def reply_at_prepare() -> None:
@@ -95,7 +95,7 @@ def reply_at_prepare() -> None:
         announced(self, index, value)
         self.submit(index, MarkersDelayed(value.transactional_id, value.producer))
 
-    TransactionRuntime.on_announced = answered  # type: ignore[method-assign]  # the planted fault
+    TransactionRuntime.on_announced = answered  # the planted fault
 
 
 def delay_markers() -> None:
@@ -113,7 +113,7 @@ def delay_markers() -> None:
         asyncio.get_running_loop().call_later(CHANCE.random() * LONGEST_DELAY_S, write_now)
         return written
 
-    MarkerWriter.write_marker = late  # type: ignore[method-assign]  # no fault, only late
+    MarkerWriter.write_marker = late  # no fault, only late
 
 
 FAULTS: dict[str, Callable[[], None]] = {

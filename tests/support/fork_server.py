@@ -360,7 +360,7 @@ def _end_streams(code: int) -> int:
     """Waits for other threads, calls the functions of ``atexit`` and flushes the streams, as a Python does at its end.
 
     Returns the exit code."""
-    threading._shutdown()  # type: ignore[attr-defined]
+    threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         try:

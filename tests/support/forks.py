@@ -26,16 +26,16 @@ _start_plain = BrokerProcess.start_process
 def fork_brokers() -> None:
     """On Linux, brokers that this process starts from now on are forks."""
     if _AVAILABLE:
-        BrokerProcess.start_process = _start_fork  # type: ignore[method-assign, assignment]
+        BrokerProcess.start_process = _start_fork
 
 
 @contextmanager
 def plain_brokers() -> Iterator[None]:
     """Within the block, brokers are new Pythons, like those of users."""
     kept = BrokerProcess.start_process
-    BrokerProcess.start_process = _start_plain  # type: ignore[method-assign]
+    BrokerProcess.start_process = _start_plain
     yield
-    BrokerProcess.start_process = kept  # type: ignore[method-assign]
+    BrokerProcess.start_process = kept
 
 
 def odradek_command() -> list[str]:

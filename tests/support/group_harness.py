@@ -184,7 +184,7 @@ class GroupHarness:
             catalog=self.group_catalog,
             shard_type=self._shard_type,
         )
-        groups = HarnessGroups(GROUPS, self)  # type: ignore[arg-type]  # a harness has fewer parts than a broker
+        groups = HarnessGroups(GROUPS, self)  # a harness has fewer parts than a broker
         groups.made_runtime = self.runtime
         self.coordinators = SimpleNamespace(of_key_type={groups.type.key_type: groups}.get)
         self.runtime.partition_count = len(self.partitions)

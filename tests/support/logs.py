@@ -28,7 +28,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def batch(count: int = 1, first: int = 0, *, at_ms: int = T0, size: int = 10, **options: object) -> bytes:
     records = [SimpleRecord(b"k%d" % n, b"v" * size, at_ms + n - first) for n in range(first, first + count)]
-    return encode_batch(records, now_ms=at_ms, **options)  # type: ignore[arg-type]
+    return encode_batch(records, now_ms=at_ms, **options)
 
 
 def sequenced(first: int, count: int = 5, producer_id: int = 7, epoch: int = 0, **options: object) -> bytes:
@@ -63,12 +63,12 @@ def open_log(path: Path, *, clean: bool = False, now_ms: int = T0, **options: ob
     start = options.pop("log_start_offset", None)
     return Log.open(
         path,
-        LogConfig(**options),  # type: ignore[arg-type]
+        LogConfig(**options),
         now_ms,
         clean=clean,
-        recovery_point=recovery_point,  # type: ignore[arg-type]
-        log_start_offset=start,  # type: ignore[arg-type]
-        files=files,  # type: ignore[arg-type]
+        recovery_point=recovery_point,
+        log_start_offset=start,
+        files=files,
     )
 
 
@@ -89,7 +89,7 @@ def rows_from(log: Log, offset: int, max_bytes: int = 1 << 20) -> list[Row]:
 
 def code_of(call: object, *args: object, **options: object) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        call(*args, **options)  # type: ignore[operator]
+        call(*args, **options)
     return caught.value.code
 
 

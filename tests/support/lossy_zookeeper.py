@@ -76,7 +76,7 @@ class _Link:
 
     def _until_closed(self, work: object) -> None:
         try:
-            work()  # type: ignore[operator]
+            work()
         except (OSError, EOFError):
             pass
         finally:

@@ -82,7 +82,7 @@ def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
     from odradek.monitor.service import Service, ServiceOptions
 
     options = ServiceOptions(MetricsOptions("main"), frozenset({"127.0.0.1", "localhost"}), token, ("127.0.0.1:9092",))
-    app: Any = Service(reader, options).app()  # type: ignore[arg-type]
+    app: Any = Service(reader, options).app()
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
     )

@@ -23,7 +23,7 @@ class Peer:
         self.ended = False
         self.takes = True
         self.connection = Connection(broker)
-        self.connection.connection_made(self)  # type: ignore[arg-type]
+        self.connection.connection_made(self)
 
     def get_extra_info(self, name: str) -> tuple[str, int] | None:
         return ("127.0.0.1", 5) if name in ("peername", "sockname") else None

@@ -28,7 +28,7 @@ class SimulatedLink:
         self.is_open = True
         self._arrivals = {"near": 0, "far": 0}
         self._wire: Wire = network.controller.node.connect(self._on_frame, self._on_end)
-        near.loop.run(lambda: self._protocol.connection_made(self))  # type: ignore[arg-type]
+        near.loop.run(lambda: self._protocol.connection_made(self))
 
     def _later(self, work: Callable[[], None]) -> None:
         """Does something at the near node after the time of travel, unless it is dead."""

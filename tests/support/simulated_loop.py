@@ -28,7 +28,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         """Ends the process. Its coroutines stay where they are: a killed process runs no ``finally``."""
         self.process.kill()
         for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False
             coroutine = task.get_coro()
             if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()

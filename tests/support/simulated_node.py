@@ -47,7 +47,7 @@ class Wire:
         self._on_end = on_end
         self._reader = FrameReader()
         self.connection = Connection(node.broker, None, node.loop)
-        node.loop.run(lambda: self.connection.connection_made(self))  # type: ignore[arg-type]
+        node.loop.run(lambda: self.connection.connection_made(self))
         if self.is_open:
             node.wires.append(self)
 

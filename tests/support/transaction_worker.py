@@ -104,7 +104,7 @@ class Worker:
         self.end(producer, number, commit=chance.random() < 0.7)
 
     def end(self, producer: Producer, number: int, *, commit: bool) -> None:
-        identity = engine_of(producer).transaction.producer  # type: ignore[attr-defined]  # to send its EndTxn twice
+        identity = engine_of(producer).transaction.producer  # to send its EndTxn twice
         note(**{"committing" if commit else "aborting": number})
         if commit:
             producer.commit_transaction()

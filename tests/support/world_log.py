@@ -127,7 +127,7 @@ class WorldLog(Partition):
 
     @held_back.setter
     def held_back(self, value: int | None) -> None:
-        self._held_back = self.log.high_watermark = value  # type: ignore[assignment]
+        self._held_back = self.log.high_watermark = value
 
     @property
     def writes_surely(self) -> bool:

@@ -66,7 +66,7 @@ class OffsetWatcher:
         self.seen: list[int] = []
         path = f"/consumers/{harness.group}/offsets/{harness.topic}/0"
 
-        @harness.kazoo.DataWatch(path)  # type: ignore[untyped-decorator]
+        @harness.kazoo.DataWatch(path)
         def changed(data: bytes | None, stat: object) -> None:
             if data is not None:
                 self.seen.append(int(data))
@@ -93,6 +93,6 @@ def read(consumer: Consumer, count: int) -> list[int]:
 def expire(zookeeper: odradek.ZooKeeper, consumer: Consumer) -> None:
     """Ends the ZooKeeper session of a consumer, and waits until the consumer notices."""
     store = engine_of(consumer).group.storage.store
-    before = store.expiries  # type: ignore[union-attr]
-    zookeeper.expire_session(store.connection.client)  # type: ignore[union-attr]
-    eventually(lambda: store.expiries > before, within_s=30)  # type: ignore[union-attr]
+    before = store.expiries
+    zookeeper.expire_session(store.connection.client)
+    eventually(lambda: store.expiries > before, within_s=30)

@@ -320,7 +320,7 @@ def constants_of(tree: ast.Module) -> Iterator[tuple[str, object]]:
             continue
         for target in node.targets:
             is_tuple = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
-            pairs = zip(target.elts, node.value.elts, strict=True) if is_tuple else [(target, node.value)]  # type: ignore[attr-defined]  # is_tuple
+            pairs = zip(target.elts, node.value.elts, strict=True) if is_tuple else [(target, node.value)]
             for name, value in pairs:
                 known = value_of(value)
                 if isinstance(name, ast.Name) and name.id.strip("_").isupper() and known is not None:

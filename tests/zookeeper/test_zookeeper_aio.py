@@ -26,7 +26,7 @@ def on_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
-        asyncio.run(test(**fixtures))  # type: ignore[arg-type]  # a coroutine
+        asyncio.run(test(**fixtures))
 
     return run
 
@@ -85,7 +85,7 @@ async def test_an_expired_session_loses_the_partitions(harness: GroupHarness, zo
         await read(one, 20)
         await one.commit({harness.a: 4, harness.b: 4})
         store = engine_of(one).group.storage.store
-        await asyncio.to_thread(zookeeper.expire_session, store.connection.client)  # type: ignore[union-attr]
+        await asyncio.to_thread(zookeeper.expire_session, store.connection.client)
         async with asyncio.timeout(30):
             while not engine_of(one).group.has_lost_ownership:
                 await asyncio.sleep(0.01)

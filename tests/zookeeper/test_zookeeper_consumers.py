@@ -212,7 +212,7 @@ def test_a_commit_between_an_expired_session_and_its_notice_changes_nothing(
         read(one, 20)
         one.commit({harness.a: 4})
         store = engine_of(one).group.storage.store
-        session = store.session  # type: ignore[union-attr]
+        session = store.session
         harness.kazoo.delete(f"/consumers/{harness.group}/ids/{harness.ids()[0]}")  # as when a session ends
         with pytest.raises(OffsetsChanged, match="is gone, because the session has expired"):
             session.commit({harness.a: 9})
@@ -227,7 +227,7 @@ def test_a_lost_answer_in_the_middle_of_a_commit(
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 2})
-        connection = engine_of(one).group.storage.store.connection  # type: ignore[union-attr]
+        connection = engine_of(one).group.storage.store.connection
         commit, calls = connection.commit, []
 
         def lossy(operations: list[object]) -> None:
@@ -250,7 +250,7 @@ def test_a_commit_without_an_answer_and_a_second_writer(harness: GroupHarness, m
         one.subscribe([harness.topic])
         read(one, 20)
         one.commit({harness.a: 2})
-        connection = engine_of(one).group.storage.store.connection  # type: ignore[union-attr]
+        connection = engine_of(one).group.storage.store.connection
         commit, lost = connection.commit, []
 
         def lossy(operations: list[object]) -> None:

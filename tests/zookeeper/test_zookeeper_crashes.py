@@ -178,7 +178,7 @@ def test_no_offset_goes_back_when_leaders_are_killed_and_sessions_expire(
                         ensemble.leader.kill()
                         pause.wait(1.0)
                         ensemble.start()
-                        client = engine_of(one).group.storage.store.connection.client  # type: ignore[union-attr]
+                        client = engine_of(one).group.storage.store.connection.client
                         eventually(lambda client=client: client.connected, within_s=60)
                         expire(ensemble, one)
                 except BaseException as error:

@@ -93,7 +93,7 @@ def test_a_consumer_starts_and_commits_while_zookeeper_is_down(
         assert read(one, 6) == [4, 5, 6, 7, 8, 9]
         one.commit()
         assert in_kafka(admin, harness) == {harness.a: 10}
-        assert one.committed([harness.a])[harness.a].offset == 10  # type: ignore[union-attr]
+        assert one.committed([harness.a])[harness.a].offset == 10
     effects = ("reading although this consumer does not own the partitions", "the commit is in Kafka only")
     for effect in effects:
         assert any(text.endswith(effect) and "\n" not in text for text in warnings_of(caplog)), warnings_of(caplog)

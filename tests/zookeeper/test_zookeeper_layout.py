@@ -125,7 +125,7 @@ def test_paths_and_values_in_other_layouts_are_parsed() -> None:
 )
 def test_wrong_layouts_are_refused(options: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        OffsetLayout(**options)  # type: ignore[arg-type]  # only texts
+        OffsetLayout(**options)
 
 
 def test_a_written_file_is_read_back() -> None:

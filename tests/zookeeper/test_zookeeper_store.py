@@ -119,7 +119,7 @@ def test_a_write_whose_answer_is_late_is_written_once(zookeeper: odradek.ZooKeep
         (node,) = zookeeper.nodes
         planned = changes("g", {A: 6, B: 2}, seen)
         made = store.operations(planned)
-        store.operations = lambda given: made  # type: ignore[method-assign]  # reads nothing from the paused node
+        store.operations = lambda given: made  # reads nothing from the paused node
         node.pause()
         resuming = threading.Timer(0.6, node.resume)
         resuming.start()

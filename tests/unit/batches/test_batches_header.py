@@ -27,7 +27,7 @@ NOW = 1_700_000_000_000
 
 def batch(count: int = 3, **options: object) -> bytes:
     records = [SimpleRecord(b"k%d" % number, b"v" * number, NOW + number) for number in range(count)]
-    return encode_batch(records, now_ms=NOW, **options)  # type: ignore[arg-type]
+    return encode_batch(records, now_ms=NOW, **options)
 
 
 def patched(data: bytes, offset: int, layout: str, value: int) -> bytes:
@@ -41,7 +41,7 @@ def patched(data: bytes, offset: int, layout: str, value: int) -> bytes:
 
 def code_of(data: bytes, **options: object) -> ErrorCode:
     with pytest.raises(KafkaError) as caught:
-        validate(data, **options)  # type: ignore[arg-type]
+        validate(data, **options)
     return caught.value.code
 
 

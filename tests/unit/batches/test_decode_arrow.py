@@ -39,11 +39,11 @@ class Item:
 
 def batch(*values: bytes | None, base_offset: int = 0, **options: object) -> bytes:
     items = [Item(b"k", value) for value in values]
-    return encode_batch(items, now_ms=1, base_offset=base_offset, **options)  # type: ignore[arg-type]
+    return encode_batch(items, now_ms=1, base_offset=base_offset, **options)
 
 
 def offsets(data: bytes, **options: object) -> list[int]:
-    found = RecordSet(data).record_batches("t", 0, columns=("offset",), **options)  # type: ignore[arg-type]
+    found = RecordSet(data).record_batches("t", 0, columns=("offset",), **options)
     return [offset for one in found for offset in one.column("offset").to_pylist()]
 
 
@@ -227,7 +227,7 @@ def test_empty_data_and_an_incomplete_batch_have_no_records() -> None:
 def test_the_callers_buffer_stays_writable_and_unchanged() -> None:
     data = bytearray(batch(b"a"))
     before = bytes(data)
-    assert offsets(data) == [0]  # type: ignore[arg-type]
+    assert offsets(data) == [0]
     data[0] = 1
     assert bytes(data)[1:] == before[1:]
 

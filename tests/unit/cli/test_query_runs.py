@@ -89,7 +89,7 @@ def test_the_time_of_a_micro_batch_after_ctrl_c_is_that_of_the_clock(monkeypatch
     monkeypatch.setattr("odradek.pipelines.queries.time.monotonic", lambda: now[0])
     stop, query = StopRequest(query_runs.INTERACTIVE_S), BusyQuery(now)
     stop.set()
-    _run_to_end(query, stop, lambda: None)  # type: ignore[arg-type]
+    _run_to_end(query, stop, lambda: None)
     assert not query.isActive
     assert now[0] - 100 <= query_runs.INTERACTIVE_S + 1.5, "polls were counted: ten seconds"
 

@@ -231,7 +231,7 @@ def arrow_batch(batch: RowBatch) -> pa.RecordBatch:
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=5))
 def test_csv_has_each_text_and_tells_null_from_an_empty_text(cells: list[tuple[str | None, str | None]]) -> None:
     pairs = [tuple(None if one is None else one.encode() for one in pair) for pair in cells]
-    batch = row_batch(1, [(number, -1, *pair) for number, pair in enumerate(pairs)])  # type: ignore[misc]
+    batch = row_batch(1, [(number, -1, *pair) for number, pair in enumerate(pairs)])
     written = (HEADER + csv_lines(batch)).decode()
     assert csv_lines(arrow_batch(batch)) == csv_lines(batch)
     found = list(csv.DictReader(io.StringIO(written, newline="")))

@@ -64,8 +64,8 @@ def test_a_thread_continues_where_another_thread_stopped(codecs: tuple[str, ...]
                 {"aborted": (AbortedTransaction(9, chance.randrange(end)),)},
             ):
                 records = RecordSet(data, SMALL)  # the decoder makes several RecordBatches of one part
-                expected = list(records.record_batches("t", 1, columns=COLUMNS, **how))  # type: ignore[arg-type]  # of several kinds
-                batches = RecordSet(data, SMALL).record_batches("t", 1, columns=COLUMNS, **how)  # type: ignore[arg-type]  # likewise
+                expected = list(records.record_batches("t", 1, columns=COLUMNS, **how))
+                batches = RecordSet(data, SMALL).record_batches("t", 1, columns=COLUMNS, **how)
                 found = []
                 while True:
                     ahead = chance.random() < 0.5

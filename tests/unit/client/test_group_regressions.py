@@ -151,7 +151,7 @@ def test_an_upgrade_assigns_the_partitions_of_a_topic_recreated_with_fewer() -> 
         for topic_id, numbers in targets.items()
         for number in numbers
     }
-    assert owned == {(UUID(int=77).bytes, 0), (harness.catalog.topic("u").id.bytes, 0)}  # type: ignore[union-attr]
+    assert owned == {(UUID(int=77).bytes, 0), (harness.catalog.topic("u").id.bytes, 0)}
 
 
 def test_a_fetch_planned_before_a_partition_is_revoked_does_not_fail() -> None:
@@ -175,7 +175,7 @@ def test_a_fetch_planned_before_a_partition_is_revoked_does_not_fail() -> None:
     async def go() -> Exception | None:
         config = ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", "group_id": "g", "retry_backoff_ms": 1})
         subscription = SubscriptionState()
-        fetcher = Fetcher(config, NoBroker(), subscription, lambda: None)  # type: ignore[arg-type]
+        fetcher = Fetcher(config, NoBroker(), subscription, lambda: None)
         subscription.subscribe(["t"])
         subscription.set_assigned([TopicPartition("t", 0)])
         subscription.state(TopicPartition("t", 0)).set_position(0)

@@ -74,7 +74,7 @@ def states_of(member: Any, call: Call) -> list[tuple[Enum, Enum]]:
     """Makes a call and returns each assignment to the member's state."""
     passed: list[tuple[Enum, Enum]] = []
 
-    class Watched(type(member)):  # type: ignore[misc]
+    class Watched(type(member)):
         def __setattr__(self, name: str, value: Any) -> None:
             if name == "state" and (self.state is not ClassicState.FENCED):
                 passed.append((self.state, value))

@@ -35,7 +35,7 @@ def cluster() -> Iterator[ControlledCluster]:
 
 def code_of(call: object) -> ErrorCode:
     with pytest.raises(KafkaError) as raised:
-        call()  # type: ignore[operator]
+        call()
     return raised.value.code
 
 
@@ -59,7 +59,7 @@ def test_a_broker_without_heartbeats_is_fenced_after_its_session(cluster: Contro
     assert cluster.expire() == []
     cluster.now_ms += 1
     fenced = cluster.expire()
-    assert [(type(record), record.broker_id) for record in fenced] == [  # type: ignore[union-attr]
+    assert [(type(record), record.broker_id) for record in fenced] == [
         (BrokerRegistrationChangeRecord, 2), (BrokerRegistrationChangeRecord, 3),
     ]  # fmt: skip
     assert [broker.is_fenced for broker in cluster.catalog.nodes.brokers.values()] == [False, True, True]

@@ -155,7 +155,7 @@ def test_a_shutdown_during_a_request_follows_at_once() -> None:
 
 @pytest.mark.parametrize("make", [lambda: BrokerLifecycle(REGISTRATION, TIMES, 0), registered])
 def test_a_broker_that_does_not_run_yet_stops_at_once(make: object) -> None:
-    broker = make()  # type: ignore[operator]
+    broker = make()
     broker.begin_shutdown(5)
     assert (broker.state, broker.next_request(1, 10), broker.failure) == (LifecycleState.ENDED, None, "")
 

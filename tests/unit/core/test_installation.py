@@ -67,7 +67,7 @@ def arguments(extra: str) -> list[str]:
     ],
 )  # fmt: skip
 def test_the_command_names_the_place_of_the_installation(install: object, place: object, expected: str) -> None:
-    install(place)  # type: ignore[operator]
+    install(place)
     assert arguments("lake") == [expected]
     assert Requirement(expected).extras == {"lake"}
 
@@ -76,19 +76,19 @@ def test_the_command_names_the_place_of_the_installation(install: object, place:
 def test_a_checkout_is_named_by_its_path(install: object, tmp_path: Path, is_editable: bool) -> None:
     checkout = tmp_path / "my checkout é"
     checkout.mkdir()
-    install({"url": checkout.as_uri(), "dir_info": {"editable": is_editable}})  # type: ignore[operator]
+    install({"url": checkout.as_uri(), "dir_info": {"editable": is_editable}})
     assert arguments("arrow") == [*(["-e"] if is_editable else []), f"{checkout}[arrow]"]
 
 
 def test_a_wheel_is_named_by_its_path(install: object, tmp_path: Path) -> None:
     wheel = tmp_path / "odradek-0.1.0-py3-none-any.whl"
     wheel.touch()
-    install({"url": wheel.as_uri(), "archive_info": {}})  # type: ignore[operator]
+    install({"url": wheel.as_uri(), "archive_info": {}})
     assert arguments("arrow") == [f"{wheel}[arrow]"]
 
 
 def test_without_the_checkout_the_command_names_the_packages(install: object, tmp_path: Path) -> None:
-    install({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})  # type: ignore[operator]
+    install({"url": (tmp_path / "gone").as_uri(), "dir_info": {}})
     assert arguments("lake") == ["pyarrow>=18", "numpy>=2.0", "pyspark>=4.0", "fastavro>=1.9"]
 
 

@@ -157,7 +157,7 @@ def test_a_commit_writes_one_record_per_partition_in_kafkas_format(harness: Grou
     before = log.log_end_offset
     harness.commit("g", "t", {0: 1, 1: 2, 3: 4}, metadata="m", leader_epoch=2)
     assert log.log_end_offset == before + 3
-    topic_id = harness.catalog.topic("t").id.bytes  # type: ignore[union-attr]
+    topic_id = harness.catalog.topic("t").id.bytes
     assert log.records() == [
         OffsetCommitRecord(OffsetKey("g", "t", p), OffsetCommitValue(o, 2, "m", START_MS, -1, topic_id))
         for p, o in {0: 1, 1: 2, 3: 4}.items()
@@ -196,7 +196,7 @@ def test_every_version_commits(harness: GroupHarness, version: int) -> None:
 
 @pytest.mark.behaviour(24)
 def test_version_10_uses_topic_ids_and_refuses_stale_ones(harness: GroupHarness) -> None:
-    stale = harness.catalog.topic("t").id  # type: ignore[union-attr]
+    stale = harness.catalog.topic("t").id
     assert harness.commit("g", "t", {0: 5}, version=10) == {0: OK}
     harness.catalog.remove("t")
     harness.runtime.on_topics_deleted(["t"])
@@ -254,7 +254,7 @@ def test_null_topics_mean_all_topics_and_version_8_accepts_many_groups(harness: 
 @pytest.mark.behaviour(24, part=True)
 def test_version_10_fetches_by_topic_id(harness: GroupHarness) -> None:
     harness.commit("g", "t", {0: 1})
-    topic_id = harness.catalog.topic("t").id  # type: ignore[union-attr]
+    topic_id = harness.catalog.topic("t").id
     stranger = UUID(int=99)
     asked = [{"topic_id": stranger, "partition_indexes": [0]}, {"topic_id": topic_id, "partition_indexes": [0, 1]}]
     reply = _fetch(harness, 10, "g", asked)
@@ -269,7 +269,7 @@ def test_version_10_fetches_by_topic_id(harness: GroupHarness) -> None:
 def test_no_topic_has_the_id_of_zeros(harness: GroupHarness) -> None:
     """The topic with the zero id is refused; the topics after it get their own offsets."""
     harness.commit("g", "t", {0: 5})
-    topic_id = harness.catalog.topic("t").id  # type: ignore[union-attr]
+    topic_id = harness.catalog.topic("t").id
     asked = [{"topic_id": None, "partition_indexes": [0, 1]}, {"topic_id": topic_id, "partition_indexes": [0]}]
     reply = _fetch(harness, 10, "g", asked)
     assert [(t.topic_id, [(r.committed_offset, r.error_code) for r in t.partitions]) for t in reply.topics] == [
@@ -539,7 +539,7 @@ def test_offsets_of_deleted_topics_are_removed_by_a_load(harness: GroupHarness) 
     assert [harness.offset("g", "again", index) for index in (0, 1)] == [-1, 1], "the new topic's commit stays"
     assert [harness.offset("g", "kept", index) for index in (0, 1, 2)] == [5, 6, 7], "a commit without a topic id stays"
     log = harness.partition_of("g")
-    tombstones = [decoded.key for decoded in log.records() if decoded.value is None]  # type: ignore[union-attr]
+    tombstones = [decoded.key for decoded in log.records() if decoded.value is None]
     assert sorted(tombstones) == [("g", "again", 0), ("g", "gone", 0), ("g", "gone", 1)]
     end = log.log_end_offset
     harness.restart()

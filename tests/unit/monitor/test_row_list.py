@@ -16,7 +16,7 @@ def answer(rows: RowList, names: Sequence[str]) -> RowView:
     """The view that a source with these groups gives."""
     offset, count = rows.wanted()
     of = rows.followed
-    position = names.index(of) if of in names else None  # type: ignore[arg-type]
+    position = names.index(of) if of in names else None
     return RowView(len(names), offset, rows_of(names[offset : offset + count]), of, position)
 
 

@@ -133,4 +133,4 @@ def test_a_replay_checks_its_arguments_before_the_cluster(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="partition by nope"):
         destination(ReplayOptions("h:1", topics="a", output=tmp_path / "t", partition_by="nope"))
     with pytest.raises(ConfigError, match="topics: expected"):
-        destination(ReplayOptions("h:1", topics=3, output=tmp_path / "t"))  # type: ignore[arg-type]
+        destination(ReplayOptions("h:1", topics=3, output=tmp_path / "t"))

@@ -108,11 +108,11 @@ def test_the_cause_is_the_last_exception_of_the_text(text: str, cause: str) -> N
 def test_the_causes_beside_a_message_of_pyspark_count() -> None:
     """PySpark's exceptions have only Java's first message as text."""
     error = RuntimeError("Job aborted.")
-    error._stackTrace = (  # type: ignore[attr-defined]
+    error._stackTrace = (
         "org.apache.spark.SparkException: Job aborted.\n\tat x\nCaused by: java.net.ConnectException: refused"
     )
     assert cause_of(error) == "java.net.ConnectException: refused"
-    error._stackTrace = "org.apache.spark.SparkException: Job aborted.\n\tat x"  # type: ignore[attr-defined]
+    error._stackTrace = "org.apache.spark.SparkException: Job aborted.\n\tat x"
     assert cause_of(error) == "Job aborted."
 
 

@@ -28,7 +28,7 @@ class Manager:
 def test_spark_calls_no_listener_after_the_end_of_python(error: Exception | None) -> None:
     """Java would print a stack trace for an event that no Python process takes."""
     manager = Manager(error)
-    listener = GroupCommits(SimpleNamespace(streams=SimpleNamespace(_jsqm=manager)))  # type: ignore[arg-type]
+    listener = GroupCommits(SimpleNamespace(streams=SimpleNamespace(_jsqm=manager)))
     listener.wrapper = "the Java object"
     listener.finish()
     assert manager.removed == ["the Java object"]

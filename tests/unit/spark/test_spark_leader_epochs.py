@@ -23,7 +23,7 @@ FOLLOW = OnGroupReset.FOLLOW
 
 
 def at(**kwargs: object) -> SourceOffset:
-    return SourceOffset(**kwargs)  # type: ignore[arg-type]
+    return SourceOffset(**kwargs)
 
 
 def foreign(offset: int) -> OffsetAndMetadata:

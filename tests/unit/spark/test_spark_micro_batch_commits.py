@@ -123,12 +123,12 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCom
 
 
 def run_of(query: Query, group: Group) -> micro_batch_commits._Run:
-    return micro_batch_commits._Run(query, {0: group}, 1)  # type: ignore[dict-item]  # has the methods of Lookups that are called
+    return micro_batch_commits._Run(query, {0: group}, 1)
 
 
 def test_the_commit_follows_the_read_of_the_group_without_another_request() -> None:
     group = Group()
-    assert commit_finished(group, SourceOffset({P0: 5}), lambda: True)  # type: ignore[arg-type]  # as above
+    assert commit_finished(group, SourceOffset({P0: 5}), lambda: True)
     assert group.asked == ["partitions", "ends", "existing_ends", "committed", "commit"]
 
 
@@ -183,10 +183,10 @@ def test_an_unexpected_error_is_logged_and_other_queries_are_committed(
     bad, good = Group(), Group()
     query = Query("no JSON") if where == "its end" else Query()
     if where == "the query":
-        query.status = lambda: None  # type: ignore[method-assign]  # it fails when it is asked
+        query.status = lambda: None  # it fails when it is asked
     if where == "the group":
         # Such a reply does not exist, so reading it raises an error.
-        bad.committed = lambda partitions: None  # type: ignore[method-assign, assignment, return-value]
+        bad.committed = lambda partitions: None
     both = listener(bad=run_of(query, bad), good=run_of(Query(), good))
     both.onQueryProgress(reports("bad"))
     both.onQueryProgress(reports("good"))

@@ -27,7 +27,7 @@ FOLLOW, IGNORE, FAIL, ASKED = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupR
 
 
 def at(**kwargs: object) -> SourceOffset:
-    return SourceOffset(**kwargs)  # type: ignore[arg-type]
+    return SourceOffset(**kwargs)
 
 
 def foreign(offset: int, metadata: str = "") -> OffsetAndMetadata:
@@ -607,7 +607,7 @@ class Query:
         committed = {} if self.commit is None else {P0: self.commit}
         decision = plan.decide_commits(start, committed, FOLLOW, self.new_id())
         self.commit = decision.commits.get(P0, self.commit)
-        point()  # type: ignore[operator]
+        point()
         begin = plan.starting_offsets(Position(Start.COMMITTED), log, committed=committed) if start.is_initial else {}
         resets = {tp: (plan.usable_offset(tp, to, log[tp], "earliest"), i) for tp, (to, i) in decision.resets.items()}
         planned = plan.plan_batch(
@@ -619,7 +619,7 @@ class Query:
         if planned is None:
             return
         self.commit = planned.acknowledge.get(P0, self.commit)
-        point()  # type: ignore[operator]
+        point()
         self.offsets_log.append(json.dumps(planned.end.to_json()))
         begin_at, stop = self.expected or 0, planned.end.positions[P0]
         assert begin_at <= stop

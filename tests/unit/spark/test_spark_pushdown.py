@@ -49,7 +49,7 @@ def holds(item: Filter, row: Row) -> bool:
     """The value of the filter for a row, as in Spark."""
     if isinstance(item, Not):
         return not holds(item.child, row)
-    value = row[COLUMNS.index(item.attribute[0])]  # type: ignore[attr-defined]
+    value = row[COLUMNS.index(item.attribute[0])]
     if isinstance(item, IsNotNull):
         return True
     if isinstance(item, IsNull):
@@ -59,7 +59,7 @@ def holds(item: Filter, row: Row) -> bool:
         LessThan: operator.lt, LessThanOrEqual: operator.le, In: lambda one, many: one in many,
         StringStartsWith: str.startswith, StringEndsWith: str.endswith, StringContains: operator.contains,
     }[type(item)]  # fmt: skip
-    return bool(compare(value, item.value))  # type: ignore[attr-defined]
+    return bool(compare(value, item.value))
 
 
 COMPARISONS = st.sampled_from([EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual])

@@ -85,7 +85,7 @@ class Refusing:
         import pyspark
         from pyspark.errors import PySparkException
 
-        pyspark.SparkContext._active_spark_context = self.begun  # type: ignore[assignment]
+        pyspark.SparkContext._active_spark_context = self.begun
         raise PySparkException("Could not parse Master URL: 'x'")
 
 

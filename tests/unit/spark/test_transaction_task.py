@@ -40,7 +40,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch, attempt: int) -> None:
 
 
 def written(*batches: pa.RecordBatch) -> WriteReport:
-    (row,) = write_in_transaction(OPTIONS, None, iter(batches))  # type: ignore[arg-type]  # the fixture sends nothing
+    (row,) = write_in_transaction(OPTIONS, None, iter(batches))  # the fixture sends nothing
     return WriteReport(**row.to_pylist()[0])
 
 

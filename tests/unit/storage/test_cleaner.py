@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=ENGINES, ids=["rows", "columns"])
 def engine(request: pytest.FixtureRequest) -> Engine:
-    return request.param()  # type: ignore[no-any-return]
+    return request.param()
 
 
 # records that stay

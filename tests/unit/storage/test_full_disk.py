@@ -71,7 +71,7 @@ def _number_of_changes() -> int:
     files = FullDisk(T0)
     log = open_log(PATH, files=files, **SETTINGS)
     before = files.changes
-    run(log, pytest.fail)  # type: ignore[arg-type]
+    run(log, pytest.fail)
     return files.changes - before
 
 
@@ -81,7 +81,7 @@ CHANGES = _number_of_changes()
 def _expected(log: Log) -> Any:
     """The state of a log that has had room all the time, and that starts where ``log`` starts."""
     whole = open_log(PATH, files=FullDisk(T0), **{**SETTINGS, "retention_bytes": -1})
-    run(whole, pytest.fail)  # type: ignore[arg-type]
+    run(whole, pytest.fail)
     whole.delete_before(log.log_start_offset)
     return state_of(whole)
 
@@ -288,7 +288,7 @@ def test_after_a_failed_sync_the_broker_ends_even_if_the_disk_was_full() -> None
     def refuse(path: Path) -> None:
         raise SyncFailed(errno.ENOSPC, "sync failed", str(path))
 
-    files.check_sync = refuse  # type: ignore[method-assign]
+    files.check_sync = refuse
     assert code_of(log.flush) is ErrorCode.kafka_storage_error
     assert log.recovery_point == 0
     assert log.disk.offline is not None

@@ -587,7 +587,7 @@ def test_a_roll_syncs_at_once_or_in_a_deferred_job(path: Path) -> None:
     log.roll(T0)
     assert log.recovery_point == 5
     (job,) = later
-    job()  # type: ignore[operator]
+    job()
     assert log.recovery_point == 10
 
 
@@ -601,7 +601,7 @@ def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     log.delete_before(5)
     assert log.retain(T0) == 1
     segment.sync()  # a thread may have got the segment before its deletion
-    later[0]()  # type: ignore[operator]
+    later[0]()
     assert log.disk.offline is None
     assert not list(path.glob("00000000000000000000.*"))
 

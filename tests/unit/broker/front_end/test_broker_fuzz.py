@@ -52,8 +52,8 @@ SERVER = AllApis()
 
 async def _try(data: bytes, piece: int) -> None:
     SERVER.use(asyncio.get_running_loop())
-    connection, transport = Connection(SERVER), FakeTransport()  # type: ignore[arg-type]
-    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection, transport = Connection(SERVER), FakeTransport()
+    connection.connection_made(transport)
     for at in range(0, len(data), piece):
         if not transport.closed:
             connection.data_received(data[at : at + piece])

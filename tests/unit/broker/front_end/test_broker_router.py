@@ -41,7 +41,7 @@ def raising(error: Exception) -> Any:
 
 
 def test_handlers_are_in_order_of_number_and_serve_existing_versions() -> None:
-    router = Router(SimpleNamespace(), served_apis())  # type: ignore[arg-type]
+    router = Router(SimpleNamespace(), served_apis())
     assert [api.key for api in handler_files("client")] == list(router.apis)
     for key, api in router.apis.items():
         oldest, newest = schemas.known_versions(key)
@@ -305,9 +305,9 @@ def test_a_client_that_reads_a_long_reply_slowly_is_not_idle(loop: asyncio.Abstr
     server = Server()
     server.config.connections_max_idle_ms = 1000
     now_s, unsent = 0.0, 10
-    loop.time = lambda: now_s  # type: ignore[method-assign]
+    loop.time = lambda: now_s
     connection, transport = connect(loop, server)
-    transport.get_write_buffer_size = lambda: unsent  # type: ignore[method-assign]
+    transport.get_write_buffer_size = lambda: unsent
     for _ in range(5):
         unsent -= 1
         now_s += 1.5

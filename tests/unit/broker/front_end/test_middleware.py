@@ -44,7 +44,7 @@ class Counter(Middleware):
 
 
 def ask(server: Server) -> Any:
-    return server.router.serve(server.router.apis[12], SimpleNamespace(api_key=12, version=0), None)  # type: ignore[arg-type]
+    return server.router.serve(server.router.apis[12], SimpleNamespace(api_key=12, version=0), None)
 
 
 def serving(handle: Any) -> Server:
@@ -117,12 +117,12 @@ def test_a_method_that_a_middleware_does_not_override_is_not_called() -> None:
     def handler(*_: Any) -> Any:
         return REPLY
 
-    assert chain([Counter(), RequestQuota(SimpleNamespace())], handler) is handler  # type: ignore[arg-type]
+    assert chain([Counter(), RequestQuota(SimpleNamespace())], handler) is handler
     assert time_counter([Wrapper("one", [])]) is None
     one, other = Counter(), Counter()
     count = time_counter([one, Wrapper("between", []), other])
     assert count is not None
-    count(SimpleNamespace(), 0.5)  # type: ignore[arg-type]
+    count(SimpleNamespace(), 0.5)
     assert (one.seconds, other.seconds) == ([0.5], [0.5])
 
 
@@ -157,9 +157,9 @@ def test_a_long_request_passes_through_the_middleware(loop) -> None:  # noqa: F8
 
     server = Server(k3=steps)
     server.config.socket_request_max_bytes = 1 << 20
-    server.request_memory = SimpleNamespace(begin=lambda size: None, end=lambda size: None)  # type: ignore[attr-defined]
-    server.request_elements = RequestElements()  # type: ignore[attr-defined]
-    server.leftovers = SimpleNamespace(add=lambda *_, then=None: then and then())  # type: ignore[attr-defined]
+    server.request_memory = SimpleNamespace(begin=lambda size: None, end=lambda size: None)
+    server.request_elements = RequestElements()
+    server.leftovers = SimpleNamespace(add=lambda *_, then=None: then and then())
     connection, transport = connect(loop, server)
     server.use(loop, clock=lambda: next(ticks) * 0.0005)
     server.router.install(Wrapper("one", notes))
@@ -187,7 +187,7 @@ def test_the_request_quota_throttles_its_client() -> None:
 
 
 def test_quotas_report_changed_limits() -> None:
-    quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []  # type: ignore[arg-type]
+    quotas, changes = Quotas(SimpleNamespace(), lambda: 0), []
     quotas.on_replaced = lambda: changes.append(quotas.has_quota(REQUEST_PERCENTAGE))
     quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     quotas.replace({(("client-id", "c"),): {CONSUMER_BYTE_RATE: 1.0}})

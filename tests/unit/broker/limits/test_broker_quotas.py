@@ -88,7 +88,7 @@ LEVELS: list[tuple[Entity, tuple[str, str | None, str | None]]] = [
     ((("user", None),), ("u", None)),
     ((("client-id", "c"),), (None, "c")),
     ((("client-id", None),), (None, "c")),
-]  # type: ignore[assignment]
+]
 
 
 @pytest.mark.parametrize("strongest", range(len(LEVELS)))

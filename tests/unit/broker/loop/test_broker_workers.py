@@ -165,7 +165,7 @@ def test_abandoned_work_stops_waiting_for_memory(harness: WorkersHarness) -> Non
         yield None
 
     first, second = harness.workers.run(work()), harness.workers.run(work())
-    assert next(first).resolved  # type: ignore[union-attr]
+    assert next(first).resolved
     waiting = next(second)
     assert waiting is not None
     assert not waiting.resolved

@@ -100,7 +100,7 @@ def test_within_a_change_denials_come_before_permissions() -> None:
         replaced.append(new)
         replace(acl_id, present, new)
 
-    world.authorizer._replace = note  # type: ignore[method-assign]
+    world.authorizer._replace = note
     list(steps)
     assert replaced == [secret, everything]
 

@@ -214,10 +214,10 @@ def test_a_mark_of_a_clean_stop_is_gone_before_the_epoch_begins() -> None:
             files.tear_after(30)
         charge(path, data, new)
 
-    files.charge = torn  # type: ignore[method-assign]
+    files.charge = torn
     with pytest.raises(Crash):
         catalog.lead()
-    files.charge = charge  # type: ignore[method-assign]
+    files.charge = charge
     files.crash()
     assert len(files.data[LOG]) == before + 30
     again = led(files, clean=checkpoints.read_clean_shutdown(HOME, files))
@@ -272,10 +272,10 @@ def test_an_epoch_whose_record_is_not_synced_is_not_used_again() -> None:
             raise OSError(errno.ENOSPC, "no space", str(path))
         append(path, data, new)
 
-    files.charge = full  # type: ignore[method-assign]
+    files.charge = full
     with pytest.raises(StorageError, match=r"^/data/__cluster_metadata-0 cannot be written: "):
         catalog.lead()
-    files.charge = append  # type: ignore[method-assign]
+    files.charge = append
     assert epoch_of(files) == 1
     catalog = led(files)
     assert batches(files) == [(0, 2, True)]

@@ -294,7 +294,7 @@ def test_a_mark_that_cannot_be_written_does_not_refuse_a_change(caplog: pytest.L
     def fails(path: Path, data: bytes) -> None:
         raise OSError(5, "Input/output error")
 
-    files.overwrite = fails  # type: ignore[method-assign]
+    files.overwrite = fails
     for number in range(1, 4):
         catalog.apply(CreateTopic(f"t{number}", UUID(int=number), 1, 1))
     assert caplog.text.count("metadata-recovery-point could not be written") == 1

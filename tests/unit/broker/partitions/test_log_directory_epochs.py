@@ -175,7 +175,7 @@ def test_the_checkpoint_is_on_disk_before_the_recovery_point_moves(broker: Broke
     with broker.run() as (one, _):
         synced: list[Path] = []
         write = one.log.epochs.files.write
-        one.log.epochs.files.write = lambda path, data, *, sync=True: (  # type: ignore[method-assign]
+        one.log.epochs.files.write = lambda path, data, *, sync=True: (
             synced.append(path) if sync else None, write(path, data, sync=sync)
         )[1]  # fmt: skip
         append(one)

@@ -63,7 +63,7 @@ class Node:
         self.directory.acquire(BrokerConfig())
         self.catalog: StoredCatalog = self.directory.open_catalog()
         self.quorum = FollowedQuorum(end)
-        logs = PartitionLogs(self.directory, BrokerConfig(), partial(self.catalog.apply, BeginEpochs()), self.quorum)  # type: ignore[arg-type]
+        logs = PartitionLogs(self.directory, BrokerConfig(), partial(self.catalog.apply, BeginEpochs()), self.quorum)
         self.loader = MetadataLoader(self.catalog.catalog, [logs, self.catalog.catalog])
         self.loader.load()
         self.end = self.catalog.catalog.log_end_offset

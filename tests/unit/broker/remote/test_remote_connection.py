@@ -63,7 +63,7 @@ class ScriptedDialer:
     def accept(self) -> Far:
         far = Far()
         far.protocol = self._make()
-        far.protocol.connection_made(far)  # type: ignore[arg-type]
+        far.protocol.connection_made(far)
         return far
 
     def refuse(self) -> None:

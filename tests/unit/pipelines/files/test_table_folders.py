@@ -99,7 +99,7 @@ def test_the_region_of_a_bucket_comes_from_settings_or_is_looked_up(
         monkeypatch.setenv(name, value)
     folder = pickled_folder("s3a://lake/t", settings)
     assert (dict(folder.settings)["region"], folder.log_options["aws_region"]) == (region, region)
-    assert folder.filesystem.region == region  # type: ignore[attr-defined]
+    assert folder.filesystem.region == region
     assert amazon == (["lake"] if region == "ap-southeast-2" else [])
     assert log_options(far("s3a://lake/t"), hadoop=settings) == folder.log_options
     if settings.get("fs.s3a.endpoint") == "s3.amazonaws.com":

@@ -59,5 +59,5 @@ def test_a_failed_analysis_releases_its_cached_frames(monkeypatch: pytest.Monkey
     for name in ("_logs", "_coverage", "_analyser", "HistoryFrames"):
         monkeypatch.setattr(history, name, step(name))
     with pytest.raises(KeyboardInterrupt):
-        history.analyse_on_spark(None, "127.0.0.1:9")  # type: ignore[arg-type]
+        history.analyse_on_spark(None, "127.0.0.1:9")
     assert not records.is_kept
