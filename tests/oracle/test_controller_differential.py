@@ -33,7 +33,7 @@ DEVIATIONS: dict[tuple[str, int], str] = {}
 
 @pytest.fixture
 def controller() -> Iterator[SimulatedController]:
-    made = SimulatedController({"broker.session.timeout.ms": str(SESSION_MS)})
+    made = SimulatedController({"broker.session.timeout.ms": str(SESSION_MS)}, most_replicas=None)
     yield made
     made.node.kill()
 

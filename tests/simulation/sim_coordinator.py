@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, cast
 from unittest.mock import patch
 from uuid import UUID
@@ -24,7 +25,6 @@ import odradek.coordinator.timers as timers_module
 import odradek.coordinator.writes as writes_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
-from odradek.broker.coordinators import group_runtime
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.codecs.offsets_topic import GroupRecord, OffsetCommitRecord, decode
 from odradek.coordinator.loader import LoadSteps
@@ -273,10 +273,7 @@ class Coordinator:
 
     def __enter__(self) -> Coordinator:
         self._patched = ExitStack()
-        for owner, name, value in (
-            (group_runtime, "GroupShard", lambda *given: WatchedShard(self, *given)),
-            *SMALL_STEPS,
-        ):
+        for owner, name, value in SMALL_STEPS:
             self._patched.enter_context(patch.object(owner, name, value))
         self._log = logging.getLogger("odradek.broker")
         self._level, self._propagates = self._log.level, self._log.propagate
@@ -298,6 +295,7 @@ class Coordinator:
             self._process.environment(LoadSteps(seconds=0, size=2_000)),
             topic_id=self.topics.id_of,
             catalog=self.topics,
+            shard_type=partial(WatchedShard, self),
         )
         self.runtime.partition_count = len(self.logs)
         for log in self.logs:

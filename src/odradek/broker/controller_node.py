@@ -23,7 +23,6 @@ from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, Clus
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 
-MOST_REPLICAS = 1
 """Brokers do not replicate partitions yet."""
 
 
@@ -34,6 +33,8 @@ class ControllerNode(BrokerNode):
     """
 
     is_lone = False
+    most_replicas: int | None = 1
+    """The most replicas of a partition. None sets no limit; no broker follows a leader's log yet."""
 
     def _apis(self) -> dict[int, Api]:
         return served_apis("controller")
@@ -41,7 +42,7 @@ class ControllerNode(BrokerNode):
     def _new_shard(self) -> CatalogState:
         settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(self.new_uuid().int), settings)
-        catalog.most_replicas = MOST_REPLICAS
+        catalog.most_replicas = self.most_replicas
         return catalog
 
     def _open_catalog(self) -> None:
