@@ -176,6 +176,26 @@ def test_the_fixtures_work_together(pytester: pytest.Pytester) -> None:
     )
 
 
+def test_a_failed_assertion_ends_at_the_line_of_the_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.odradek_topic(records=["one"])
+        @pytest.mark.parametrize("call", ["assert_committed", "wait_for_lag"])
+        def test_offsets(odradek_topic, odradek_offsets, call):
+            if call == "assert_committed":
+                odradek_offsets.assert_committed("billing", odradek_topic, 1)
+            odradek_offsets.wait_for_lag("billing", odradek_topic, timeout_s=0.2)
+        """
+    )
+    done = run_suite(pytester)
+    done.assert_outcomes(failed=2)
+    done.stdout.fnmatch_lines([">*odradek_offsets.assert_committed(*", "E*has committed other offsets:"])
+    done.stdout.fnmatch_lines([">*odradek_offsets.wait_for_lag(*", "E*has a lag of 1 on *"])
+    done.stdout.no_fnmatch_line("*raise AssertionError*")
+
+
 LOGGED = """
 import socket
 

@@ -45,6 +45,36 @@ def test_wrong_options_are_refused_before_a_connection(arguments: list[str], err
     assert error in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("words", "remedy"), [
+    (["describe", "-b", "127.0.0.1:1", "bank"], "missing option --transactional-id: is bank meant? Here, "
+     "--transactional-id bank (see odradek transactions describe --help)"),
+    (["force-terminate", "--yes", "bank"], "Here, --transactional-id bank"),
+    (["describe-producers", "orders", "--partition", "0"], "Here, --topic orders"),
+    (["describe", "--json"], "missing option '--transactional-id' / '--transactionalId' (see"),
+])  # fmt: skip
+def test_a_name_without_its_option_is_shown_with_it(words: list[str], remedy: str, capsys: Capture) -> None:
+    """Commands for groups and topics take the name alone, so a person tries it here."""
+    at = [] if "-b" in words else ["-b", "127.0.0.1:1"]
+    assert run(["transactions", words[0], *at, *words[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert remedy in error
+
+
+def test_an_unknown_id_is_shown_with_a_similar_one(bootstrap: str, group: str, capsys: Capture) -> None:
+    with Producer(bootstrap, transactional_id=f"{group}-bank") as producer:
+        producer.init_transactions()
+    for command, yes in (("describe", []), ("force-terminate", ["--yes"])):
+        line = ["transactions", command, *yes, "-b", bootstrap, "--transactional-id"]
+        assert run([*line, f"{group}-bnk"]) == 2
+        assert capsys.readouterr().err == (
+            f"odradek: TRANSACTIONAL_ID_NOT_FOUND: transactional id '{group}-bnk' does not exist, or has expired (did "
+            f"you mean {group}-bank?)\n"
+        )
+        assert run([*line, "quite-another-name"]) == 2
+        assert capsys.readouterr().err.endswith("or has expired: odradek transactions list shows the ids\n")
+
+
 def test_an_unreachable_broker_is_reported_in_one_line(capsys: Capture) -> None:
     assert run(["transactions", "list", "-b", "127.0.0.1:1"]) == 1
     assert capsys.readouterr().err == (

@@ -106,3 +106,33 @@ def test_several_addresses_need_commas(text: str) -> None:
 def test_addresses_of_every_form_are_read() -> None:
     found = parse_addresses("h:1,[::1]:2, ::1:3 ,[fe80::1%eth0]:4,h-1.x_y:5,127.0.0.1:6,b\u00fccher:7")
     assert [one.host for one in found] == ["h", "::1", "::1", "fe80::1%eth0", "h-1.x_y", "127.0.0.1", "b\u00fccher"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("serve --data-dir", "--data-dir needs a value: --data-dir DIR (see odradek serve --help)"),
+        ("log accept t-0 --data", "--data needs a value: --data DIR (see odradek log accept --help)"),
+        ("groups list -b", "-b needs a value: -b HOST:PORT[,HOST:PORT] (see odradek groups list --help)"),
+        ("topics list --timeout", "--timeout needs a value: --timeout MS (see"),
+        (
+            "serve --delete-config a b",
+            "unexpected argument b: --delete-config takes one value; quote a value with spaces",
+        ),
+        ("zookeeper compare --group g --path-topic id: int", "unexpected argument int: --path-topic takes one value;"),
+        (
+            "monitor -b a:1 --allowed-host:kafka",
+            "no such option --allowed-host:kafka: write --allowed-host VALUE, with",
+        ),
+        ("serve --data-dir=d b", "unexpected argument b (see odradek serve --help)"),
+        ("serve --data-dir d b c", "unexpected argument b c: --data-dir takes one value;"),
+        ("serve --listen 127.0.0.1:0", "--data-dir DIR is missing, and no --config-file names log.dirs"),
+    ],
+)
+def test_a_value_that_is_missing_or_stands_twice_is_named(
+    line: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(line.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"odradek: {says}")
+    assert error.count("\n") == 1

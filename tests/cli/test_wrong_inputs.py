@@ -224,3 +224,31 @@ def test_a_folder_that_is_no_data_directory_is_not_whole(
     assert run([*command, "--data-dir", str(tmp_path)]) == 2
     assert "is not the data directory of a broker: it has no meta.properties" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["check", "accept"])
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("orders", " (did you mean orders-0?)"),
+        ("order-1", " (did you mean orders-1?)"),
+        ("quite-other", ": a partition's name is TOPIC-NUMBER, as its folder is named"),
+        ("../orders-0", " (did you mean orders-0?)"),
+    ],
+)
+def test_an_unknown_partition_of_a_data_directory_is_a_wrong_input(
+    command: str, name: str, remedy: str, tmp_path: Path, capsys: Capture
+) -> None:
+    for number in range(2):
+        (tmp_path / f"orders-{number}").mkdir()
+        (tmp_path / f"orders-{number}" / "partition.metadata").write_text(
+            "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+        )
+    (tmp_path / "meta.properties").write_text("")
+    assert run(["log", command, "--data-dir", str(tmp_path), name]) == 2
+    assert capsys.readouterr().err == f"odradek: {tmp_path} has no partition {name}{remedy}\n"
+
+
+def test_an_interval_without_a_unit_is_shown_with_seconds(capsys: Capture) -> None:
+    assert run(["monitor", "-b", "127.0.0.1:1", "--interval", "5"]) == 2
+    assert capsys.readouterr().err == "odradek: --interval '5': expected a span such as 30s, 5min, 12h or 7d\n"

@@ -30,7 +30,9 @@ from odradek.client.arguments import as_offset, as_offsets, as_partition, as_see
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer.config import reset_timestamp
+from odradek.client.consumer.records import Record
 from odradek.client.group.assignors import Assignments, CooperativeStickyAssignor, RangeAssignor, make_assignors
+from odradek.client.model import ListedOffset
 from odradek.client.producer import Producer
 from odradek.client.producer.engine import chosen_partition
 from odradek.codecs.consumer_protocol import Subscription
@@ -74,6 +76,7 @@ WRONG: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda c: c.offsets_for_times({TP: -7}), ValueError, "time -7 for t-0: expected ms since 1970, at least 0"),
     (lambda c: c.offsets_for_times({TP: 1.5}), TypeError, "time for t-0: expected ms since 1970 as a whole number"),
     (lambda c: c.commit([TP]), TypeError, "offsets: expected a mapping of partitions to offsets"),
+    (lambda c: c.commit(Record("t", 0, 3, 0, 0, None, b"")), TypeError, r"not Record\(.*\): give its next_offsets$"),
     (lambda c: c.commit({TP: 3.5}), TypeError, "offset of t-0: expected a whole number or OffsetAndMetadata, not 3.5"),
     (lambda c: c.commit({TP: True}), TypeError, "not True"),
     (lambda c: c.commit({TP: None}), TypeError, "not None"),
@@ -115,6 +118,23 @@ def test_offsets_may_be_given_as_numbers_or_pairs_or_without_metadata() -> None:
         (TopicPartition("t", 1), OffsetAndMetadata(5, 2)),
         (TopicPartition("t", 2), OffsetAndMetadata(6, 3, "")),
     ]
+
+
+def test_the_result_of_a_lookup_by_time_is_an_offset(bootstrap: str, filled: str, group: str, admin: Admin) -> None:
+    """It has a leader epoch of its own, which a seek and a commit keep."""
+    tp = TopicPartition(filled, 0)
+    with Consumer({"bootstrap_servers": bootstrap, "group_id": group}) as reader:
+        reader.assign([tp])
+        found = reader.offsets_for_times({tp: 1_700_000_000_003})[tp]
+        assert found is not None
+        assert (found.offset, found.leader_epoch) == (3, 0)
+        reader.seek(tp, found)
+        assert reader.position(tp) == 3
+        reader.commit({tp: found})
+    assert admin.list_group_offsets(group)[tp] == OffsetAndMetadata(3, 0)
+    assert as_seek_target(found, -1, tp) == OffsetAndMetadata(3, 0)
+    with pytest.raises(ValueError, match="offset -1 for t-0: an offset is at least 0"):
+        as_offset(ListedOffset(), TP)
 
 
 def test_a_time_below_0_without_a_meaning_is_refused(admin: Admin, filled: str) -> None:

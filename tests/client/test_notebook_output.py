@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import warnings
 from concurrent.futures import CancelledError
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -136,6 +138,44 @@ def test_an_invalid_bound_is_named(
 ) -> None:
     with pytest.raises(error, match=text):
         odradek.read_table(filled, bootstrap, **bounds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "warned"),
+    [
+        (11, ["start 11 of {0}-0 is outside the log, which ends at 10", "start 11 of {0}-1 is outside the log"]),
+        (10, []),  # the end itself: nothing new has come
+        (-20, []),
+        ({0: 12, 1: 3}, ["start 12 of {0}-0 is outside the log, which ends at 10: nothing is read"]),
+        (datetime(2100, 1, 1, tzinfo=UTC), []),  # no record is that new yet
+    ],
+)
+def test_a_start_behind_the_end_has_a_warning(bootstrap: str, filled: str, start: Any, warned: list[str]) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        odradek.read_table(filled, bootstrap, start=start)
+    assert [one.filename for one in seen] == [__file__] * len(warned), "the line of the caller"
+    for one, text in zip(seen, warned, strict=True):
+        assert str(one.message).startswith(text.format(filled))
+
+
+def test_an_offset_that_some_partitions_have_needs_no_warning(bootstrap: str, admin: Admin, topic: str) -> None:
+    admin.create_topics([NewTopic(topic, 2, 1)])
+    with odradek.Producer(bootstrap) as producer:
+        producer.send(topic, b"1", partition=0).result()
+        producer.send(topic, b"2", partition=0).result()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert offsets(odradek.read_table(topic, bootstrap, start=1)) == {0: [1]}
+
+
+def test_a_group_behind_the_end_has_a_warning(bootstrap: str, filled: str, admin: Admin, group: str) -> None:
+    """Its commit is of a former topic of this name, or wrong: an empty table does not say that nothing is to do."""
+    admin.alter_group_offsets(group, {Tp(filled, 0): OffsetAndMetadata(40), Tp(filled, 1): OffsetAndMetadata(10)})
+    text = f"^the committed offset of group {group} 40 of {filled}-0 is outside the log, which ends at 10: nothing is"
+    with pytest.warns(UserWarning, match=text) as seen:
+        odradek.read_table(filled, bootstrap, start_group=group)
+    assert len(seen) == 1
 
 
 def test_read_committed_ends_before_an_open_transaction(bootstrap: str, admin: Admin, topic: str) -> None:

@@ -68,6 +68,15 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(tmp_path: Path) -> 
     _assert_refused(_run(*line), "num.partitions")
 
 
+def test_the_folder_of_a_demo_is_not_taken_for_that_of_its_broker(tmp_path: Path) -> None:
+    """The broker would begin an empty log there, and the person would find no topic."""
+    (tmp_path / "demo.json").write_text("{}")
+    (tmp_path / "broker").mkdir()
+    done = _run("serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    _assert_refused(done, f"is the folder of `odradek demo`: give that of its broker, {tmp_path / 'broker'}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broker", "demo.json"]
+
+
 def test_an_unknown_group_is_refused(served: str) -> None:
     _assert_refused(_run("groups", "describe", "--group", "unknown-group", "-b", served), "unknown-group")
 

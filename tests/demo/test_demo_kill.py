@@ -66,7 +66,7 @@ def test_a_micro_batch_whose_files_were_half_moved_at_a_kill_is_completed(tmp_pa
 def test_a_run_killed_at_several_steps_is_completed_by_the_next(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     interrupted = run_until("interrupted", data_dir, *SMALL)
-    assert (interrupted.code, interrupted.err) == (130, "")
+    assert (interrupted.code, interrupted.err) == (130, "odradek: interrupted: the same command completes the work\n")
     _assert_killed(run_until("publishing", data_dir, *SMALL), "serve")
     _first_batches_killed(data_dir)
     again = run_demo(data_dir, *SMALL)

@@ -20,6 +20,7 @@ import odradek
 import odradek.aio
 from odradek import OffsetAndMetadata, TopicPartition
 from odradek.cli.main import run
+from odradek.client import ConsumerGroupMetadata
 from odradek.history.analysis import analyse_offset_history
 from odradek.spark.commit_marks import mark_commit
 
@@ -146,6 +147,31 @@ def transaction_of_a_member(place: Place) -> None:
             producer.commit_transaction()
 
 
+def commit_in_transactions(place: Place, *offsets: int) -> None:
+    """Commits as a program that reads with assign() and names only the group: no member, generation -1."""
+    with odradek.Producer(place.bootstrap, transactional_id=place.group) as producer:
+        producer.init_transactions()
+        for offset in offsets:
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction({TOPIC: offset}, ConsumerGroupMetadata(place.group))
+            producer.commit_transaction()
+
+
+def transactions_without_a_member(place: Place) -> None:
+    commit_in_transactions(place, FROM, TO)
+
+
+def transaction_without_a_member_after_a_commit_of_a_tool(place: Place) -> None:
+    place.commit(FROM)
+    commit_in_transactions(place, TO)
+
+
+def transaction_without_a_member_after_a_member(place: Place) -> None:
+    """The group had a member and has none now, so the commit comes from outside."""
+    place.member(FROM)
+    commit_in_transactions(place, TO)
+
+
 def deletion_of_the_group_and_a_new_start(place: Place) -> None:
     place.member(FROM)
     place.admin.delete_groups([place.group])
@@ -254,6 +280,9 @@ WAYS: dict[Callable[[Place], None], str] = {
     member_of_the_group_of_a_former_query: "reader",
     kip848_member_of_the_group_of_a_former_query: "reader",
     transaction_of_a_member: "reader",
+    transactions_without_a_member: "unknown",
+    transaction_without_a_member_after_a_commit_of_a_tool: "unknown",
+    transaction_without_a_member_after_a_member: "reset",
     admin_of_a_kip848_group_that_had_members: "reset",
     admin_of_a_group_that_had_members: "reset",
     own_tool_on_a_group_that_had_members: "reset",

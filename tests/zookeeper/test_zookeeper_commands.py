@@ -105,6 +105,33 @@ def test_owners_are_checked(tool: Tool, kazoo: KazooClient, filled: str, group: 
         assert tool("owners", "--group", group, kafka=False) == 0
 
 
+def test_owners_need_the_partitions_of_the_topics(tool: Tool, kazoo: KazooClient, filled: str, group: str) -> None:
+    """Without -b and without topics in this ZooKeeper it is not known which partitions a topic has."""
+    if kazoo.exists("/brokers/topics"):
+        kazoo.delete("/brokers/topics", recursive=True)
+    with consumer(kazoo, group, filled, (0,)):
+        assert tool("owners", "--group", group, kafka=False) == 2
+        assert tool.err.startswith("odradek: no broker has registered topics in this ZooKeeper (/brokers/topics)")
+        assert tool.err.endswith("name Kafka's brokers with -b HOST:PORT\n")
+    with consumer(kazoo, group, "no-such-topic", ()):
+        assert tool("owners", "--group", group) == 1
+        assert re.search("^no-such-topic +- +- +the subscribed topic does not exist$", tool.out, re.MULTILINE)
+        (found,) = tool.json("owners", "--group", group)
+        assert found["partitions"][0]["partition"] is None
+
+
+def test_all_groups_come_in_the_order_of_their_names(tool: Tool, kazoo: KazooClient, filled: str, group: str) -> None:
+    names = [f"{group}-{letter}" for letter in "badec"]
+    for name in names:
+        put(kazoo, name, filled, {0: "4"})
+    (listed,) = [[row["group"] for row in tool.json("describe", "--all-groups")]]
+    assert [name for name in listed if name in names] == sorted(names)
+    assert listed == sorted(listed)
+    assert (tool("delete", "--all-groups", kafka=False), tool.err) == (
+        2, "odradek: no such option --all-groups: here, each group by its name: --group GROUP (repeatable)\n"
+    )  # fmt: skip
+
+
 TARGETS = [
     (["--to-earliest"], {"0": "0", "1": "0"}),
     (["--to-latest"], {"0": "10", "1": "10"}),

@@ -54,6 +54,16 @@ _FORMS_OF_COMMANDS = {
     ("odradek groups reset", "--to-beginning"): "--to-earliest",
     ("odradek groups reset", "--to-end"): "--to-latest",
     ("odradek groups reset", "--back"): "--shift-by -N",
+    ("odradek pipeline verify", "--output"): "the table is an argument: odradek pipeline verify TABLE",
+    ("odradek groups reset", "--from-group"): "reset GROUP --to-current --export prints a plan for --from-file",
+    (
+        "odradek groups reset",
+        "--to-group",
+    ): "--to-current --export prints a plan, and reset OTHER --from-file takes it",
+    **{
+        (f"odradek zookeeper {command}", "--all-groups"): "each group by its name: --group GROUP (repeatable)"
+        for command in ("delete", "reset", "owners")
+    },
 }
 """Forms of an option that other commands or other servers have: the path of the command without it, and the option."""
 _COMMANDS = {

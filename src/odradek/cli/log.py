@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,6 +49,17 @@ def _opened(data_dir: Path) -> Iterator[DataDirectory]:
         raise CommandError(str(error), EXIT_FAILED) from error
 
 
+def _check_known(directory: DataDirectory, names: Sequence[str]) -> None:
+    """Raises CommandError for a name without a folder, with a similar one."""
+    from odradek.text.similar_names import nearest
+
+    for name in names:
+        if name in (".", "..") or Path(name).name != name or not (directory.path / name).is_dir():
+            similar = nearest(name, sorted(directory.partitions()))
+            remedy = similar or ": a partition's name is TOPIC-NUMBER, as its folder is named"
+            raise CommandError(f"{directory.path} has no partition {name}{remedy}")
+
+
 @app.command(
     epilog="Examples:\n\n\b\n"
     "  odradek log check --data-dir ./kafka-data                        all partitions\n"
@@ -67,6 +78,7 @@ def check(
     Exit code 1 if something is wrong.
     """
     with _opened(data_dir) as directory:
+        _check_known(directory, partitions or ())
         names = partitions or list(directory.partitions())
         faults_by_name = {name: directory.check(name) for name in names}
         lines = [line for faults in faults_by_name.values() for line in faults]
@@ -94,6 +106,7 @@ def accept(
     import sys
 
     with _opened(data_dir) as directory:
+        _check_known(directory, [partition])
         lines = directory.check(partition)
         note(*(lines or [f"{partition} is whole."]))
         if not lines:

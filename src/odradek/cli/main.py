@@ -359,6 +359,8 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
         case KeyboardInterrupt() | _Interrupt() | typer.Abort():
             if given[:1] == ["produce"]:  # the command reports every Ctrl-C that comes later
                 terminal.error_line("interrupted before the first record: nothing was sent")
+            if given[:1] == ["demo"]:
+                terminal.error_line("interrupted: the same command completes the work")
             return EXIT_INTERRUPTED
         case BrokenPipeError():
             # The reader of our output has ended (`odradek … | head`). Exit without another write to the closed pipe.

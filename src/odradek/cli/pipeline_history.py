@@ -116,7 +116,7 @@ def span_ms(option: str, text: str) -> int:
     from odradek.client.durations import span_ms as milliseconds
 
     if (span := milliseconds(text)) is None:
-        raise CommandError(f"{option} {text!r}: expected a span such as 30min, 12h or 7d")
+        raise CommandError(f"{option} {text!r}: expected a span such as 30s, 5min, 12h or 7d")
     return span
 
 

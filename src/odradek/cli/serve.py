@@ -123,12 +123,22 @@ def _data_directory(data_dir: Path | None, texts: dict[str, str], in_file: Colle
     ``in_file``: the names of the file's settings. Raises ValueError."""
     named = [texts.pop(name) for name in ("log.dirs", "log.dir") if name in in_file]
     if data_dir is not None:
+        if _is_folder_of_demo(data_dir):
+            raise ValueError(
+                f"--data-dir {data_dir} is the folder of `odradek demo`: give that of its broker, {data_dir / 'broker'}"
+            )
         return data_dir
     if not named:
-        raise ValueError("--data-dir DIR is missing, and --config-file has no log.dirs")
+        where = "--config-file has no log.dirs" if in_file else "no --config-file names log.dirs"
+        raise ValueError(f"--data-dir DIR is missing, and {where}")
     if "," in named[0]:
         raise ValueError("log.dirs: the broker has one data directory: name one, or give it by --data-dir")
     return Path(named[0])
+
+
+def _is_folder_of_demo(path: Path) -> bool:
+    """Returns whether a broker would begin an empty log beside the one that the person means."""
+    return (path / "demo.json").exists() and (path / "broker").is_dir() and not (path / "meta.properties").exists()
 
 
 def _refuse(error: Exception) -> int:

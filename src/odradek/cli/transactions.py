@@ -25,6 +25,7 @@ from odradek.cli.terminal import CommandError, note, note_table, print_json
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
+    from odradek.client.model import TransactionDescription
     from odradek.core.ids import ProducerIdentity, TopicPartition
 
 TransactionalId = Annotated[
@@ -45,6 +46,24 @@ def given(name: str, option: str) -> str:
     if not name:
         raise CommandError(f"{option}: the name cannot be empty")
     return name
+
+
+def known_transaction(admin: Admin, name: str) -> TransactionDescription:
+    """Describes a transactional id. Raises CommandError with a similar id for an unknown one, and KafkaError."""
+    from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+    from odradek.text.similar_names import nearest
+
+    try:
+        return admin.describe_transactions([name])[name]
+    except KafkaError as error:
+        if error.code is not ErrorCode.transactional_id_not_found:
+            raise
+        try:
+            similar = nearest(name, [row.transactional_id for row in admin.list_transactions()])
+        except OdradekError:
+            similar = ""
+        remedy = similar or ": odradek transactions list shows the ids"
+        raise CommandError(f"{error}{remedy}") from error
 
 
 def shown(value: object) -> str:
@@ -108,7 +127,7 @@ def describe(
     """Show the state of a transactional id: its producer, its timeout and the partitions of its open transaction."""
     name = given(transactional_id, "--transactional-id")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        transaction = admin.describe_transactions([name])[name]
+        transaction = known_transaction(admin, name)
     start_ms = transaction.start_ms
     duration_ms = None if start_ms is None else time.time_ns() // 1_000_000 - start_ms
     if as_json:
@@ -348,7 +367,7 @@ def force_terminate(
     """
     name = given(transactional_id, "--transactional-id")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        before = admin.describe_transactions([name])[name]  # fails for an unknown id, which a fence would create
+        before = known_transaction(admin, name)  # fails for an unknown id, which a fence would create
         places = f" with {', '.join(map(str, before.partitions))}" if before.partitions else ""
         if not confirm(f"Fence the producers of {name}, whose transaction is {before.state}{places}?", yes):
             return

@@ -21,6 +21,7 @@ _EXPECTED = (
 """Texts of a failed check of a value, and what was expected in plain words."""
 _HELP = "--help"
 _NO_COMMAND = re.compile(r"no such command '([^']+)'", re.IGNORECASE)
+_NO_VALUE = re.compile(r"[Oo]ption '([^']+)' requires an argument")
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """The dash of options, and those that text programs and web pages write in its place."""
@@ -57,9 +58,35 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
             return f"no such command {missing[1]!r}: here, {form}"
     if (extra := _EXTRA.match(text)) and context and (topics := _option_for_topics(context.command, given)):
         return f"unexpected argument {extra[1]}: is it a topic? Here, {topics} {extra[1].partition(' ')[0]}{where}"
-    if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command):
+    if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command, given):
         return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
+    if (extra := _EXTRA.match(text)) and context:
+        before = _option_with_a_value_before(context.command, given, extra[1])
+        remedy = f": {before} takes one value; quote a value with spaces" if before else ""
+        return f"unexpected argument {extra[1]}{remedy}{where}"
+    if (lacking := _NO_VALUE.fullmatch(text)) and context:
+        metavar = next(
+            (f" {one.metavar}" for one in context.command.params if lacking[1] in one.opts and one.metavar), ""
+        )
+        return f"{lacking[1]} needs a value: {lacking[1]}{metavar}{where}"
+    if param is not None and type(error).__name__ == "MissingParameter" and (word := _argument(context.command, given)):
+        return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _argument(command: Any, given: Sequence[str]) -> str:
+    """Returns the first word of the command line that is no command, no option and no value of an option, for a command
+    that takes no arguments; empty if there is none."""
+    if any(one.param_type_name == "argument" for one in command.params):
+        return ""
+    takes_value = _options_with_values(command)
+    words = list(given)
+    at = words.index(command.name) + 1 if command.name in words else len(words)
+    while at < len(words):
+        if not words[at].startswith("-"):
+            return words[at]
+        at += 2 if words[at] in takes_value else 1
+    return ""
 
 
 def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -> str:
@@ -69,6 +96,8 @@ def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -
     from odradek.cli.kafka_options import other_form
     from odradek.text.similar_names import nearest
 
+    if (begin := name.partition(":")[0]) in known:
+        return f": write {begin} VALUE, with a space"
     words = {option: _words(option) for option in known if option.startswith("--")}
     given = _words(name)
     if same := [option for option, one in words.items() if one == given]:  # --partition, --partitions
@@ -94,10 +123,23 @@ def _option_for_topics(command: Any, given: Sequence[str]) -> str:
     return known[0] if known and "--group" in names and not names & set(known) else ""
 
 
-def _takes_groups_by_option(command: Any) -> bool:
-    """Whether a command has --group, and no argument for which an extra word may be meant."""
+def _takes_groups_by_option(command: Any, given: Sequence[str]) -> bool:
+    """Whether a command has --group, the words lack it, and no argument takes words that stand alone."""
     has_argument = any(one.param_type_name == "argument" for one in command.params)
-    return not has_argument and any("--group" in one.opts for one in command.params)
+    is_given = any(word.partition("=")[0] == "--group" for word in given)
+    return not has_argument and not is_given and any("--group" in one.opts for one in command.params)
+
+
+def _option_with_a_value_before(command: Any, given: Sequence[str], extra: str) -> str:
+    """Returns the option whose value stands before the unexpected words: a second value, or a part of one that a shell
+    has split at a space; empty without one. ``extra``: the unexpected words, with spaces between."""
+    words = list(given)
+    at = next((at for at, word in enumerate(words) if extra == word or extra.startswith(f"{word} ")), 0)
+    return words[at - 2] if at > 1 and words[at - 2] in _options_with_values(command) else ""
+
+
+def _options_with_values(command: Any) -> set[str]:
+    return {name for one in command.params if one.param_type_name == "option" and not one.is_flag for name in one.opts}
 
 
 def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> str:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from odradek.client.model import ListedOffset
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 _LAST_OFFSET = (1 << 63) - 1
@@ -70,10 +71,10 @@ def as_setting(value: object) -> str:
 
 
 def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
-    """Returns an offset, alone or in a tuple, as OffsetAndMetadata.
+    """Returns an offset, alone, in a tuple or as the result of a lookup by time, as OffsetAndMetadata.
 
     Raises TypeError for anything else, ValueError unless the offset is between 0 and 2**63 - 1."""
-    full = given
+    full = OffsetAndMetadata(given.offset, given.leader_epoch) if isinstance(given, ListedOffset) else given
     if as_whole(given) is not None:
         full = OffsetAndMetadata(given)
     elif isinstance(given, tuple) and not isinstance(given, OffsetAndMetadata) and 0 < len(given) <= 3:
@@ -97,7 +98,7 @@ def as_seek_target(given: object, leader_epoch: int, tp: TopicPartition) -> Offs
 
     Raises TypeError, ValueError."""
     target = as_offset(given, tp)
-    if isinstance(given, tuple) and len(given) > 1:
+    if isinstance(given, ListedOffset) or (isinstance(given, tuple) and len(given) > 1):
         return target
     return as_offset(target._replace(leader_epoch=leader_epoch), tp)
 
@@ -105,7 +106,8 @@ def as_seek_target(given: object, leader_epoch: int, tp: TopicPartition) -> Offs
 def as_offsets(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Converts plain numbers to OffsetAndMetadata. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
-        raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}")
+        remedy = ": give its next_offsets" if hasattr(given, "next_offsets") else ""
+        raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}{remedy}")
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for one, offset in given.items():
         tp = as_partition(one)

@@ -65,6 +65,7 @@ class OffsetAssertions:
         is the offset after the last processed record. With ``timeout_s`` the offsets may still change for that time.
         Raises ValueError for a single offset if the topic has several partitions.
         """
+        __tracebackhide__ = True  # pytest shows the line of the test
         if isinstance(expected, int):
             count = len(self._admin.partitions(topic))
             if count != 1:
@@ -92,6 +93,7 @@ class OffsetAssertions:
         """Waits until the group's lag on the topic, summed over the partitions, is at most this number of offsets.
 
         Raises AssertionError after ``timeout_s``, with the lag of each partition."""
+        __tracebackhide__ = True
         lag: dict[int, int] = {}
 
         def is_reached() -> bool:

@@ -75,7 +75,7 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
             ["groups", "describe", "g", "--interval", "5", "-b", "a:1"],
             "--interval 5: it is the time between two",
         ),
-        (["consume", "t", "surplus", "-b", "a:1"], "got unexpected extra argument(s) (surplus) (see odradek consume"),
+        (["consume", "t", "surplus", "-b", "a:1"], "unexpected argument surplus (see odradek consume"),
         (["--vers"], "no such option --vers (did you mean --version?)"),
         (["serv"], "no such command 'serv' (did you mean serve?)"),
         (["qqq"], "no such command 'qqq'"),
@@ -149,7 +149,7 @@ def test_ctrl_c_prints_no_traceback(capsys: Captured, as_demo: AsDemo) -> None:
 
     as_demo(interrupt)
     assert run(["demo"]) == 130
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr().err == "odradek: interrupted: the same command completes the work\n"
 
 
 def test_options_reach_the_command(as_demo: AsDemo, tmp_path: Path) -> None:

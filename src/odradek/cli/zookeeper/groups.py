@@ -6,13 +6,17 @@ The checks of ``owners`` are those of Kafka's VerifyConsumerRebalance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import table_or_blocks
-from odradek.cli.terminal import EXIT_FAILED, note, note_table, print_json, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
 from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, known_groups, warn_of_invalid
+
+if TYPE_CHECKING:
+    from odradek.core.ids import TopicPartition
 
 GROUPS_EPILOG = (
     "Examples:\n\n\b\n"
@@ -78,6 +82,11 @@ def owners(line: OwnersLine) -> None:
             partitions = {topic.name: [p.partition for p in topic.partitions] for topic in described}
         else:
             partitions = broker_partitions(store.connection)
+            if not partitions:
+                raise CommandError(
+                    "no broker has registered topics in this ZooKeeper (/brokers/topics), so their partitions are not "
+                    "known: name Kafka's brokers with -b HOST:PORT"
+                )
         for name in names:
             members = read_members(store.connection, name)
             checked.append((members, check_owners(members, partitions)))
@@ -87,7 +96,7 @@ def owners(line: OwnersLine) -> None:
                 "group": members.group,
                 "members": members.live(),
                 "partitions": [
-                    {"topic": r.tp.topic, "partition": r.tp.partition, "owner": r.owner, "problem": r.problem or None}
+                    {"topic": r.tp.topic, "partition": _known(r.tp), "owner": r.owner, "problem": r.problem or None}
                     for r in rows
                 ],
                 "invalid": [{"path": one.path, "reason": one.reason} for one in members.invalid],
@@ -98,8 +107,17 @@ def owners(line: OwnersLine) -> None:
         for members, rows in checked:
             note(f"Group {members.group}: members: {', '.join(members.live()) or 'none'}")
             if rows:
-                cells = [(row.tp.topic, str(row.tp.partition), row.owner or "-", row.problem or "ok") for row in rows]
+                cells = [(row.tp.topic, _number(row.tp), row.owner or "-", row.problem or "ok") for row in rows]
                 note_table(table_or_blocks(("TOPIC", "PARTITION", "OWNER", "CHECK"), cells, right=frozenset({1})))
             warn_of_invalid(list(members.invalid))
     if any(members.invalid or any(row.problem for row in rows) for members, rows in checked):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _known(tp: TopicPartition) -> int | None:
+    """Returns the partition's number; None in the row of a topic that does not exist."""
+    return tp.partition if tp.partition >= 0 else None
+
+
+def _number(tp: TopicPartition) -> str:
+    return "-" if _known(tp) is None else str(tp.partition)

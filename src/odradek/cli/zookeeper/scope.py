@@ -163,7 +163,7 @@ def group_names(groups: list[str] | None) -> list[str]:
 
     names = given_names(groups or [], "--group")
     if not names:
-        raise CommandError("missing option '--group'")
+        raise CommandError("missing option '--group': odradek zookeeper groups lists the groups")
     for name in names:
         if problem := name_problem(name):
             raise CommandError(f"--group {name!r}: no path of ZooKeeper can hold this name: {problem}")
@@ -181,9 +181,11 @@ def check_scope(groups: list[str] | None, all_groups: bool) -> None:
 
 
 def chosen_groups(store: OffsetStore, groups: list[str] | None, all_groups: bool) -> list[str]:
-    """Returns the groups that a command works on. Raises CommandError, also for a group that does not exist."""
+    """Returns the groups that a command works on: all of them by name, or those of --group in its order.
+
+    Raises CommandError, also for a group that does not exist."""
     check_scope(groups, all_groups)
-    return store.groups() if all_groups else known_groups(store, groups)
+    return sorted(store.groups()) if all_groups else known_groups(store, groups)
 
 
 def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -64,7 +65,8 @@ def read_table(
     partition), a ``datetime`` with a time zone (the first record that is not older), or a mapping from partitions to
     offsets, which also chooses the partitions. ``start_group`` starts at the committed offsets of a group, so that the
     table has what the group has still to read; ``end_group`` ends there. A partition without a commit counts as not
-    read. Bounds outside of a log become its start or its end; milliseconds since 1970 as a start are an error.
+    read. Bounds outside of a log become its start or its end; milliseconds since 1970 as a start are an error. A start
+    behind the end of a log gives a UserWarning; one offset for all partitions only if each of them ends before it.
 
     ``settings`` are those of ``ClientConfig``. The whole table is in memory. Raises UnknownTopic, GroupIdNotFound,
     ValueError or TypeError for an invalid bound or column, ColumnsMissing without the packages of the extra ``arrow``,
@@ -90,7 +92,9 @@ def read_table(
 
         from odradek.batches.arrow_columns import schema
     config = as_config(bootstrap_servers, **settings)
-    ranges = loop.run(_ranges(shared_cluster(config), topic, bounds, level))
+    ranges, behind_end = loop.run(_ranges(shared_cluster(config), topic, bounds, level))
+    for line in behind_end:
+        warnings.warn(line, UserWarning, stacklevel=2)
 
     def read(tp: TopicPartition) -> list[pa.RecordBatch]:
         first, last = ranges[tp]
@@ -144,8 +148,8 @@ def _offset(name: str, given: object) -> int:
 
 async def _ranges(
     cluster: Cluster, topic: str, bounds: Mapping[str, Bound], level: int
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Returns the first offset and the end of each partition, in the order of the partitions."""
+) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
+    """Returns the first offset and the end of each partition, in the order of the partitions, and the warnings."""
     known = await _described(cluster, topic)
     for bound in bounds.values():
         if isinstance(bound, _CommittedOffsets):
@@ -153,7 +157,7 @@ async def _ranges(
     existing = sorted(TopicPartition(topic, one.partition) for one in known.partitions)
     chosen = _chosen(topic, existing, bounds)
     if not chosen:
-        return {}
+        return {}, []
 
     async def lookup(when: int) -> dict[TopicPartition, int]:
         listed = await offset_requests.list_offsets(cluster, dict.fromkeys(chosen, when), level)
@@ -178,7 +182,26 @@ async def _ranges(
         )
     logs = _Ends(starts, ends, {"start": first, "end": last})
     ranges = {tp: (_at("start", bounds["start"], tp, logs), _at("end", bounds["end"], tp, logs)) for tp in chosen}
-    return {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
+    read = {tp: (start, end) for tp, (start, end) in ranges.items() if start < end}
+    return read, _starts_behind_end(bounds["start"], logs)
+
+
+def _starts_behind_end(start: Bound, logs: _Ends) -> list[str]:
+    """Returns a warning for each partition that ends before the start: nothing is read there, and the number may be
+    wrong or the topic another one than it was. A time behind the newest record is none: no record is that new yet."""
+    given: dict[TopicPartition, int] = {}
+    who = "start"
+    if isinstance(start, _CommittedOffsets):
+        given, who = dict(logs.looked_up["start"]), f"the committed offset of group {start}"
+    elif isinstance(start, Mapping):
+        given = {tp: start[tp.partition] for tp in logs.ends}
+    elif isinstance(start, int) and start > max(logs.ends.values()):
+        given = dict.fromkeys(logs.ends, start)
+    return [
+        f"{who} {offset} of {tp} is outside the log, which ends at {logs.ends[tp]}: nothing is read"
+        for tp, offset in sorted(given.items())
+        if offset > logs.ends[tp]
+    ]
 
 
 async def _described(cluster: Cluster, topic: str) -> TopicDescription:

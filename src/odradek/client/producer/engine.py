@@ -335,7 +335,7 @@ class ProducerEngine:
             if reply.error_code is not ErrorCode.none:
                 reason = "the cluster returned no producer id"
                 if reply.error_code is ErrorCode.cluster_authorization_failed:
-                    reason = "the user may write to no topic of the cluster"
+                    reason = "the user has the right to write to no topic: an ACL must grant Write"
                 raise error_for(reply.error_code, reason)
             return int(reply.producer_id)
 
