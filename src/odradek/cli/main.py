@@ -392,7 +392,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     else:
         from odradek.cli.usage_errors import usage_line
 
-        terminal.error_line(usage_line(error, given))
+        terminal.error_line(usage_line(error, given, typer.main.get_command(app)))
     return terminal.EXIT_BAD_INPUT
 
 

@@ -29,8 +29,9 @@ _WRITING = ("--execute", "--yes")
 """Options that let a command write without a question. A person who knows one command tries it at another."""
 
 
-def usage_line(error: Any, given: Sequence[str]) -> str:
-    """Returns one line for a usage error. ``given``: the words of the command line."""
+def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
+    """Returns one line for a usage error. ``given``: the words of the command line. ``command``: the root of the
+    commands, for errors that do not have theirs."""
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
@@ -64,14 +65,16 @@ def usage_line(error: Any, given: Sequence[str]) -> str:
         before = _option_with_a_value_before(context.command, given, extra[1])
         remedy = f": {before} takes one value; quote a value with spaces" if before else ""
         return f"unexpected argument {extra[1]}{remedy}{where}"
-    if (lacking := _NO_VALUE.fullmatch(text)) and context:
-        metavar = next(
-            (f" {one.metavar}" for one in context.command.params if lacking[1] in one.opts and one.metavar), ""
-        )
-        return f"{lacking[1]} needs a value: {lacking[1]}{metavar}{where}"
+    if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
+        return _line_without_a_value(lacking[1], *_command_of(command, given))
     if param is not None and type(error).__name__ == "MissingParameter" and (word := _argument(context.command, given)):
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _line_without_a_value(option: str, command: Any, path: str) -> str:
+    metavar = next((f" {one.metavar}" for one in command.params if option in one.opts and one.metavar), "")
+    return f"{option} needs a value: {option}{metavar} (see {path} --help)"
 
 
 def _argument(command: Any, given: Sequence[str]) -> str:
