@@ -97,7 +97,7 @@ def test_a_restart_of_the_controller_is_followed(
         controller.restart(cleanly=how == "clean")
     create(controller, "u")
     broker.run_until(follows(broker, controller))
-    assert (broker.follower.epoch, broker.log.leader_epoch) == (2, 2)
+    assert (broker.observer.epoch, broker.log.leader_epoch) == (2, 2)
     assert state_of(broker.image) == catalogue(controller)
     controller.world.advance(SESSION_MS // 2)
     assert controller.broker.catalog.state.nodes.is_active(3)

@@ -165,7 +165,7 @@ def test_a_snapshot_changes_what_differs(is_down: bool) -> None:
         nodes.world.advance(3 * SESSION_MS)
     nodes.brokers[1] = first
     nodes.check_images()
-    assert first.broker.membership.follower.snapshots == 1
+    assert first.broker.membership.observer.snapshots == 1
     assert logs_of(first) == {"kept-0", "grown-0"}
     kept = first.broker.partition("kept", 0)
     assert kept is not None

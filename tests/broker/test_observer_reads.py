@@ -1,4 +1,4 @@
-"""Followers of the metadata log at a controller's node: what they read, when they wait, what an idle node writes."""
+"""Observers of the metadata log at a controller's node: what they read, when they wait, what an idle node writes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_record_is_served_when_it_is_synced_and_not_before() -> None:
     assert fetch(controller, end).records
 
 
-def test_a_change_ends_the_waits_of_all_followers() -> None:
+def test_a_change_ends_the_waits_of_all_observers() -> None:
     controller = SimulatedController(QUIET)
     register(controller, 1)
     end = controller.broker.metadata_log.end_offset
@@ -162,7 +162,7 @@ def test_long_records_come_in_several_replies() -> None:
     assert max(sizes) <= MOST_READ_BYTES
 
 
-def test_a_silent_follower_leaves_the_described_quorum() -> None:
+def test_a_silent_observer_leaves_the_described_quorum() -> None:
     controller = SimulatedController(QUIET)
     fetch(controller, 1)
     ((row,),) = [observers(controller)]

@@ -94,7 +94,7 @@ def test_a_broker_starts_follows_and_stops(controller: tuple[ApacheBroker, str],
     broker.run_until(leads(broker, "one"))
     node.stop()
     node.start()
-    broker.run_until(lambda: broker.follower.epoch == 2)
+    broker.run_until(lambda: broker.observer.epoch == 2)
     assert create(node, "two") is ErrorCode.none
     broker.run_until(has(broker, "two"))
     assert broker.lifecycle.state is LifecycleState.RUNNING

@@ -93,7 +93,7 @@ def test_a_load_that_fails_shows_group_and_topic_with_escapes(shown: io.StringIO
     def fail(*_: object) -> None:
         raise ValueError(EVIL)
 
-    shard.replay_commits = fail  # type: ignore[method-assign]
+    shard.replay_commits = fail
     commit = SimpleRecord(offset_key(EVIL, "t", 0), offset_value(OffsetCommitValue(5, 1, "", 0)))
     data = encode_batch([commit], now_ms=0)
     ((position, header),) = scan(data)

@@ -1,4 +1,4 @@
-"""Damaged requests at a controller, in a simulated world: those of brokers, of followers of its log, of administrators.
+"""Damaged requests at a controller, in a simulated world: those of brokers, of observers of its log, of administrators.
 
 The controller replies, refuses, or closes the connection. It meets no error that its code does not expect, it serves
 a broker all the time, and a restart finds the catalogue as it was.
@@ -34,7 +34,7 @@ FUZZED = (*OF_A_CONTROLLER, FETCH, DESCRIBE_QUORUM)
 
 
 class PlausibleAtController(Plausible):
-    """Messages of brokers and followers with known ids and epochs."""
+    """Messages of brokers and observers with known ids and epochs."""
 
     USUAL: ClassVar[dict[str, tuple[Any, ...]]] = Plausible.USUAL | {
         "broker_id": (1, 2, 3),
@@ -192,7 +192,7 @@ def test_a_controller_survives_a_hundred_thousand_damaged_requests(findings: Seq
     assert not findings, findings[0]
 
 
-def test_the_apis_of_a_controller_are_those_of_brokers_and_followers() -> None:
+def test_the_apis_of_a_controller_are_those_of_brokers_and_observers() -> None:
     # Envelope, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,
     # AssignReplicasToDirs
     assert OF_A_CONTROLLER == [58, 59, 62, 63, 67, 70, 73]

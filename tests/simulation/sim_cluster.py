@@ -45,8 +45,8 @@ from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, ControlResult, Directories, HeartbeatReply, Moment
-from odradek.cluster.follower import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
@@ -74,7 +74,7 @@ class Event:
 
 
 class LeaderView:
-    """A started controller, as ``ObserverReads`` sees it. ``serves_unsynced``: followers also get records whose sync is
+    """A started controller, as ``ObserverReads`` sees it. ``serves_unsynced``: observers also get records whose sync is
     not done. They are not committed, and a power cut may take them."""
 
     def __init__(self, log: MetadataLog, quorum: OneVoterQuorum, world: World, *, serves_unsynced: bool) -> None:

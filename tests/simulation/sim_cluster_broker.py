@@ -20,8 +20,8 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.catalog.records import MetadataRecord
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.follower import LogFollower
 from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
+from odradek.cluster.log_observer import LogObserver
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
@@ -137,14 +137,14 @@ class SimulatedBroker:
         copy.metadata_log.on_snapshot_due = self._write_snapshot
         if isinstance(copy, NotedCopy):
             copy.network = self._network
-        follower = LogFollower(copy, copy.leader_epoch, start or NO_OFFSET, self.now_ms())
+        observer = LogObserver(copy, copy.leader_epoch, start or NO_OFFSET, self.now_ms())
         asked = NewBroker(
             self.broker_id, CLUSTER, self.incarnation_id, (Endpoint("PLAINTEXT", "h", 9092, 0),), FEATURES, None,
             (UUID(int=self.broker_id << 64),), self.clean_epoch,
         )  # fmt: skip
         lifecycle = BrokerLifecycle(asked, self._times, self.now_ms())
         self.clean_epoch = -1
-        self.membership = ClusterMembership(self, self._network.link(self), lifecycle, follower, copy)
+        self.membership = ClusterMembership(self, self._network.link(self), lifecycle, observer, copy)
         if self._is_hasty:
             self.membership.set_ready()
         else:

@@ -14,10 +14,10 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.delta import Delta
-from odradek.cluster import follower, lifecycle
+from odradek.cluster import lifecycle, log_observer
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.follower import LogFollower
 from odradek.cluster.lifecycle import BrokerLifecycle
+from odradek.cluster.log_observer import LogObserver
 from odradek.cluster.records import BrokerRegistrationChangeRecord, decode
 from odradek.cluster.registrations import Registrations
 from odradek.cluster.sessions import BrokerSessions
@@ -68,9 +68,9 @@ def _no_sessions(self: BrokerSessions, brokers: Any, now_ms: int) -> None:
 
 
 def _all_is_committed(take: Any) -> Any:
-    """A follower takes all that it has fetched for committed."""
+    """An observer takes all that it has fetched for committed."""
 
-    def early(self: LogFollower, reply: Any) -> bool:
+    def early(self: LogObserver, reply: Any) -> bool:
         news = take(self, reply)
         self.committed = max(self.committed, self._log.end.end_offset)
         return bool(news)
@@ -92,7 +92,7 @@ def _all_at_the_start(open_copy: Any) -> Any:
     return opened
 
 
-def _no_cut(self: LogFollower, diverging: Any) -> int:
+def _no_cut(self: LogObserver, diverging: Any) -> int:
     return self._log.end.end_offset
 
 
@@ -106,9 +106,9 @@ def _fails_with(fail: Any) -> Any:
 
 
 def _no_epoch(follow: Any) -> Any:
-    """A follower stays in the epoch that it has learned first."""
+    """An observer stays in the epoch that it has learned first."""
 
-    def followed(self: LogFollower, reply: Any, now_ms: int) -> bool:
+    def followed(self: LogObserver, reply: Any, now_ms: int) -> bool:
         before = self.epoch
         counts = follow(self, reply, now_ms)
         self.epoch = before or self.epoch
@@ -154,13 +154,13 @@ def _names_what_is_fetched(drive: Any) -> Any:
 def _applies_over_a_snapshot(self: ClusterMembership) -> Any:
     """The batches that were read before a snapshot go on after it."""
     while not self._is_over:
-        if self._snapshots != self.follower.snapshots:
-            self._snapshots = self.follower.snapshots
+        if self._snapshots != self.observer.snapshots:
+            self._snapshots = self.observer.snapshots
             yield from self._member.replace(self.copy.read_newest_snapshot())
             continue
-        if self.copy.applied.end_offset >= self.follower.committed:
+        if self.copy.applied.end_offset >= self.observer.committed:
             return
-        for batch in self.copy.committed_batches(self.follower.committed):
+        for batch in self.copy.committed_batches(self.observer.committed):
             changes = [decode(value, lambda data: UUID(bytes=data)) for value in batch.values]
             yield from self._member.commit(batch.base_offset, changes)
             self.copy.note_applied(batch)
@@ -191,11 +191,11 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "a new incarnation keeps the epoch": _replacing(Registrations, "new_broker", _old_epoch(Registrations.new_broker)),
     "a new controller begins no sessions": _replacing(BrokerSessions, "activate", _no_sessions),
     "all that is fetched is committed": _replacing(
-        LogFollower, "_take_records", _all_is_committed(LogFollower._take_records)
+        LogObserver, "_take_records", _all_is_committed(LogObserver._take_records)
     ),
     "a start applies the whole copy": _replacing(ObserverLog, "open_copy", _all_at_the_start(ObserverLog.open_copy)),
-    "a diverging log is not cut off": _replacing(LogFollower, "_common_end", _no_cut),
-    "the epoch of the leader is not followed": _replacing(LogFollower, "_follow", _no_epoch(LogFollower._follow)),
+    "a diverging log is not cut off": _replacing(LogObserver, "_common_end", _no_cut),
+    "the epoch of the leader is not followed": _replacing(LogObserver, "_follow", _no_epoch(LogObserver._follow)),
     "the log stays beside a later snapshot": _replacing(
         observer_log, "_needs_removal", lambda path, checked, at: False
     ),
@@ -212,6 +212,6 @@ BUGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "two tasks apply the log": _replacing(ClusterMembership, "_apply", _applies_at_once(ClusterMembership._apply)),
     "a stale epoch is tried again": _replacing(BrokerLifecycle, "on_failed", _fails_with(BrokerLifecycle.on_failed)),
     "a lost reply is waited for": _replacing(lifecycle, "reply_timeout_ms", lambda times: 1 << 40),
-    "a lost fetch is waited for": _replacing(follower, "TIMEOUT_MS", 1 << 40),
+    "a lost fetch is waited for": _replacing(log_observer, "TIMEOUT_MS", 1 << 40),
     "a heartbeat is not heard": _replacing(ClusterControl, "hear", lambda self, broker, epoch, now: None),
 }

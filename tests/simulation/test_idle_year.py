@@ -64,7 +64,7 @@ class IdleGroup:
             return
         request = Heartbeat("g", "m", self.epoch)
         if self.protocol == "consumer":
-            request = Kip848Heartbeat("g", "m", self.epoch, "")  # type: ignore[assignment]
+            request = Kip848Heartbeat("g", "m", self.epoch, "")
         self.coordinator.submit("g", request, self._beaten)
         self.world.after(25 * MINUTE_MS, self.beat)
 

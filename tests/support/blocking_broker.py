@@ -14,8 +14,8 @@ from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import CommittedBatch, ObserverLog
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.follower import LogFollower, PartRequest, RecordsRequest
 from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
+from odradek.cluster.log_observer import LogObserver, PartRequest, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import NewBroker
@@ -78,13 +78,13 @@ class BlockingBroker:
         self.log = SkippingLog.open_copy(home, self._replay, (controller,), now_ms=clock, files=files)
         self.log.skipped = skipped
         start = self.log.applied.end_offset or NO_OFFSET
-        self.follower = LogFollower(self.log, self.log.leader_epoch, start, clock())
+        self.observer = LogObserver(self.log, self.log.leader_epoch, start, clock())
         own_id, endpoint = UUID(int=(broker_id << 32) + incarnation), Endpoint("PLAINTEXT", "h", 9092, 0)
         asked = NewBroker(
             broker_id, self._cluster_id, own_id, (endpoint,), FEATURES, None, (directory,), clean_epoch
         )  # fmt: skip
         self.lifecycle = BrokerLifecycle(asked, times, clock())
-        self.membership = ClusterMembership(self, self, self.lifecycle, self.follower, self.log)
+        self.membership = ClusterMembership(self, self, self.lifecycle, self.observer, self.log)
         self.snapshots, self.failure = 0, ""
         self.membership.begin()
 

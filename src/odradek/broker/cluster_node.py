@@ -35,9 +35,9 @@ from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
-from odradek.cluster.follower import LogFollower
 from odradek.cluster.image_delta import delta_between
 from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
+from odradek.cluster.log_observer import LogObserver
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
@@ -164,9 +164,9 @@ class ClusterBrokerNode(BrokerNode):
     def _follow_catalog(self) -> None:
         """Begins to join the cluster."""
         copy, now_ms = self.copy, self.steady_ms()
-        follower = LogFollower(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
+        observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
         lifecycle = BrokerLifecycle(self._registration(), self._times, now_ms)
-        self.quorum = ObserverQuorum(copy, follower, self.in_thread)
+        self.quorum = ObserverQuorum(copy, observer, self.in_thread)
         self.producer_ids = self.controller.begin(self.forwarder, self.loop, lambda: lifecycle.epoch)
         self.loader = MetadataLoader(self.catalog, in_order(self))
         key = ObserverKey(self.node_id, self.directory.directory_id)
@@ -174,7 +174,7 @@ class ClusterBrokerNode(BrokerNode):
             self._remote_controller(BEAT_BYTES, logging.WARNING), self._remote_controller(READ_BYTES, logging.INFO),
             key, self.cluster_id, reply_timeout_ms(self._times),
         )  # fmt: skip
-        self.membership = ClusterMembership(self._member, self._link, lifecycle, follower, copy)
+        self.membership = ClusterMembership(self._member, self._link, lifecycle, observer, copy)
         self.membership.begin()
 
     def _apis(self) -> dict[int, Api]:

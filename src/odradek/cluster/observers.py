@@ -1,7 +1,7 @@
-"""The followers of the metadata log, as its leader sees them: what they may read, and how far they are.
+"""The observers of the metadata log, as its leader sees them: what they may read, and how far they are.
 
-``place_of`` answers a follower by the offset and the epoch of its last record, as Kafka's ReplicatedLog does. Observers
-do not vote. The leader forgets an observer that has not fetched for five minutes.
+``place_of`` answers an observer by the offset and the epoch of its last record, as Kafka's ReplicatedLog does.
+Observers do not vote. The leader forgets an observer that has not fetched for five minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LogPlace(NamedTuple):
 
 
 class PlaceKind(Enum):
-    """VALID: the follower's records are those of the leader. DIVERGING: it has to cut off records. SNAPSHOT: it needs a
+    """VALID: the observer's records are those of the leader. DIVERGING: it has to cut off records. SNAPSHOT: it needs a
     snapshot first."""
 
     VALID = 0
@@ -52,9 +52,9 @@ class LeaderLog(Protocol):
 
 
 def place_of(log: LeaderLog, offset: int, epoch: int) -> tuple[PlaceKind, LogPlace]:
-    """Answers a follower whose log ends at ``offset``, with a last record of this epoch.
+    """Answers an observer whose log ends at ``offset``, with a last record of this epoch.
 
-    The place is that of the follower if it is valid, the largest common one if it diverges, or that of a snapshot."""
+    The place is that of the observer if it is valid, the largest common one if it diverges, or that of a snapshot."""
     snapshots = log.snapshots
     if offset == 0 and snapshots:  # an empty log: a snapshot is shorter
         return PlaceKind.SNAPSHOT, snapshots[-1]
@@ -81,7 +81,7 @@ def _end_of(log: LeaderLog, epoch: int) -> LogPlace:
 
 
 class ObserverKey(NamedTuple):
-    """A follower: its node, and the id of the directory with its log."""
+    """An observer: its node, and the id of the directory with its log."""
 
     node_id: int
     directory: Id16
@@ -89,7 +89,7 @@ class ObserverKey(NamedTuple):
 
 @dataclass(slots=True)
 class ObserverState:
-    """How far a follower is. Times are in ms since 1970, −1 for never. ``heard_ms``: on a clock that only goes forward.
+    """How far an observer is. Times: ms since 1970, −1 for never. ``heard_ms``: on a clock that only goes forward.
 
     ``end_offset``: the end of its log. ``leader_end``: the end of the leader's log at its last fetch.
     """
@@ -102,13 +102,13 @@ class ObserverState:
 
 
 class Observers:
-    """The followers that have fetched in the leader's epoch."""
+    """The observers that have fetched in the leader's epoch."""
 
     def __init__(self) -> None:
         self._states: dict[ObserverKey, ObserverState] = {}
 
     def note_fetch(self, key: ObserverKey, offset: int, leader_end: int, now_ms: int, steady_ms: int) -> None:
-        """Notes a valid fetch from ``offset``. A negative id is that of a reader, which is no follower."""
+        """Notes a valid fetch from ``offset``. A negative id is that of a reader, which is no observer."""
         if key.node_id < 0:
             return
         self._forget_silent(steady_ms)
@@ -121,7 +121,7 @@ class Observers:
         state.fetched_ms = max(state.fetched_ms, now_ms)
 
     def present(self, steady_ms: int) -> Mapping[ObserverKey, ObserverState]:
-        """Returns the followers of the last five minutes."""
+        """Returns the observers of the last five minutes."""
         self._forget_silent(steady_ms)
         return self._states
 

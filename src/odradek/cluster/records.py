@@ -190,7 +190,7 @@ class ClearElrRecord(NodeRecord):
 
 @dataclass(frozen=True, slots=True)
 class NoOpRecord(NodeRecord):
-    """Nothing. The controller writes it while it is idle, so that followers see a newer offset."""
+    """Nothing. The controller writes it while it is idle, so that observers see a newer offset."""
 
     def packed(self) -> bytes:
         return _framed(NO_OP, 0, _EMPTY_TAGS)

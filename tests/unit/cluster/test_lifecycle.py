@@ -188,7 +188,7 @@ EVENTS: dict[str, Event] = {
     "stale": answered(lambda broker, now_ms: broker.on_failed(broker.number, now_ms, ErrorCode.stale_broker_epoch)),
     **{
         f"answer {answer}": answered(
-            lambda broker, now_ms, answer=answer: broker.on_heartbeat(broker.number, answer, now_ms)  # type: ignore[misc]
+            lambda broker, now_ms, answer=answer: broker.on_heartbeat(broker.number, answer, now_ms)
         )
         for answer in map(HeartbeatAnswer._make, product((False, True), repeat=3))
     },

@@ -1,4 +1,4 @@
-"""What a follower of the metadata log is answer, and how far the leader takes it to be."""
+"""What an observer of the metadata log is answer, and how far the leader takes it to be."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class _Log:
         (3, 1, (DIVERGING, LogPlace(0, 1))),
     ],
 )
-def test_a_follower_of_a_whole_log(offset: int, epoch: int, answer: tuple[PlaceKind, LogPlace]) -> None:
+def test_a_observer_of_a_whole_log(offset: int, epoch: int, answer: tuple[PlaceKind, LogPlace]) -> None:
     assert place_of(_Log(), offset, epoch) == answer
 
 
@@ -84,19 +84,19 @@ SNAPSHOTS = (LogPlace(12, 4), LogPlace(30, 5))
         (41, 5, (DIVERGING, LogPlace(40, 5))),
     ],
 )
-def test_a_follower_of_a_log_that_begins_with_a_snapshot(
+def test_a_observer_of_a_log_that_begins_with_a_snapshot(
     offset: int, epoch: int, answer: tuple[PlaceKind, LogPlace]
 ) -> None:
     assert place_of(_Log(start_offset=12, snapshots=SNAPSHOTS), offset, epoch) == answer
 
 
-def test_a_follower_at_the_start_of_a_whole_log_beside_a_snapshot_needs_it_not() -> None:
+def test_a_observer_at_the_start_of_a_whole_log_beside_a_snapshot_needs_it_not() -> None:
     log = _Log(snapshots=(LogPlace(30, 5),))
     assert place_of(log, 30, 5) == (VALID, LogPlace(30, 5))
     assert place_of(log, 26, 4) == (SNAPSHOT, LogPlace(30, 5)), "its epoch is older than that of the snapshot"
 
 
-def test_a_follower_is_caught_up_when_it_has_what_was_there_at_its_fetch_before() -> None:
+def test_a_observer_is_caught_up_when_it_has_what_was_there_at_its_fetch_before() -> None:
     observers = Observers()
     observers.note_fetch(KEY, 0, 10, 1000, 0)
     assert observers.present(0)[KEY].caught_up_ms == -1
@@ -112,7 +112,7 @@ def test_a_follower_is_caught_up_when_it_has_what_was_there_at_its_fetch_before(
     assert (state.caught_up_ms, state.fetched_ms) == (4000, 4000)
 
 
-def test_a_silent_follower_is_forgotten_and_a_reader_is_none() -> None:
+def test_a_silent_observer_is_forgotten_and_a_reader_is_none() -> None:
     observers = Observers()
     observers.note_fetch(KEY, 0, 10, 1, 100)
     observers.note_fetch(ObserverKey(NO_NODE, UUID(int=0)), 0, 10, 1, 100)

@@ -1,4 +1,4 @@
-"""NoOp records of an idle controller: its followers see that it lives, and how far behind they are."""
+"""NoOp records of an idle controller: its observers see that it lives, and how far behind they are."""
 
 from __future__ import annotations
 

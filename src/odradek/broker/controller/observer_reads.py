@@ -1,7 +1,7 @@
-"""What followers of the metadata log read at its leader: records, and snapshots in pieces.
+"""What observers of the metadata log read at its leader: records, and snapshots in pieces.
 
 The leader serves committed records only. As in Kafka, it answers a fetch at once if it has records, or a later high
-watermark than the follower (KIP-1166), or if the follower has to cut off records or needs a snapshot. Otherwise the
+watermark than the observer (KIP-1166), or if the observer has to cut off records or needs a snapshot. Otherwise the
 fetch waits (``broker/partitions/purgatory``).
 """
 
@@ -49,10 +49,10 @@ MOST_READ_BYTES = 1 << 20
 
 
 class ObserverFetch(NamedTuple):
-    """A fetch of a follower: the end of its log, the epoch of its last record, and the epoch and the high watermark of
+    """A fetch of an observer: the end of its log, the epoch of its last record, and the epoch and the high watermark of
     the leader that it knows. ``high_watermark``: −1 if it knows none; the largest number if it does not say it."""
 
-    follower: ObserverKey
+    observer: ObserverKey
     leader_epoch: int
     offset: int
     last_epoch: int
@@ -62,7 +62,7 @@ class ObserverFetch(NamedTuple):
 
 
 class ObserverReply(NamedTuple):
-    """``diverging``: where the follower has to cut off its log. ``snapshot``: what it has to read first."""
+    """``diverging``: where the observer has to cut off its log. ``snapshot``: what it has to read first."""
 
     error: ErrorCode = ErrorCode.none
     high_watermark: int = NO_OFFSET
@@ -71,7 +71,7 @@ class ObserverReply(NamedTuple):
     snapshot: LogPlace | None = None
 
     def is_due(self, asked: ObserverFetch) -> bool:
-        """Whether the follower gets the reply at once."""
+        """Whether the observer gets the reply at once."""
         return bool(
             self.error
             or self.records
@@ -107,7 +107,7 @@ class _CommittedLog:
 
 
 class ObserverReads:
-    """Serves the followers of this node's metadata log. It is a publisher: committed records end the waits."""
+    """Serves the observers of this node's metadata log. It is a publisher: committed records end the waits."""
 
     def __init__(self, node: ReadNode) -> None:
         self.waiters: set[WaitingFetch] = set()
@@ -124,7 +124,7 @@ class ObserverReads:
         return self._node.metadata_log.start_offset
 
     def present(self) -> Mapping[ObserverKey, ObserverState]:
-        """Returns the followers of the last minutes."""
+        """Returns the observers of the last minutes."""
         return self._observers.present(self._node.steady_ms())
 
     def check_leader(self, epoch: int) -> ErrorCode:
@@ -142,7 +142,7 @@ class ObserverReads:
         if refusal := self.check_leader(asked.leader_epoch):
             return ObserverReply(refusal)
         node = self._node
-        if asked.follower.node_id == node.node_id:
+        if asked.observer.node_id == node.node_id:
             return ObserverReply(ErrorCode.unknown_server_error)
         log = node.metadata_log
         kind, place = place_of(_CommittedLog(log), asked.offset, asked.last_epoch)
@@ -155,7 +155,7 @@ class ObserverReads:
             records = log.read_committed(asked.offset, min(max(asked.max_bytes, 0), MOST_READ_BYTES))
         except KafkaError as error:
             return ObserverReply(error.code)
-        self._observers.note_fetch(asked.follower, asked.offset, watermark, node.now_ms(), node.steady_ms())
+        self._observers.note_fetch(asked.observer, asked.offset, watermark, node.now_ms(), node.steady_ms())
         return ObserverReply(high_watermark=watermark, records=records)
 
     def read_snapshot(self, place: LogPlace, position: int, max_bytes: int) -> SnapshotPart:

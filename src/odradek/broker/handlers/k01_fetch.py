@@ -114,8 +114,8 @@ def handle(
 def handle_at_controller(
     broker: ControllerServices, context: Context, message: FetchRequest
 ) -> dict[str, object] | Deferred[Reply]:
-    """Serves a follower of the metadata log."""
-    from odradek.broker.handlers import observer_fetches  # here, because only a controller has followers
+    """Serves an observer of the metadata log."""
+    from odradek.broker.handlers import observer_fetches  # here, because only a controller has observers
 
     replica_id = message.replica_id if context.version < 15 else message.replica_state.replica_id
     return observer_fetches.fetch(broker, context, message, replica_id)

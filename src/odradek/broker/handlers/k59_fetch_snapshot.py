@@ -1,6 +1,6 @@
-"""FetchSnapshot 0–1: returns a part of a snapshot of the metadata log to a follower.
+"""FetchSnapshot 0–1: returns a part of a snapshot of the metadata log to an observer.
 
-* 1: directory id of the follower, and the endpoint of the leader.
+* 1: directory id of the observer, and the endpoint of the leader.
 """
 
 from __future__ import annotations

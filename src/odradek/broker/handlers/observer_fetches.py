@@ -1,4 +1,4 @@
-"""Fetches of the metadata log at its leader: the replies of ``k01_fetch`` and ``k59_fetch_snapshot`` to followers."""
+"""Fetches of the metadata log at its leader: the replies of ``k01_fetch`` and ``k59_fetch_snapshot`` to observers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_PLACE = {"end_offset": -1, "epoch": -1}
 ZERO = UUID(int=0)
 _NOT_SAID = (1 << 63) - 1
 _WITH_TOPIC_ID, _WITH_DIRECTORY, _WITH_ENDPOINTS, _WITH_WATERMARK = 13, 17, 17, 18
-"""The first versions of Fetch that have ids of topics, the directory of a follower, and its high watermark. The reply
+"""The first versions of Fetch that have ids of topics, the directory of an observer, and its high watermark. The reply
 has the leader's address from 17 on, as in Kafka, although 16 has the field."""
 
 

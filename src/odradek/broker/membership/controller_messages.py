@@ -1,7 +1,7 @@
 """The messages between a broker and its controller: requests of the broker's machines, and what they take from replies.
 
 A request is a plain mapping for ``wire.schemas.encode``, a reply an instance of kio's class, both of the newest version
-that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats, ``cluster/follower`` reads the log.
+that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats, ``cluster/log_observer`` reads the log.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from odradek.cluster.follower import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import LogPlace, ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
@@ -84,7 +84,7 @@ def heard(reply: BrokerHeartbeatResponse) -> HeartbeatAnswer | ErrorCode:
     return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
 
 
-def fetch(asked: RecordsRequest, follower: ObserverKey, cluster_id: str) -> ControllerMessage:
+def fetch(asked: RecordsRequest, observer: ObserverKey, cluster_id: str) -> ControllerMessage:
     part = {
         "partition": 0,
         "current_leader_epoch": asked.leader_epoch,
@@ -92,12 +92,12 @@ def fetch(asked: RecordsRequest, follower: ObserverKey, cluster_id: str) -> Cont
         "last_fetched_epoch": asked.last_epoch,
         "log_start_offset": NO_OFFSET,
         "partition_max_bytes": 0,
-        "replica_directory_id": follower.directory,
+        "replica_directory_id": observer.directory,
         "high_watermark": asked.high_watermark,
     }
     body: dict[str, object] = {
         "cluster_id": cluster_id,
-        "replica_state": {"replica_id": follower.node_id, "replica_epoch": -1},
+        "replica_state": {"replica_id": observer.node_id, "replica_epoch": -1},
         "max_wait": MAX_WAIT_MS,
         "min_bytes": 0,
         "max_bytes": FETCH_BYTES,
@@ -127,17 +127,17 @@ def fetched(reply: FetchResponse) -> RecordsReply:
     )
 
 
-def fetch_snapshot(asked: PartRequest, follower: ObserverKey, cluster_id: str) -> ControllerMessage:
+def fetch_snapshot(asked: PartRequest, observer: ObserverKey, cluster_id: str) -> ControllerMessage:
     part = {
         "partition": 0,
         "current_leader_epoch": asked.leader_epoch,
         "snapshot_id": {"end_offset": asked.snapshot.end_offset, "epoch": asked.snapshot.epoch},
         "position": asked.position,
-        "replica_directory_id": follower.directory,
+        "replica_directory_id": observer.directory,
     }
     body: dict[str, object] = {
         "cluster_id": cluster_id,
-        "replica_id": follower.node_id,
+        "replica_id": observer.node_id,
         "max_bytes": FETCH_BYTES,
         "topics": [{"name": METADATA_TOPIC, "partitions": [part]}],
     }

@@ -1,8 +1,8 @@
 """The membership of a broker in its cluster: it drives the broker's machines over a link to the controller.
 
-``cluster/lifecycle`` and ``cluster/follower`` decide what is sent. This module sends it when it is due, passes replies
-on, and gives committed records to the catalogue, one batch after another. Everything outside is passed in: the link,
-the clock and its alarms, and the scheduler of long work.
+``cluster/lifecycle`` and ``cluster/log_observer`` decide what is sent. This module sends it when it is due, passes
+replies on, and gives committed records to the catalogue, one batch after another. Everything outside is passed in: the
+link, the clock and its alarms, and the scheduler of long work.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.cluster import records
-from odradek.cluster.follower import LogFollower, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState
+from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.deferred import Deferred
@@ -79,13 +79,13 @@ class ClusterMembership:
         member: ClusterMember,
         link: ControllerLink,
         lifecycle: BrokerLifecycle,
-        follower: LogFollower,
+        observer: LogObserver,
         copy: ObserverLog,
     ) -> None:
-        self.lifecycle, self.follower, self.copy = lifecycle, follower, copy
+        self.lifecycle, self.observer, self.copy = lifecycle, observer, copy
         self._member, self._link = member, link
         self._is_over = self._is_applying = self._has_caught_up = False
-        self._snapshots = follower.snapshots
+        self._snapshots = observer.snapshots
 
     def begin(self) -> None:
         self._drive()
@@ -119,16 +119,16 @@ class ClusterMembership:
         if self.lifecycle.state is LifecycleState.ENDED:
             self._end(self.lifecycle.failure)
             return
-        asked = self.follower.next_request(now_ms)
-        fetch = self.follower.number
+        asked = self.observer.next_request(now_ms)
+        fetch = self.observer.number
         if isinstance(asked, RecordsRequest):
             link.read(asked, lambda answer: self._take(lambda: self._on_records(fetch, answer)))
         elif asked is not None:
             link.read_part(asked, lambda answer: self._take(lambda: self._on_part(fetch, answer)))
-        if self.follower.failure:
-            self._end(self.follower.failure)
+        if self.observer.failure:
+            self._end(self.observer.failure)
             return
-        next_ms = min(self.lifecycle.next_ms, self.follower.next_ms)
+        next_ms = min(self.lifecycle.next_ms, self.observer.next_ms)
         member.call_after(max(next_ms - member.now_ms(), 0), self._drive)
 
     def _take(self, work: Callable[[], None]) -> None:
@@ -162,25 +162,25 @@ class ClusterMembership:
 
     def _on_records(self, number: int, answer: RecordsReply | None) -> None:
         if answer is None:
-            self.follower.on_failed(number, self._member.now_ms())
+            self.observer.on_failed(number, self._member.now_ms())
         else:
-            self.follower.on_records(number, answer, self._member.now_ms())
+            self.observer.on_records(number, answer, self._member.now_ms())
         self._note_epoch()
         self._apply()
 
     def _on_part(self, number: int, answer: PartReply | None) -> None:
         if answer is None:
-            self.follower.on_failed(number, self._member.now_ms())
+            self.observer.on_failed(number, self._member.now_ms())
         else:
-            self.follower.on_part(number, answer, self._member.now_ms())
+            self.observer.on_part(number, answer, self._member.now_ms())
         self._note_epoch()
         self._apply()
 
     def _note_epoch(self) -> None:
         try:
-            self.copy.save_epoch(self.follower.epoch, self.follower.leader)
+            self.copy.save_epoch(self.observer.epoch, self.observer.leader)
         except OSError as error:  # the leader tells the epoch again
-            log.warning("the epoch %d of the metadata log cannot be noted: %s", self.follower.epoch, error)
+            log.warning("the epoch %d of the metadata log cannot be noted: %s", self.observer.epoch, error)
 
     # --- committed records --------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ClusterMembership:
         """Begins to apply what is committed, unless it is being applied."""
         if self._is_applying or self._is_over:
             return
-        if self._snapshots == self.follower.snapshots and self.copy.applied.end_offset >= self.follower.committed:
+        if self._snapshots == self.observer.snapshots and self.copy.applied.end_offset >= self.observer.committed:
             return
         self._is_applying = True
         self._member.start(self._applying()).then(self._on_applied)
@@ -196,16 +196,16 @@ class ClusterMembership:
     def _applying(self) -> Steps[None]:
         """Applies all that is committed by then. A snapshot that comes meanwhile is loaded first."""
         while not self._is_over:
-            if self._snapshots != self.follower.snapshots:
-                self._snapshots = self.follower.snapshots
+            if self._snapshots != self.observer.snapshots:
+                self._snapshots = self.observer.snapshots
                 yield from self._member.replace(self.copy.read_newest_snapshot())
                 continue
-            if self.copy.applied.end_offset >= self.follower.committed:
+            if self.copy.applied.end_offset >= self.observer.committed:
                 return
-            for batch in self.copy.committed_batches(self.follower.committed):
+            for batch in self.copy.committed_batches(self.observer.committed):
                 changes = [records.decode(value, _id_of) for value in batch.values]
                 yield from self._member.commit(batch.base_offset, changes)
-                if self._snapshots != self.follower.snapshots or self._is_over:
+                if self._snapshots != self.observer.snapshots or self._is_over:
                     break  # the copy begins at the snapshot now
                 self.copy.note_applied(batch)
 

@@ -2,7 +2,7 @@
 
 The copy has nothing that the controller has not. So a start keeps what is good of it, and the broker fetches the rest
 again: after a crash, and after a fault of the disk. The records are not synced, as in Kafka. The catalogue gets a
-record when the broker knows that it is committed, also after a start (``committed_batches``). ``cluster/follower``
+record when the broker knows that it is committed, also after a start (``committed_batches``). ``cluster/log_observer``
 decides what is fetched, cut off and replaced.
 """
 
@@ -45,7 +45,7 @@ class CommittedBatch(NamedTuple):
 
 
 class ObserverLog:
-    """The log of a follower (``cluster/follower.FollowerLog``). ``open_copy`` returns one.
+    """The log of an observer (``cluster/log_observer.LogCopy``). ``open_copy`` returns one.
 
     ``metadata_log``: the copy. ``applied``: the place up to which the catalogue has the records. ``leader_epoch``: the
     newest one that the node has noted.
@@ -106,7 +106,7 @@ class ObserverLog:
             quorum_state.write(self.metadata_log.path, self._files, state)
             self.leader_epoch = epoch
 
-    # --- the follower -------------------------------------------------------------------------------------------
+    # --- the observer -------------------------------------------------------------------------------------------
 
     @property
     def end(self) -> LogPlace:

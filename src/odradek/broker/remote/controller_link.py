@@ -12,8 +12,8 @@ from typing import Any
 from odradek.broker.membership import controller_messages as messages
 from odradek.broker.membership.controller_messages import ControllerMessage
 from odradek.broker.remote.connection import RemoteNode
-from odradek.cluster.follower import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
@@ -21,18 +21,18 @@ from odradek.core.errors import ErrorCode
 
 
 class RemoteControllerLink:
-    """``incarnation.ControllerLink``. ``beats`` and ``reads``: two connections to the controller. ``follower``: what
+    """``incarnation.ControllerLink``. ``beats`` and ``reads``: two connections to the controller. ``observer``: what
     the controller knows this node by. ``beat_timeout_ms``: that of registrations and heartbeats.
 
     ``heard``: how many heartbeats and registrations the controller has answered.
     """
 
     def __init__(
-        self, beats: RemoteNode, reads: RemoteNode, follower: ObserverKey, cluster_id: str, beat_timeout_ms: int
+        self, beats: RemoteNode, reads: RemoteNode, observer: ObserverKey, cluster_id: str, beat_timeout_ms: int
     ) -> None:
         self.heard = 0
         self._beats, self._reads = beats, reads
-        self._follower, self._cluster_id = follower, cluster_id
+        self._observer, self._cluster_id = observer, cluster_id
         self._beat_timeout_ms = beat_timeout_ms
 
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
@@ -42,10 +42,10 @@ class RemoteControllerLink:
         self._beat(messages.heartbeat(asked), messages.heard, answer)
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
-        self._read(messages.fetch(asked, self._follower, self._cluster_id), messages.fetched, answer)
+        self._read(messages.fetch(asked, self._observer, self._cluster_id), messages.fetched, answer)
 
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
-        message = messages.fetch_snapshot(asked, self._follower, self._cluster_id)
+        message = messages.fetch_snapshot(asked, self._observer, self._cluster_id)
         self._read(message, messages.part_of_snapshot, answer)
 
     def close(self) -> None:

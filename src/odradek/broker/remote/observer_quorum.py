@@ -12,32 +12,32 @@ from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from odradek.broker.membership.observer_log import ObserverLog
-    from odradek.cluster.follower import LogFollower
+    from odradek.cluster.log_observer import LogObserver
 
 
 class ObserverQuorum(LoneQuorum):
-    """The quorum of a node that has a copy of the log. ``follower``: what it knows about the leader."""
+    """The quorum of a node that has a copy of the log. ``observer``: what it knows about the leader."""
 
-    def __init__(self, copy: ObserverLog, follower: LogFollower, in_thread: InThread) -> None:
+    def __init__(self, copy: ObserverLog, observer: LogObserver, in_thread: InThread) -> None:
         super().__init__(copy.metadata_log, NO_NODE, in_thread)
         self._copy = copy
-        self._follower = follower
+        self._observer = observer
 
     @property
     def epoch(self) -> int:
-        return self._follower.epoch
+        return self._observer.epoch
 
     @property
     def leader(self) -> int:
-        return self._follower.leader
+        return self._observer.leader
 
     @property
     def committed_offset(self) -> int:
-        return self._follower.committed
+        return self._observer.committed
 
     def is_newest(self, offset: int) -> bool:
         """A record about the quorum changes no image. So an image is also the newest if only such records follow it."""
-        return self._follower.leader != NO_NODE and max(offset, self._copy.applied.end_offset) >= self.committed_offset
+        return self._observer.leader != NO_NODE and max(offset, self._copy.applied.end_offset) >= self.committed_offset
 
     def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
         return Deferred.of(KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue."))

@@ -16,8 +16,8 @@ from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog.records import MetadataRecord, encode
-from odradek.cluster.follower import LogFollower, RecordsReply
 from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.log_observer import LogObserver, RecordsReply
 from odradek.cluster.records import NoOpRecord
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
@@ -52,7 +52,7 @@ class _Broker:
         )
         asked = NewBroker(3, "c", UUID(int=1), (), (), None, (UUID(int=5 << 64),), -1)
         self.membership = ClusterMembership(
-            self, self, BrokerLifecycle(asked, LifecycleTimes(), 0), LogFollower(self.copy, 1, -1, 0), self.copy
+            self, self, BrokerLifecycle(asked, LifecycleTimes(), 0), LogObserver(self.copy, 1, -1, 0), self.copy
         )
         self.membership.begin()
 

@@ -1,8 +1,8 @@
-"""A follower of the metadata log: what it asks the leader for next, and what a reply changes in its own log.
+"""An observer of the metadata log: what it asks the leader for next, and what a reply changes in its own log.
 
-The follower fetches from the end of its log. The leader sends records, or says where the logs diverge, or that a
-snapshot comes first, which the follower reads in parts. A record is committed when it is below the high watermark of
-the leader. Nothing else may be applied. As in Kafka, a follower that would have to give up committed records ends.
+The observer fetches from the end of its log. The leader sends records, or says where the logs diverge, or that a
+snapshot comes first, which the observer reads in parts. A record is committed when it is below the high watermark of
+the leader. Nothing else may be applied. As in Kafka, an observer that would have to give up committed records ends.
 
 One request is in flight at a time: ``next_request`` returns it when it is due, ``next_ms`` says when that is. Time is
 passed in, in milliseconds of a clock that only goes forward.
@@ -27,8 +27,8 @@ IDLE_MS = 10
 _LOST_SNAPSHOT = (ErrorCode.snapshot_not_found, ErrorCode.position_out_of_range)
 
 
-class FollowerLog(Protocol):
-    """The log of the follower. All methods raise KafkaError if it cannot be written."""
+class LogCopy(Protocol):
+    """The log of the observer. All methods raise KafkaError if it cannot be written."""
 
     @property
     def end(self) -> LogPlace:
@@ -53,7 +53,7 @@ class FollowerLog(Protocol):
 
 
 class RecordsRequest(NamedTuple):
-    """A fetch from the end of the follower's log. ``high_watermark``: the offset up to which all is known to be
+    """A fetch from the end of the observer's log. ``high_watermark``: the offset up to which all is known to be
     committed, −1 if none is known."""
 
     leader_epoch: int
@@ -93,15 +93,15 @@ class PartReply(NamedTuple):
     data: bytes = b""
 
 
-class LogFollower:
-    """One follower. ``epoch``: the newest leader epoch that it knows. ``committed``: the offset up to which all is
+class LogObserver:
+    """One observer. ``epoch``: the newest leader epoch that it knows. ``committed``: the offset up to which all is
     known to be committed, −1 if none is known.
 
-    ``failure``: why the follower has to end. ``snapshots``: how many snapshots it has taken: then the records before
+    ``failure``: why the observer has to end. ``snapshots``: how many snapshots it has taken: then the records before
     their end were not applied one by one.
     """
 
-    def __init__(self, log: FollowerLog, epoch: int, committed: int, now_ms: int) -> None:
+    def __init__(self, log: LogCopy, epoch: int, committed: int, now_ms: int) -> None:
         self.epoch = epoch
         self.leader = NO_NODE
         self.committed = committed

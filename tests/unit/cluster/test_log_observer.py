@@ -1,15 +1,15 @@
-"""A follower of the metadata log: what it asks for, and what replies change."""
+"""An observer of the metadata log: what it asks for, and what replies change."""
 
 from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.follower import (
+from odradek.cluster.log_observer import (
     FIRST_RETRY_MS,
     IDLE_MS,
     MAX_WAIT_MS,
     TIMEOUT_MS,
-    LogFollower,
+    LogObserver,
     PartReply,
     PartRequest,
     RecordsReply,
@@ -70,11 +70,11 @@ def part(data: bytes, position: int, size: int, **changes: object) -> PartReply:
     return PartReply(NONE, LEADER, EPOCH, size, position, data)._replace(**changes)
 
 
-def follower(log: _Log, committed: int = -1) -> LogFollower:
-    return LogFollower(log, EPOCH, committed, 0)
+def observer(log: _Log, committed: int = -1) -> LogObserver:
+    return LogObserver(log, EPOCH, committed, 0)
 
 
-def ask(one: LogFollower, now_ms: int = 0) -> RecordsRequest | PartRequest:
+def ask(one: LogObserver, now_ms: int = 0) -> RecordsRequest | PartRequest:
     request = one.next_request(now_ms)
     assert request is not None
     return request
@@ -82,7 +82,7 @@ def ask(one: LogFollower, now_ms: int = 0) -> RecordsRequest | PartRequest:
 
 def test_records_and_the_high_watermark() -> None:
     log = _Log()
-    one = follower(log)
+    one = observer(log)
     assert ask(one) == RecordsRequest(EPOCH, 0, 0, -1)
     one.on_records(one.number, records(bytes((5, 5, 5)), 2), 1)
     assert (log.epochs, one.committed, one.leader) == ([5, 5, 5], 2, LEADER)
@@ -95,7 +95,7 @@ def test_records_and_the_high_watermark() -> None:
 
 
 def test_a_fetch_without_news_waits_at_the_leader() -> None:
-    one = follower(_Log(5))
+    one = observer(_Log(5))
     ask(one)
     one.on_records(one.number, records(b"", 1), 1)
     ask(one, 1)
@@ -107,7 +107,7 @@ def test_a_fetch_without_news_waits_at_the_leader() -> None:
 
 
 def test_one_request_is_in_flight_and_is_given_up() -> None:
-    one = follower(_Log())
+    one = observer(_Log())
     ask(one)
     late = one.number
     assert one.next_request(TIMEOUT_MS - 1) is None
@@ -119,7 +119,7 @@ def test_one_request_is_in_flight_and_is_given_up() -> None:
 
 
 def test_failures_are_tried_again_after_growing_times() -> None:
-    one, now, pauses = follower(_Log()), 0, []
+    one, now, pauses = observer(_Log()), 0, []
     for _ in range(7):
         ask(one, now)
         one.on_failed(one.number, now)
@@ -136,7 +136,7 @@ def test_failures_are_tried_again_after_growing_times() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.fenced_leader_epoch, NONE, ErrorCode.not_leader_or_follower])
 def test_a_later_epoch_is_followed_at_once(code: ErrorCode) -> None:
     log = _Log()
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(bytes((9,)), 1, error=code, leader_epoch=9, leader=101), 1)
     assert (one.epoch, one.leader, log.epochs) == (9, 101, [])
@@ -145,7 +145,7 @@ def test_a_later_epoch_is_followed_at_once(code: ErrorCode) -> None:
 
 def test_a_reply_of_an_earlier_epoch_does_not_count() -> None:
     log = _Log()
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(bytes((4,)), 1, leader_epoch=4), 1)
     assert (log.epochs, one.epoch, one.next_ms) == ([], EPOCH, 1 + FIRST_RETRY_MS)
@@ -154,7 +154,7 @@ def test_a_reply_of_an_earlier_epoch_does_not_count() -> None:
 @pytest.mark.parametrize("code", [ErrorCode.unknown_leader_epoch, ErrorCode.broker_not_available])
 def test_an_error_is_tried_again(code: ErrorCode) -> None:
     log = _Log()
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(bytes((5,)), 1, error=code), 1)
     assert (log.epochs, one.next_ms) == ([], 1 + FIRST_RETRY_MS)
@@ -162,7 +162,7 @@ def test_an_error_is_tried_again(code: ErrorCode) -> None:
 
 def test_records_that_do_not_fit_or_cannot_be_written_are_fetched_again() -> None:
     log = _Log(5)
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(bytes((4,)), 2), 1)
     assert (log.epochs, one.committed, one.next_ms) == ([5], -1, 1 + FIRST_RETRY_MS)
@@ -188,15 +188,15 @@ def test_records_that_do_not_fit_or_cannot_be_written_are_fetched_again() -> Non
 )
 def test_a_diverging_log_is_cut_off(own: list[int], place: LogPlace, kept: list[int]) -> None:
     log = _Log(*own)
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(diverging=place, watermark=9), 1)
     assert (log.epochs, one.committed) == (kept, -1)
 
 
-def test_a_leader_that_has_lost_committed_records_ends_the_follower() -> None:
+def test_a_leader_that_has_lost_committed_records_ends_the_observer() -> None:
     log = _Log(1, 1, 1)
-    one = follower(log, committed=3)
+    one = observer(log, committed=3)
     ask(one)
     one.on_records(one.number, records(diverging=LogPlace(2, 1)), 1)
     assert log.epochs == [1, 1, 1]
@@ -207,8 +207,8 @@ def test_a_leader_that_has_lost_committed_records_ends_the_follower() -> None:
     assert one.next_request(1 << 40) is None
 
 
-def test_a_snapshot_that_ends_before_the_committed_records_ends_the_follower() -> None:
-    one = follower(_Log(1, 1, 1), committed=3)
+def test_a_snapshot_that_ends_before_the_committed_records_ends_the_observer() -> None:
+    one = observer(_Log(1, 1, 1), committed=3)
     ask(one)
     one.on_records(one.number, records(snapshot=LogPlace(2, 5)), 1)
     assert "its log begins with a snapshot at offset 2" in one.failure
@@ -216,7 +216,7 @@ def test_a_snapshot_that_ends_before_the_committed_records_ends_the_follower() -
 
 def test_a_snapshot_in_parts() -> None:
     log = _Log(1)
-    one = follower(log)
+    one = observer(log)
     ask(one)
     place = LogPlace(30, 4)
     one.on_records(one.number, records(snapshot=place, watermark=40), 1)
@@ -240,7 +240,7 @@ def test_a_snapshot_in_parts() -> None:
     ],
 )
 def test_a_wrong_part_begins_the_snapshot_again(wrong: PartReply) -> None:
-    one = follower(_Log())
+    one = observer(_Log())
     ask(one)
     one.on_records(one.number, records(snapshot=LogPlace(30, 4)), 1)
     ask(one, 1)
@@ -253,7 +253,7 @@ def test_a_wrong_part_begins_the_snapshot_again(wrong: PartReply) -> None:
 def test_a_damaged_snapshot_is_fetched_again() -> None:
     log = _Log()
     log.is_damaged = True
-    one = follower(log)
+    one = observer(log)
     ask(one)
     one.on_records(one.number, records(snapshot=LogPlace(30, 4)), 1)
     ask(one, 1)
@@ -263,7 +263,7 @@ def test_a_damaged_snapshot_is_fetched_again() -> None:
 
 
 def test_another_leader_goes_on_with_a_snapshot() -> None:
-    one = follower(_Log())
+    one = observer(_Log())
     ask(one)
     place = LogPlace(30, 4)
     one.on_records(one.number, records(snapshot=place), 1)
