@@ -434,8 +434,8 @@ class BrokerNode:
         """Returns why a log of a new topic could not be created, or an empty text."""
         if not len(self.directory.failures):
             return ""
-        found = (self.partitions.get((topic, index)) for index in range(partition_count))
-        return next((f"{p.topic}-{p.index}: {p.failure}" for p in found if p is not None and p.failure), "")
+        partitions = (self.partitions.get((topic, index)) for index in range(partition_count))
+        return next((f"{p.topic}-{p.index}: {p.failure}" for p in partitions if p is not None and p.failure), "")
 
     def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
         """Runs a job that takes longer than a tick of the loop. The promise holds its exception, or None."""

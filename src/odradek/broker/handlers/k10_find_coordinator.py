@@ -90,10 +90,10 @@ def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> 
     if coordinator is None:
         return _error_row(key, ErrorCode.invalid_request, f"Coordinator type {key_type} is not served by this broker.")
     leader = coordinator.leader_of(key)
-    found = None if leader == NO_NODE else broker.brokers.reachable_one(leader, context)
-    if found is None:
+    address = None if leader == NO_NODE else broker.brokers.reachable_one(leader, context)
+    if address is None:
         return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
-    row = {"key": key, "node_id": leader, "host": found.host, "port": found.port}
+    row = {"key": key, "node_id": leader, "host": address.host, "port": address.port}
     return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 
 

@@ -40,11 +40,11 @@ def handle(broker: BrokerServices, context: Context, message: ListTransactionsRe
         yield None
     broker.leftovers.add(unknown, names)
     try:
-        error, found = yield from _find(broker, context, message, known)
+        error, listed = yield from _find(broker, context, message, known)
     except KafkaError as refused:
-        error, found = refused.code, []
+        error, listed = refused.code, []
     rows = elements(context, "transaction_states")
-    for transactional_id, producer_id, state in found:
+    for transactional_id, producer_id, state in listed:
         if not is_allowed(broker, context, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transactional_id):
             yield None
             continue
@@ -73,7 +73,7 @@ def _find(
         if pace.spend():
             yield None
     request = ListTransactions(states, producer_ids, duration_ms)
-    found: list[ListedTransaction] = []
+    listed: list[ListedTransaction] = []
     runtime = broker.coordinators.runtime(TRANSACTIONS)
     # As in Kafka, one partition that still loads makes the whole reply an error. So the other partitions are not read.
     indexes = sorted(runtime.partitions(), key=lambda index: runtime.shard(index) is not None)
@@ -81,18 +81,18 @@ def _find(
         shard_reply = yield runtime.submit(index, request)
         if shard_reply.error is not ErrorCode.none:
             return shard_reply.error, []
-        found += shard_reply.transactions
+        listed += shard_reply.transactions
         yield None
     if not pattern:
-        return ErrorCode.none, found
-    return ErrorCode.none, (yield from _matching(found, pattern))
+        return ErrorCode.none, listed
+    return ErrorCode.none, (yield from _matching(listed, pattern))
 
 
-def _matching(found: list[ListedTransaction], pattern: str) -> Steps[list[ListedTransaction]]:
+def _matching(transactions: list[ListedTransaction], pattern: str) -> Steps[list[ListedTransaction]]:
     """Returns the transactions whose id matches the pattern."""
     listed: list[ListedTransaction] = []
-    for first in range(0, len(found), STEP_WORK):
-        part = found[first : first + STEP_WORK]
+    for first in range(0, len(transactions), STEP_WORK):
+        part = transactions[first : first + STEP_WORK]
         matched = yield from resolve_in_steps([pattern], [each.transactional_id for each in part])
         listed += [each for each in part if each.transactional_id in matched[pattern]]
     return listed

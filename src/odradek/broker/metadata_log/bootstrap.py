@@ -49,10 +49,10 @@ def _levels(path: Path, files: Files) -> Mapping[str, int]:
     """Returns the level of each feature that has one. Raises StorageError, OSError."""
     try:
         read = snapshot.read(path, files)
-        found = None if read is None else [records.decode(value, lambda data: UUID(bytes=data)) for value in read[1]]
+        decoded = None if read is None else [records.decode(value, lambda data: UUID(bytes=data)) for value in read[1]]
     except ValueError as error:
         raise StorageError(f"{path} cannot be used: {error}") from None
-    if found is None:
+    if decoded is None:
         raise StorageError(f"{path} is damaged: format another directory with `odradek cluster format`")
-    levels = {record.name: record.feature_level for record in found if isinstance(record, FeatureLevelRecord)}
+    levels = {record.name: record.feature_level for record in decoded if isinstance(record, FeatureLevelRecord)}
     return {name: level for name, level in levels.items() if level and name != KRAFT}

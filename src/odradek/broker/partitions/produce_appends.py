@@ -249,10 +249,10 @@ class ProduceAppends:
     # --- one partition ------------------------------------------------------------------------------------------
 
     def _append(self, topic: str, part: PartitionData) -> ProducedPartition | Steps[ProducedPartition]:
-        found = self._batch(topic, part)
-        if isinstance(found, ProducedPartition):
-            return found
-        partition, data = found
+        batch = self._batch(topic, part)
+        if isinstance(batch, ProducedPartition):
+            return batch
+        partition, data = batch
         if data[_ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL:
             return self._verify(partition, part.index, data)
         return self._append_batch(partition, part.index, data)
@@ -338,12 +338,12 @@ class ProduceAppends:
             if refused is not None:
                 continue
             for part in reversed(topic.partition_data):
-                found = None if (name, part.index) in seen else self._batch(name, part)
+                batch = None if (name, part.index) in seen else self._batch(name, part)
                 seen.add((name, part.index))
-                if found is None or isinstance(found, ProducedPartition) or not is_transactional(found[1]):
+                if batch is None or isinstance(batch, ProducedPartition) or not is_transactional(batch[1]):
                     yield None
                 else:
-                    yield found
+                    yield batch
 
     def _append_verified(
         self, verification: BatchVerification, partition: Partition, index: int, data: bytes

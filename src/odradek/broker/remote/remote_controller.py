@@ -122,8 +122,8 @@ class RemoteController(Controller):
             for name in names
             if self._has_defaults(name) and self._broker.catalog.topic(name) is None
         ]
-        if found := [spec for spec in internal if spec is not None and self._broker.catalog.topic(spec.name) is None]:
-            self._create_once(found, None)
+        if missing := [spec for spec in internal if spec is not None and self._broker.catalog.topic(spec.name) is None]:
+            self._create_once(missing, None)
         return self._within_wait(self._create_once(specs, context)) if specs else Deferred.of({})
 
     def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
