@@ -16,11 +16,13 @@ if TYPE_CHECKING:
     from odradek.client.producer import Producer
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
+    from odradek.testing.cluster import Cluster
     from odradek.testing.zookeeper import ZooKeeper
 
 __all__ = [
     "Admin",
     "Broker",
+    "Cluster",
     "Consumer",
     "OffsetAndMetadata",
     "Producer",
@@ -34,6 +36,7 @@ __all__ = [
 _HOMES = {
     "Admin": "odradek.client.admin",
     "Broker": "odradek.testing.broker",
+    "Cluster": "odradek.testing.cluster",
     "Consumer": "odradek.client.consumer",
     "OffsetAndMetadata": "odradek.core.ids",
     "Producer": "odradek.client.producer",

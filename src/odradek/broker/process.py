@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -141,8 +142,11 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     broker.on_failure = stop.set
     if exit_with_parent and not control:
         _watch_stdin(loop, stop)
+    end_watch = _watch_socket(loop, stop) if control and not broker.is_lone else None
     if not await _started(broker, stop):
         return False
+    if end_watch is not None:
+        end_watch()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
     # takes a tenth of a second.
@@ -193,3 +197,29 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             stop.set()
 
     loop.add_reader(descriptor, on_readable)
+
+
+def _watch_socket(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Callable[[], object]:
+    """Sets ``stop`` when the parent closes its socket, and leaves commands unread: they wait for the end of the start.
+
+    Returns the function that ends the watch."""
+    watched = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+
+    def end() -> None:
+        if watched.fileno() >= 0:
+            loop.remove_reader(watched)
+            watched.close()
+
+    def on_readable() -> None:
+        try:
+            has_ended = not watched.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        except OSError:
+            has_ended = True
+        end()
+        if has_ended:
+            stop.set()
+
+    loop.add_reader(watched, on_readable)
+    return end

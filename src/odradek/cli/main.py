@@ -207,7 +207,8 @@ def demo(
     short_help="Run a broker on a data directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
-    "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4",
+    "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4\n"
+    "  odradek serve --brokers 3 --data-dir ./cluster --listen 127.0.0.1:9092 --racks a,b,c --restart",
 )
 def serve(
     *,
@@ -244,12 +245,29 @@ def serve(
             " max.connections.per.ip.overrides refuses all clients. Repeatable.",
         ),
     ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=99,
+            metavar="N",
+            help="Run a cluster: N brokers and a controller, each in its own process, on ports in a row.",
+        ),
+    ] = None,
+    racks: Annotated[str, typer.Option(metavar="A,B,...", help="With --brokers: the rack of each broker.")] = "",
+    restart: Annotated[
+        bool, typer.Option("--restart", help="With --brokers: start a broker again that has died.")
+    ] = False,
     exit_with_parent: Annotated[
         bool,
         typer.Option("--exit-with-parent", hidden=True, help="Stop when the process that started it ends."),
     ] = False,
 ) -> None:
-    """Run a broker. Prints `ready HOST:PORT` (all listeners) when it accepts requests. SIGTERM and Ctrl-C stop it."""
+    """Run a broker. Prints `ready HOST:PORT` (all listeners) when it accepts requests. SIGTERM and Ctrl-C stop it.
+
+    With --brokers, run a cluster; `ready` has the address of each broker, for clients.
+    """
+    from odradek.cli.serve import ServedCluster
     from odradek.cli.serve import serve as run
 
     raise typer.Exit(
@@ -261,6 +279,7 @@ def serve(
             add_scram=add_scram,
             delete_config=delete_config or [],
             exit_with_parent=exit_with_parent,
+            cluster=ServedCluster(brokers, racks, restart),
         )
     )
 

@@ -6,13 +6,24 @@ import gc
 import os
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.environment import LOG_LEVEL
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
     from odradek.broker.process import StartChanges
+
+
+class ServedCluster(NamedTuple):
+    """The options of a cluster. ``brokers``: None for a lone broker. ``racks``: separated by commas."""
+
+    brokers: int | None = None
+    racks: str = ""
+    restart: bool = False
+
+
+NO_CLUSTER = ServedCluster()
 
 
 def serve(
@@ -24,6 +35,7 @@ def serve(
     add_scram: Path | None = None,
     delete_config: list[str],
     exit_with_parent: bool,
+    cluster: ServedCluster = NO_CLUSTER,
 ) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -49,6 +61,10 @@ def serve(
         texts = start_texts(config, file)
         given = {setting.partition("=")[0].strip() for setting in config}
         directory = _data_directory(data_dir, texts, file.keys() - given)
+        if cluster != NO_CLUSTER:
+            if delete_config:
+                raise ValueError("--delete-config is for one broker: leave --brokers out")
+            return _serve_cluster(cluster, directory, address, texts, add_scram, exit_with_parent=exit_with_parent)
         settings = BrokerConfig(texts)
         changes = _changes(directory, delete_config, add_scram)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
@@ -72,6 +88,27 @@ def serve(
     except OdradekError as error:
         return _refuse(error)
     return 0
+
+
+def _serve_cluster(
+    cluster: ServedCluster,
+    directory: Path,
+    address: tuple[str, int] | None,
+    texts: dict[str, str],
+    add_scram: Path | None,
+    *,
+    exit_with_parent: bool,
+) -> int:
+    """Raises OdradekError, ValueError before the first start of a node."""
+    from odradek.cli.serve_cluster import ClusterOptions, serve_cluster
+
+    if cluster.brokers is None:
+        raise ValueError("--racks and --restart need --brokers N")
+    if address is None:
+        raise ValueError("--listen HOST:PORT is missing: the first broker has this port, the others have the next ones")
+    racks = tuple(part.strip() for part in cluster.racks.split(",")) if cluster.racks else ()
+    options = ClusterOptions(cluster.brokers, racks, cluster.restart, exit_with_parent, add_scram)
+    return serve_cluster(directory, address, texts, options)
 
 
 def _changes(directory: Path, delete_config: list[str], add_scram: Path | None) -> StartChanges:

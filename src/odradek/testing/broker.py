@@ -70,7 +70,7 @@ class Broker:
         require_posix("the broker")
         if log_level not in LEVELS:
             raise ConfigError(f"log_level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {log_level!r}")
-        texts = DEFAULTS | {name: _text(name, value) for name, value in (config or {}).items()}
+        texts = DEFAULTS | {name: config_text(name, value) for name, value in (config or {}).items()}
         if security is None:
             BrokerConfig(texts)
         self._own_directory = Path(tempfile.mkdtemp(prefix="odradek-"))
@@ -168,7 +168,7 @@ class Broker:
 
         Raises ValueError with Kafka's message, for example if the topic exists or a setting does not.
         """
-        texts = {setting: _text(setting, value) for setting, value in (config or {}).items()}
+        texts = {setting: config_text(setting, value) for setting, value in (config or {}).items()}
         count = -1 if partitions is None else partitions
         self._engine.command("create_topic", name=name, partition_count=count, configs=texts)
 
@@ -244,7 +244,8 @@ def _end(engine: BrokerProcess | BrokerThread, directory: Path, owner: int, temp
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _text(name: str, value: object) -> str:
+def config_text(name: str, value: object) -> str:
+    """Returns the value of a setting as Kafka writes it. Raises ConfigError."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):

@@ -8,15 +8,14 @@ import select
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from odradek.broker.secret_settings import secret_file, secrets_of
 from odradek.core.errors import OdradekError
 from odradek.testing.ports import PortOwner
 
@@ -44,25 +43,6 @@ def log_text(path: Path, start: int | None = None) -> str:
             return log.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
-
-
-_SECRETS = ("password", "jaas.config", "secret", "keystore.key")
-"""Parts of the names of settings that are not on the command line, which every user of the machine can read."""
-
-
-@contextmanager
-def secret_file(settings: Mapping[str, str]) -> Iterator[int | None]:
-    """A properties file without a name, for a child process. Returns its descriptor; None without settings."""
-    if not settings:
-        yield None
-        return
-    with tempfile.TemporaryFile() as file:
-        for name, value in settings.items():
-            escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
-            file.write(f"{name}=\\{escaped}\n".encode() if escaped[:1] == " " else f"{name}={escaped}\n".encode())
-        file.flush()
-        file.seek(0)
-        yield file.fileno()
 
 
 class BrokerProcess(PortOwner):
@@ -160,7 +140,7 @@ class BrokerProcess(PortOwner):
     @property
     def secrets(self) -> dict[str, str]:
         """The settings that are not on the command line."""
-        return {name: value for name, value in self.config.items() if any(word in name for word in _SECRETS)}
+        return secrets_of(self.config)
 
     def command_line(self) -> list[str]:
         """Returns the command without the secrets."""

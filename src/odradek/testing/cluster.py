@@ -1,0 +1,267 @@
+"""``odradek.Cluster``: some brokers and a controller for a ``with`` block, each in a process that a test may end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from odradek.broker.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
+from odradek.core.errors import ConfigError
+from odradek.core.operating_system import require_posix
+from odradek.testing.broker import DEFAULTS, BrokerFailed, config_text
+from odradek.testing.ports import PortReservation, reserve_ports
+from odradek.testing.process import BrokerProcess
+from odradek.text.log_lines import LEVELS
+
+__all__ = ["Cluster"]
+
+CONTROLLER = "controller"
+Node = int | str
+"""The number of a broker, from 1 on, or ``"controller"``."""
+
+
+class Cluster:
+    """Brokers 1, 2, … and one controller on this machine, each in a process of its own::
+
+        with odradek.Cluster(brokers=3, racks=["a", "b", "c"]) as cluster:
+            Producer({"bootstrap.servers": cluster.bootstrap_servers})
+            cluster.kill(2)
+
+    ``racks``: one for each broker. ``config`` maps Kafka's names of settings to values, for all nodes. ``data_dir``:
+    the folder of the nodes' directories ``1``, ``2``, … and ``controller``; None creates a temporary one, which
+    ``close`` removes. ``log_level``: as for ``odradek.Broker``.
+
+    ``kill``, ``stop``, ``start``, ``pause`` and ``resume`` take the number of a broker, or ``"controller"``; without
+    one, ``stop`` and ``start`` take all nodes. The nodes always end with this process. Raises ConfigError for settings
+    that cannot work, StorageError for directories that are those of another cluster.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        racks: Sequence[str] | None = None,
+        config: Mapping[str, object] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        log_level: str = "WARNING",
+    ) -> None:
+        require_posix("the broker")
+        if not 1 <= brokers <= MOST_BROKERS:
+            raise ConfigError(f"brokers must be 1 to {MOST_BROKERS}, not {brokers}")
+        if log_level not in LEVELS:
+            raise ConfigError(f"log_level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {log_level!r}")
+        texts = DEFAULTS | {name: config_text(name, value) for name, value in (config or {}).items()}
+        is_temporary = data_dir is None
+        reservations = reserve_ports(brokers + 1)
+        folder = Path(tempfile.mkdtemp(prefix="odradek-")) if data_dir is None else Path(data_dir).absolute()
+        self.data_dir = folder
+        self._nodes: dict[int, BrokerProcess] = {}
+        self._end = weakref.finalize(self, _end, self._nodes, reservations, folder, os.getpid(), is_temporary)
+        try:
+            nodes = lay_out(folder, "127.0.0.1", [one.port for one in reservations], racks or (), texts)
+            self.cluster_id = prepare(nodes)
+        except BaseException:
+            self.close()
+            raise
+        for node in nodes:
+            self._nodes[node.node_id] = _process(node, log_level, is_temporary=is_temporary)
+
+    # --- addresses ----------------------------------------------------------------------------------------------
+
+    @property
+    def brokers(self) -> tuple[int, ...]:
+        """The numbers of the brokers, which are their node ids."""
+        return tuple(number for number in self._nodes if number != CONTROLLER_ID)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port,host:port,…`` of all brokers, for any Kafka client."""
+        return ",".join(self._nodes[number].bootstrap_servers for number in self.brokers)
+
+    bootstrap = bootstrap_servers
+
+    @property
+    def bootstrap_controllers(self) -> str:
+        """``host:port`` of the controller, for tools that ask it directly."""
+        return self._nodes[CONTROLLER_ID].bootstrap_servers
+
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """The settings that a client needs."""
+        return {"bootstrap.servers": self.bootstrap_servers}
+
+    def address(self, node: Node) -> str:
+        """Returns ``host:port`` of a node."""
+        return self._find(node).bootstrap_servers
+
+    # --- state --------------------------------------------------------------------------------------------------
+
+    def running(self, node: Node | None = None) -> bool:
+        """Returns whether a node runs; without one, whether all do. A paused node runs."""
+        return all(one.running for one in self._some(node))
+
+    def failed(self) -> list[Node]:
+        """Returns the nodes that ended without ``stop`` or ``kill``; ``log_tail`` says why."""
+        return [_name(number) for number, one in self._nodes.items() if one.failed]
+
+    def pid(self, node: Node) -> int | None:
+        """Returns the process id of a node; None while it does not run."""
+        return self._find(node).pid
+
+    def log_tail(self, node: Node) -> str:
+        """Returns the last lines of a node's log."""
+        return self._find(node).log_tail()
+
+    # --- processes ----------------------------------------------------------------------------------------------
+
+    def start(self, node: Node | None = None) -> Self:
+        """Starts a node with its former data and address, or all that do not run. Returns when it serves requests.
+
+        A broker serves after the controller has lifted its fence, so the controller has to run. Raises BrokerFailed."""
+        if not self._end.alive:
+            raise BrokerFailed("the cluster was closed")
+        if node is not None:
+            self._find(node).start()
+            return self
+        controller = self._nodes[CONTROLLER_ID]
+        if not controller.running:
+            controller.start()
+        _together(BrokerProcess.start, [one for one in self._some(None) if not one.running])
+        return self
+
+    def stop(self, node: Node | None = None) -> None:
+        """Stops a node cleanly, or all: the brokers first. Raises BrokerFailed if a node ends with an error code."""
+        if node is not None:
+            self.resume(node)
+            _stop(self._find(node))
+            return
+        for one in self._some(None):
+            _resume(one)
+        controller = self._nodes[CONTROLLER_ID]
+        _together(_stop, [one for one in self._some(None) if one is not controller])
+        _stop(controller)
+
+    def kill(self, node: Node) -> None:
+        """Ends a node with kill -9. The controller fences a broker when its session is over."""
+        self._find(node).kill()
+
+    def pause(self, node: Node) -> None:
+        """Halts the process of a node (SIGSTOP): its connections stay open, and nothing replies."""
+        one = self._find(node)
+        if not one.running or one.pid is None:
+            raise BrokerFailed(f"{_label(node)} does not run")
+        os.kill(one.pid, signal.SIGSTOP)
+
+    def resume(self, node: Node) -> None:
+        """Lets a paused node go on. Does nothing if it is not paused."""
+        _resume(self._find(node))
+
+    def close(self) -> None:
+        """Stops all nodes; if ``data_dir`` was None, kills them and removes their data. Further calls do nothing."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<odradek.Cluster of {len(self._nodes) - 1} brokers at {self.bootstrap_servers}>"
+
+    def _find(self, node: Node) -> BrokerProcess:
+        found = next((one for number, one in self._nodes.items() if _name(number) == node), None)
+        if found is None:
+            raise ValueError(
+                f"there is no node {node!r}: the nodes are {', '.join(map(str, self.brokers))} and {CONTROLLER!r}"
+            )
+        return found
+
+    def _some(self, node: Node | None) -> list[BrokerProcess]:
+        return list(self._nodes.values()) if node is None else [self._find(node)]
+
+
+def _process(node: ClusterNode, log_level: str, *, is_temporary: bool) -> BrokerProcess:
+    host, _, port = node.address.rpartition(":")
+    return BrokerProcess(
+        node.data_dir.with_name(f"{node.data_dir.name}-log") if not is_temporary else node.data_dir,
+        config=node.settings,
+        host=host,
+        port=int(port),
+        data_dir=node.data_dir,
+        temporary=is_temporary,
+        log_level=log_level,
+    )
+
+
+def _name(number: int) -> Node:
+    return CONTROLLER if number == CONTROLLER_ID else number
+
+
+def _label(node: Node) -> str:
+    return "the controller" if node == CONTROLLER else f"broker {node}"
+
+
+def _stop(process: BrokerProcess) -> None:
+    tail = process.log_tail() if process.failed else ""
+    code = process.stop()
+    if code:
+        raise BrokerFailed(
+            f"the node at {process.bootstrap_servers} ended with code {code}\n{tail or process.log_tail()}"
+        )
+
+
+def _resume(process: BrokerProcess) -> None:
+    if process.running and process.pid is not None:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def _together(work: Callable[[BrokerProcess], object], processes: Sequence[BrokerProcess]) -> None:
+    """Does something with several nodes at the same time. Raises the first exception after all have ended."""
+    if not processes:
+        return
+    with ThreadPoolExecutor(len(processes)) as pool:
+        for done in [pool.submit(work, one) for one in processes]:
+            done.result()
+
+
+def _end(
+    nodes: Mapping[int, BrokerProcess],
+    reservations: Sequence[PortReservation],
+    folder: Path,
+    owner: int,
+    is_temporary: bool,
+) -> None:
+    if os.getpid() != owner:
+        return  # a fork of the process that owns the nodes
+    try:
+        for node in nodes.values():
+            _resume(node)
+        if is_temporary:
+            for node in nodes.values():
+                node.kill()  # its data is removed anyway
+        else:
+            brokers = [node for number, node in nodes.items() if number != CONTROLLER_ID]
+            with suppress(BrokerFailed):
+                _together(BrokerProcess.stop, brokers)
+            for node in nodes.values():
+                with suppress(BrokerFailed):
+                    node.stop()
+    finally:
+        for reservation in reservations:
+            reservation.close()
+        if is_temporary:
+            shutil.rmtree(folder, ignore_errors=True)
