@@ -25,7 +25,7 @@ from odradek.broker.handlers import k18_api_versions
 from odradek.broker.logins import first_users
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.cli.serve import serve
+from odradek.cli.serve import FirstChanges, serve
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
 from odradek.security.scram import salted_password
@@ -415,7 +415,7 @@ def test_keys_are_derived_once_and_for_new_users_alone(tmp_path: Path, monkeypat
     monkeypatch.setattr(first_users, "salted_password", derive)
     monkeypatch.setattr(process, "run", lambda *_, changes, **__: given.append(changes))
     monkeypatch.setattr(gc, "disable", lambda: None)
-    options: dict[str, Any] = {"add_scram": users, "delete_config": [], "exit_with_parent": False}
+    options: dict[str, Any] = {"first": FirstChanges(users), "exit_with_parent": False}
     assert serve(tmp_path / "data", "127.0.0.1:0", [], **options) == 0
     assert derived == []
     users.unlink()  # as a pipe, it can be read only once

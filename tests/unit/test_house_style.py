@@ -44,6 +44,7 @@ LARGE = {
     "pipelines/decoders/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/clean_columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
+    "cli/main.py": (COMMAND, "serve"),
     "cli/topics.py": (COMMAND, "create"),
     "cli/transactions.py": (COMMAND, "abort"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),
@@ -61,6 +62,7 @@ SAME_NAME = {
     "Admin": "odradek.aio has the asynchronous class: users choose by the import",
     "Consumer": "the same reason as for Admin",
     "Producer": "the same reason as for Admin",
+    "Cluster": "odradek.Cluster has processes, the client's class connections: users see only the first",
     "DefaultSource": "Spark looks for this name in each package that it discovers",
 }
 """Names that two classes under ``src`` have, each with the reason. Every other class name is unique."""

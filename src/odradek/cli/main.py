@@ -267,7 +267,7 @@ def serve(
 
     With --brokers, run a cluster; `ready` has the address of each broker, for clients.
     """
-    from odradek.cli.serve import ServedCluster
+    from odradek.cli.serve import FirstChanges, ServedCluster
     from odradek.cli.serve import serve as run
 
     raise typer.Exit(
@@ -276,8 +276,7 @@ def serve(
             listen,
             config or [],
             config_file=config_file,
-            add_scram=add_scram,
-            delete_config=delete_config or [],
+            first=FirstChanges(add_scram, delete_config or ()),
             exit_with_parent=exit_with_parent,
             cluster=ServedCluster(brokers, racks, restart),
         )

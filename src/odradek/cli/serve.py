@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
     from odradek.broker.process import StartChanges
+    from odradek.broker.settings.config import BrokerConfig
 
 
 class ServedCluster(NamedTuple):
@@ -26,22 +27,32 @@ class ServedCluster(NamedTuple):
 NO_CLUSTER = ServedCluster()
 
 
+class FirstChanges(NamedTuple):
+    """What the start changes. ``add_scram``: a file with first users (``broker/logins/first_users``).
+
+    ``delete_config``: names of settings whose dynamic values are deleted."""
+
+    add_scram: Path | None = None
+    delete_config: Sequence[str] = ()
+
+
+NO_CHANGE = FirstChanges()
+
+
 def serve(
     data_dir: Path | None,
     listen: str | None,
     config: list[str],
     *,
     config_file: Path | None = None,
-    add_scram: Path | None = None,
-    delete_config: list[str],
+    first: FirstChanges = NO_CHANGE,
     exit_with_parent: bool,
     cluster: ServedCluster = NO_CLUSTER,
 ) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
     ``listen``: ``host:port``; port 0 chooses a free port; None if the setting ``listeners`` has the addresses.
-    ``config``: ``name=value`` texts. ``config_file``: a properties file of settings. ``add_scram``: a file with first
-    users (``broker/logins/first_users``). ``delete_config``: names of settings whose dynamic values are deleted first.
+    ``config``: ``name=value`` texts. ``config_file``: a properties file of settings.
     Prints ``ready HOST:PORT``, with the addresses of all listeners, on stdout when the broker accepts requests. Wrong
     arguments, an unusable directory or port give one line on stderr and exit code 2. After a failed disk the exit code
     is 74 (docs/limits.md).
@@ -62,16 +73,31 @@ def serve(
         given = {setting.partition("=")[0].strip() for setting in config}
         directory = _data_directory(data_dir, texts, file.keys() - given)
         if cluster != NO_CLUSTER:
-            if delete_config:
+            if first.delete_config:
                 raise ValueError("--delete-config is for one broker: leave --brokers out")
-            return _serve_cluster(cluster, directory, address, texts, add_scram, exit_with_parent=exit_with_parent)
+            return _serve_cluster(
+                cluster, directory, address, texts, first.add_scram, exit_with_parent=exit_with_parent
+            )
         settings = BrokerConfig(texts)
-        changes = _changes(directory, delete_config, add_scram)  # before the directory is made
+        changes = _changes(directory, first)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
         return _refuse(error)
+    return _run(settings, directory, address, changes, exit_with_parent=exit_with_parent)
+
+
+def _run(
+    settings: BrokerConfig,
+    directory: Path,
+    address: tuple[str, int] | None,
+    changes: StartChanges,
+    *,
+    exit_with_parent: bool,
+) -> int:
+    """Runs a broker in this process. Returns the exit code."""
     from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
+    from odradek.core.errors import OdradekError
 
     try:
         run(
@@ -100,6 +126,7 @@ def _serve_cluster(
     exit_with_parent: bool,
 ) -> int:
     """Raises OdradekError, ValueError before the first start of a node."""
+    gc.enable()  # this process serves no client
     from odradek.cli.serve_cluster import ClusterOptions, serve_cluster
 
     if cluster.brokers is None:
@@ -111,25 +138,25 @@ def _serve_cluster(
     return serve_cluster(directory, address, texts, options)
 
 
-def _changes(directory: Path, delete_config: list[str], add_scram: Path | None) -> StartChanges:
+def _changes(directory: Path, first: FirstChanges) -> StartChanges:
     """Returns what the start changes. Raises ConfigError for users that cannot be read, ValueError for unknown settings
     that no directory can have stored."""
     from odradek.broker.process import StartChanges
 
     users = None
-    if add_scram is not None:
+    if first.add_scram is not None:
         from odradek.broker.logins import first_users
 
-        users = first_users.read(add_scram)
-    if delete_config and not (directory / "meta.properties").exists():
+        users = first_users.read(first.add_scram)
+    if first.delete_config and not (directory / "meta.properties").exists():
         from odradek.broker.settings.keys import UnknownConfig, find_broker_key
 
-        for name in delete_config:
+        for name in first.delete_config:
             try:
                 find_broker_key(name)
             except UnknownConfig as error:
                 raise ValueError(f"--delete-config: {error.with_hint()}") from None
-    return StartChanges(delete_config, users)
+    return StartChanges(first.delete_config, users)
 
 
 def parse_listen(listen: str) -> tuple[str, int]:

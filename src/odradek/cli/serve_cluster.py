@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.broker.cluster_layout import ClusterNode, lay_out, prepare
-from odradek.broker.secret_settings import secret_file, secrets_of
+from odradek.broker.repair.cluster_layout import ClusterNode, lay_out, prepare
 from odradek.cli.terminal import EXIT_BAD_INPUT, EXIT_FAILED, EXIT_OK, CommandError, error_line
+from odradek.text.secret_file import secret_file, secrets_of
 
 STOP_S = 30.0
 """A node that has not stopped after this time is killed."""
@@ -222,15 +222,14 @@ class _NodeProcess:
         line = (await self._process.stdout.readline()).decode().strip()
         if line.startswith("ready "):
             return ""
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self.kill()
         await self._process.wait()
         await self._relay
         reason = self._last_line.removeprefix("odradek broker: ") or self.ending()
         return f"{self.node.name} at {self.node.address} did not start: {reason}"
 
     async def _relay_log(self, process: asyncio.subprocess.Process) -> None:
-        """Writes the node's log to standard error, each line with its name. A refusal to start is told by ``start``."""
+        """Writes the node's log to standard error, each line with its name. ``start`` reports a refusal."""
         assert process.stderr is not None
         async for line in _lines(process.stderr):
             self._last_line = line
@@ -256,18 +255,21 @@ class _NodeProcess:
         return f"has ended with code {code}" + (f" ({reason})" if code and reason else "")
 
     def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        """Sends a signal, unless the process has ended. asyncio's own methods would take its exit code away."""
         if self._process is not None and self._process.returncode is None:
             with suppress(ProcessLookupError):
-                self._process.kill()
+                os.kill(self._process.pid, number)
 
     async def stop(self) -> int:
         """Stops the node cleanly, and kills it after 30 seconds. Returns its exit code; 0 if it had ended before."""
         process = self._process
         if process is None or process.returncode is not None:
             return 0
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGCONT)
-            process.terminate()
+        self._send(signal.SIGCONT)
+        self._send(signal.SIGTERM)
         try:
             code = await asyncio.wait_for(process.wait(), STOP_S)
         except TimeoutError:

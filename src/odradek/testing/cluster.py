@@ -14,7 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from odradek.broker.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
+from odradek.broker.repair.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
+from odradek.broker.settings.roles import CONTROLLER
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.broker import DEFAULTS, BrokerFailed, config_text
@@ -24,7 +25,6 @@ from odradek.text.log_lines import LEVELS
 
 __all__ = ["Cluster"]
 
-CONTROLLER = "controller"
 Node = int | str
 """The number of a broker, from 1 on, or ``"controller"``."""
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from odradek.broker.secret_settings import secret_file, secrets_of
 from odradek.core.errors import OdradekError
 from odradek.testing.ports import PortOwner
+from odradek.text.secret_file import secret_file, secrets_of
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
