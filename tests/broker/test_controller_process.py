@@ -20,6 +20,7 @@ from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
 from odradek.storage.files import OsFiles
+from odradek.testing.ports import reserve_ports
 from odradek.testing.process import BrokerFailed, BrokerProcess
 
 KAFKAS = Path(__file__).parent.parent / "data" / "kafka-quorum"
@@ -84,13 +85,15 @@ def test_a_listener_of_controllers_serves_no_client(controller: BrokerProcess) -
     assert PRODUCE not in keys
 
 
-def refusal(home: Path, **settings: str) -> str:
+def refusal(home: Path, node_id: int = CONTROLLER) -> str:
     """Starts a controller, and returns the one line with which it ends."""
-    config = controller_settings(19093) | {name.replace("_", "."): text for name, text in settings.items()}
     (home / "broker.log").unlink(missing_ok=True)
-    broker = BrokerProcess(home, config=config, port=19093, data_dir=home / "data")
+    (reservation,) = reserve_ports(1)
+    config = controller_settings(reservation.port, node_id)
+    broker = BrokerProcess(home, config=config, port=reservation.port, data_dir=home / "data")
     with pytest.raises(BrokerFailed):
         broker.start()
+    reservation.close()
     lines = broker.log_tail().splitlines()
     assert len(lines) == 1, lines
     assert lines[0].startswith("odradek broker: ")
@@ -117,7 +120,7 @@ def test_a_metadata_log_of_apache_kafka_is_refused(tmp_path: Path) -> None:
     formatted(tmp_path / "data", 1)
     shutil.copytree(KAFKAS, tmp_path / "data" / DIRECTORY)
     before = (tmp_path / "data" / LOG).read_bytes()
-    line = refusal(tmp_path, node_id="1", controller_quorum_voters="1@127.0.0.1:19093")
+    line = refusal(tmp_path, 1)
     assert str(tmp_path / "data" / DIRECTORY) in line
     assert (tmp_path / "data" / LOG).read_bytes() == before
 
