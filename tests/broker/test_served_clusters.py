@@ -53,12 +53,21 @@ def topics(address: str) -> set[str]:
         return {topic.name for topic in wire.call(METADATA, 12, message).topics}
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs. A zombie does not."""
+def state_of(pid: int) -> str:
+    """The state of a process: T if it is halted, Z if it has ended; "" if there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")
+
+
+def halt(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: state_of(pid) == "T")
 
 
 def pids(cluster: odradek.Cluster) -> list[int]:
@@ -278,7 +287,7 @@ def test_a_broker_that_dies_is_not_started_again_without_the_option(served: Serv
 
 def test_a_stop_waits_for_no_dead_controller_and_no_paused_broker(served: Served) -> None:
     running = served.nodes()
-    os.kill(running[0], signal.SIGSTOP)
+    halt(running[0])
     os.kill(running[2], signal.SIGKILL)
     begun = time.monotonic()
     assert served.end() == 0
@@ -288,7 +297,7 @@ def test_a_stop_waits_for_no_dead_controller_and_no_paused_broker(served: Served
 
 def test_no_node_outlives_a_killed_command(served: Served) -> None:
     running = served.nodes()
-    os.kill(running[0], signal.SIGSTOP)
+    halt(running[0])
     served.end(signal.SIGKILL)
     eventually(lambda: not any(map(is_alive, running)), within_s=30)
 

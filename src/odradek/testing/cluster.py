@@ -6,6 +6,8 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -160,6 +162,7 @@ class Cluster:
         if not one.running or one.pid is None:
             raise BrokerFailed(f"{_label(node)} does not run")
         os.kill(one.pid, signal.SIGSTOP)
+        _wait_until_halted(one.pid)
 
     def resume(self, node: Node) -> None:
         """Lets a paused node go on. Does nothing if it is not paused."""
@@ -227,6 +230,18 @@ def _stop(process: BrokerProcess) -> None:
 def _resume(process: BrokerProcess) -> None:
     if process.running and process.pid is not None:
         os.kill(process.pid, signal.SIGCONT)
+
+
+def _wait_until_halted(pid: int) -> None:
+    """Waits until a process is halted, at most ten seconds. Systems without ``/proc`` do not say it.
+
+    If this process dies, the system wakes a halted node, which ends then; it does not wake one that is halted later."""
+    deadline, pause = time.monotonic() + 10, threading.Event()
+    with suppress(OSError):
+        while time.monotonic() < deadline:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX":
+                return
+            pause.wait(0.001)
 
 
 def _together(work: Callable[[BrokerProcess], object], processes: Sequence[BrokerProcess]) -> None:
