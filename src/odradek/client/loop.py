@@ -37,11 +37,11 @@ def client_loop() -> asyncio.AbstractEventLoop:
 
 
 def start(
-    work: Coroutine[object, object, T], running_loop: Callable[[], asyncio.AbstractEventLoop] = client_loop
+    work: Coroutine[object, object, T], running_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> concurrent.futures.Future[T]:
-    """Starts ``work`` on the loop and returns at once."""
+    """Starts ``work`` on the loop and returns at once. ``running_loop``: that of the clients by default."""
     try:
-        running = running_loop()
+        running = (running_loop or client_loop)()
     except BaseException:  # Ctrl-C while the thread starts: Python would warn of work that nothing awaited
         work.close()
         raise

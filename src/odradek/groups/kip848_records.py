@@ -169,15 +169,17 @@ def _owned_fields(owned: Owned) -> list[Fields]:
 Making = Generator[None, None, SimpleRecord]
 
 
-def member_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int = FEW) -> Making:
-    if len(consumer.topics) <= few:
+def member_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int | None = None) -> Making:
+    if len(consumer.topics) <= (FEW if few is None else few):
         return member(group_id, consumer)
     record = member(group_id, consumer, (yield from _packed_names(consumer.topics, pace)))
     return GroupChange(record, MEMBER, group_id, consumer.member_id, consumer)
 
 
-def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions, pace: Pace, few: int = FEW) -> Making:
-    if len(partitions) <= few:
+def target_member_in_steps(
+    group_id: str, member_id: str, partitions: Partitions, pace: Pace, few: int | None = None
+) -> Making:
+    if len(partitions) <= (FEW if few is None else few):
         return target_member(group_id, member_id, partitions)
     out = [uvarint(len(partitions) + 1)]
     ordered: dict[bytes, frozenset[int]] = {}
@@ -190,8 +192,8 @@ def target_member_in_steps(group_id: str, member_id: str, partitions: Partitions
     return GroupChange(record, TARGET_MEMBER, group_id, member_id, ordered)
 
 
-def current_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int = FEW) -> Making:
-    if len(consumer.assigned) + len(consumer.to_revoke) <= few:
+def current_in_steps(group_id: str, consumer: Kip848Member, pace: Pace, few: int | None = None) -> Making:
+    if len(consumer.assigned) + len(consumer.to_revoke) <= (FEW if few is None else few):
         return current(group_id, consumer)
     packed: list[PackedArray] = []
     ordered: list[Owned] = []
