@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from odradek.client import offset_requests, topic_requests
-from odradek.client.admin import group_operations, topic_operations, transaction_operations
+from odradek.client.admin import group_operations, node_operations, topic_operations, transaction_operations
 from odradek.client.arguments import as_name, as_names, isolation
 from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
@@ -15,6 +15,7 @@ from odradek.client.context_managers import AsyncCloseable
 from odradek.client.model import (
     ActiveProducer,
     ClusterDescription,
+    ClusterNodes,
     ConfigEntry,
     EpochEnd,
     GroupDescription,
@@ -139,6 +140,12 @@ class Admin(AsyncCloseable):
     async def describe_cluster(self) -> ClusterDescription:
         """Returns the cluster's id, its brokers and its controller."""
         return await topic_operations.describe_cluster(self._cluster)
+
+    async def describe_nodes(self) -> ClusterNodes:
+        """Returns the nodes of the cluster: roles, racks, fenced brokers, leaders, and the lag behind the metadata log.
+
+        Raises UNSUPPORTED_VERSION for a cluster without KRaft."""
+        return await node_operations.describe_nodes(self._cluster)
 
     # --- groups -----------------------------------------------------------------------------------------------
 

@@ -7,20 +7,34 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.options import CONTEXT, LAST_INT32
+from odradek.cli.options import (
+    CONTEXT,
+    LAST_INT32,
+    TIMEOUT_MS,
+    AsJson,
+    Bootstrap,
+    CommandConfig,
+    Timeout,
+    connect,
+    table_or_blocks,
+)
+from odradek.cli.terminal import note, note_table, print_json
+from odradek.core.counts import counted
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="The nodes of a cluster: format a directory.",
-    epilog="Example:\n\n\b\n  odradek cluster format --data-dir ./node-1 --node-id 1",
+    help="The nodes of a cluster: describe them, format a directory.",
+    epilog="Examples:\n\n\b\n"
+    "  odradek cluster describe -b 127.0.0.1:9092\n"
+    "  odradek cluster format --data-dir ./node-1 --node-id 1",
 )
 
 
 @app.callback()
 def _cluster() -> None:
-    """The nodes of a cluster: format a directory."""
+    """The nodes of a cluster: describe them, format a directory."""
 
 
 @app.command(
@@ -59,3 +73,69 @@ def format_directory(
     from odradek.cli.cluster_format import run_format
 
     run_format(data_dir, node_id, cluster_id, config, ignore_formatted=ignore_formatted)
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek cluster describe -b 127.0.0.1:9092\n"
+    "  odradek cluster describe -b 127.0.0.1:9092 --json"
+)
+def describe(
+    *,
+    bootstrap: Bootstrap,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Show the nodes of a cluster: roles, racks, fenced brokers, leaders, and each node's lag behind the metadata log.
+
+    A fenced broker leads no partition: its controller has not heard of it for broker.session.timeout.ms. Works with
+    Apache Kafka, too.
+    """
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        found = admin.describe_nodes()
+    if as_json:
+        print_json(
+            {
+                "cluster_id": found.cluster_id,
+                "epoch": found.epoch,
+                "high_watermark": found.high_watermark,
+                "partitions_without_leader": found.leaderless,
+                "nodes": [
+                    {
+                        "node_id": node.node_id,
+                        "roles": list(node.roles),
+                        "host": node.host,
+                        "port": node.port,
+                        "rack": node.rack,
+                        "fenced": node.is_fenced,
+                        "active_controller": node.is_active,
+                        "leaders": node.leaders,
+                        "end_offset": node.end_offset,
+                        "lag": node.lag,
+                    }
+                    for node in found.nodes
+                ],
+            },
+            indent=2,
+        )
+        return
+    rows = [
+        (
+            str(node.node_id),
+            ",".join(node.roles),
+            f"{node.host}:{node.port}" if node.port >= 0 else "-",
+            node.rack or "-",
+            "fenced" if node.is_fenced else "active" if node.is_active else "up",
+            str(node.leaders) if "broker" in node.roles else "-",
+            "-" if node.lag is None else str(node.lag),
+        )
+        for node in found.nodes
+    ]
+    note_table(
+        table_or_blocks(
+            ("NODE", "ROLES", "ADDRESS", "RACK", "STATE", "LEADERS", "METADATA-LAG"), rows, right=frozenset({0, 5, 6})
+        )
+    )
+    without = f", {counted(found.leaderless, 'partition')} without a leader" if found.leaderless else ""
+    note(f"Cluster {found.cluster_id}, controller epoch {found.epoch}{without}.")

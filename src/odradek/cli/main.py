@@ -51,7 +51,7 @@ _SUB_APPS = _COMMANDS | {
     "transactions": _SubApp("odradek.cli.transactions", "Transactions of a Kafka cluster: list, describe, abort."),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of a Kafka cluster, decoded."),
-    "cluster": _SubApp("odradek.cli.cluster", "The nodes of a cluster of brokers: format a directory."),
+    "cluster": _SubApp("odradek.cli.cluster", "The nodes of a cluster of brokers: describe, format a directory."),
     "metadata": _SubApp("odradek.cli.metadata", "The metadata log of a stopped broker: check, repair, strays."),
     "log": _SubApp("odradek.cli.log", "The partitions' logs of a stopped broker: check, accept a loss."),
     "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, transform, replay, history."),

@@ -30,6 +30,39 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeDescription:
+    """A node of a cluster. ``roles``: broker, controller or both. ``is_active``: whether it is the active controller.
+
+    ``leaders``: the number of partitions that it leads. ``end_offset``: the end of its copy of the metadata log, and
+    ``lag``: how many records of the log it has not fetched; None for a fenced broker that does not fetch.
+    """
+
+    node_id: int
+    roles: tuple[str, ...]
+    host: str = ""
+    port: int = -1
+    rack: str | None = None
+    is_fenced: bool = False
+    is_active: bool = False
+    leaders: int = 0
+    end_offset: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNodes:
+    """The nodes of a cluster, by id. ``leaderless``: the number of partitions without a leader.
+
+    ``epoch`` and ``high_watermark``: of the metadata log."""
+
+    cluster_id: str | None
+    nodes: tuple[NodeDescription, ...]
+    leaderless: int
+    epoch: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionDescription:
     """A partition. ``leader`` is -1 if the partition has no leader."""
 

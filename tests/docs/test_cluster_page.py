@@ -1,0 +1,86 @@
+"""docs/cluster.md: its programs and commands run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from support.pages import DOCS
+
+from odradek.cli.main import run
+from odradek.testing.ports import reserve_ports
+
+PAGE = (DOCS / "cluster.md").read_text()
+SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
+
+
+def blocks(section: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+
+
+def test_the_program_runs(tmp_path: Path) -> None:
+    (program,) = blocks("In a test", "python")
+    done = subprocess.run(
+        [sys.executable, "-c", "import odradek.client\n" + program], capture_output=True, text=True, timeout=120,
+        check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_fixture_is_one() -> None:
+    (fixture,) = blocks("In a test", "python no-run")
+    compile(fixture, "cluster.md", "exec")
+
+
+def served(words: list[str], stack: ExitStack, folder: Path) -> str:
+    """Starts a command that serves until the end of the test. Returns its first line."""
+    made = subprocess.Popen([sys.executable, "-m", "odradek", *words], stdout=subprocess.PIPE, text=True, cwd=folder)
+    assert made.stdout is not None
+    stack.callback(made.stdout.close)
+    stack.callback(made.wait, 60)
+    stack.callback(made.send_signal, signal.SIGTERM)
+    return made.stdout.readline()
+
+
+def test_one_command_runs_a_cluster(tmp_path: Path) -> None:
+    command, describe = blocks("Run one", "sh no-run")
+    assert "127.0.0.1:9092" in command
+    with ExitStack() as stack:
+        words = command.replace("127.0.0.1:9092", "127.0.0.1:0").split()[1:]
+        addresses = served(words, stack, tmp_path).split()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", *describe.replace("127.0.0.1:9092", addresses).split()[1:]],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert [line.split()[:2] for line in done.stdout.splitlines()[1:5]] == [
+            ["1", "broker"], ["2", "broker"], ["3", "broker"], ["100", "controller"]
+        ]  # fmt: skip
+    assert sorted(os.listdir(tmp_path / "cluster")) == ["1", "2", "3", "controller"]
+
+
+def test_nodes_are_started_by_hand(tmp_path: Path) -> None:
+    (script,) = blocks("Nodes by hand", "sh no-run")
+    controller, broker = blocks("Nodes by hand", "properties")
+    reservations = reserve_ports(2)
+    ports = {str(19092 + number): str(one.port) for number, one in enumerate(reservations)}
+    for name, texts in (("controller", controller), ("node-1", broker)):
+        for old, new in ports.items():
+            texts = texts.replace(old, new)
+        (tmp_path / f"{name}.properties").write_text(texts)
+    with ExitStack() as stack:
+        for reservation in reservations:
+            stack.callback(reservation.close)
+        for line in script.splitlines():
+            words = line.removesuffix(" &").split()[1:]
+            if words[0] == "serve":
+                assert served(words, stack, tmp_path).startswith("ready 127.0.0.1:")
+            else:
+                subprocess.run([sys.executable, "-m", "odradek", *words], check=True, cwd=tmp_path, capture_output=True)
+        assert run(["topics", "create", "t", "-b", f"127.0.0.1:{ports['19092']}"]) == 0

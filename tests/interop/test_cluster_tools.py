@@ -1,0 +1,172 @@
+"""Apache Kafka 4.3's tools and clients at a cluster of three brokers and a controller."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.jvm import KafkaTools
+
+import odradek
+from odradek.cli.main import run
+
+pytestmark = pytest.mark.slow
+TOOLS = "org.apache.kafka.tools."
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[odradek.Cluster]:
+    with odradek.Cluster(3, racks=["a", "b", "c"]) as made:
+        yield made
+
+
+@pytest.fixture(params=["--bootstrap-server", "--bootstrap-controller"])
+def where(request: pytest.FixtureRequest, cluster: odradek.Cluster) -> tuple[str, str]:
+    is_server = request.param == "--bootstrap-server"
+    return request.param, cluster.bootstrap_servers if is_server else cluster.bootstrap_controllers
+
+
+def said(tools: KafkaTools, name: str, *words: str) -> str:
+    done = tools.run(name, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_quorum_is_described(cluster: odradek.Cluster, where: tuple[str, str], kafka_tools: KafkaTools) -> None:
+    text = said(kafka_tools, f"{TOOLS}MetadataQuorumCommand", *where, "describe", "--status")
+    lines = {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    assert (lines["ClusterId"], lines["LeaderId"], lines["LeaderEpoch"]) == (cluster.cluster_id, "100", "1")
+    endpoint = f"CONTROLLER://{cluster.bootstrap_controllers}"
+    assert json.loads(lines["CurrentVoters"]) == [{"id": 100, "endpoints": [endpoint]}]
+    assert [one["id"] for one in json.loads(lines["CurrentObservers"])] == [1, 2, 3]
+    rows = said(kafka_tools, f"{TOOLS}MetadataQuorumCommand", *where, "describe", "--replication").splitlines()[1:]
+    assert [(row.split()[0], row.split()[-1]) for row in rows] == [
+        ("100", "Leader"), ("1", "Observer"), ("2", "Observer"), ("3", "Observer")
+    ]  # fmt: skip
+
+
+def test_the_cluster_is_described(cluster: odradek.Cluster, where: tuple[str, str], kafka_tools: KafkaTools) -> None:
+    tool = f"{TOOLS}ClusterTool"
+    assert said(kafka_tools, tool, "cluster-id", *where).strip() == f"Cluster ID: {cluster.cluster_id}"
+    rows = said(kafka_tools, tool, "list-endpoints", *where).splitlines()[1:]
+    expected = ["1", "2", "3"] if where[0] == "--bootstrap-server" else ["100"]
+    assert [row.split()[0] for row in rows] == expected
+    levels = said(kafka_tools, f"{TOOLS}FeatureCommand", *where, "describe")
+    assert re.search(r"metadata.version .*FinalizedVersionLevel: 4.3-IV0", levels)
+    assert re.search(r"kraft.version .*FinalizedVersionLevel: 0", levels)
+
+
+def test_topics_settings_groups_and_the_metadata_log(cluster: odradek.Cluster, kafka_tools: KafkaTools) -> None:
+    where = ("--bootstrap-server", cluster.bootstrap_servers)
+    topic = f"{TOOLS}TopicCommand"
+    said(kafka_tools, topic, *where, "--create", "--topic", "tools", "--partitions", "3")
+    said(kafka_tools, topic, *where, "--alter", "--topic", "tools", "--partitions", "6")
+    leaders = re.findall(
+        r"Partition: \d+\tLeader: (\d)", said(kafka_tools, topic, *where, "--describe", "--topic", "tools")
+    )
+    assert len(leaders) == 6
+    assert set(leaders) == {"1", "2", "3"}
+    configs, of_topic = "kafka.admin.ConfigCommand", ("--entity-type", "topics", "--entity-name", "tools")
+    said(kafka_tools, configs, *where, "--alter", *of_topic, "--add-config", "retention.ms=100000")
+    assert "retention.ms=100000" in said(kafka_tools, configs, *where, "--describe", *of_topic)
+    said(kafka_tools, f"{TOOLS}ConsoleProducer", *where, "--topic", "tools")
+    with odradek.Producer(cluster.client_settings) as producer:
+        for number in range(60):
+            producer.send("tools", b"v", key=str(number).encode())
+    read = ("--topic", "tools", "--group", "java", "--from-beginning", "--max-messages", "60", "--timeout-ms", "30000")
+    assert said(kafka_tools, f"{TOOLS}consumer.ConsoleConsumer", *where, *read).count("v\n") == 60
+    rows = said(kafka_tools, f"{TOOLS}consumer.group.ConsumerGroupCommand", *where, "--describe", "--group", "java")
+    offsets = re.findall(r"^java\s+tools\s+(\d)\s+(\d+)\s+(\d+)\s+0\s", rows, re.MULTILINE)
+    assert sum(int(committed) for _, committed, _ in offsets) == 60
+    assert len(offsets) == 6
+    for node in ("controller", "2"):
+        log = min((cluster.data_dir / node / "__cluster_metadata-0").glob("*.log"))
+        dump = said(kafka_tools, f"{TOOLS}DumpLogSegments", "--files", str(log), "--cluster-metadata-decoder")
+        kinds = set(re.findall(r'payload: \{"type":"(\w+)"', dump))
+        assert {"REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"} <= kinds
+        assert "LeaderChange" in dump
+        assert "isvalid: false" not in dump
+
+
+def test_foreign_clients_use_topics_whose_leaders_are_spread(cluster: odradek.Cluster) -> None:
+    """Each reads what all have sent, and commits. Java's client is in the test before."""
+    import asyncio
+
+    import aiokafka
+    import confluent_kafka
+    import kafka
+
+    from odradek.client import NewTopic
+
+    name, where, count = "spread", cluster.bootstrap_servers, 30
+    with odradek.Admin(where) as admin:
+        admin.create_topics([NewTopic(name, 6)])
+        assert {one.leader for one in admin.describe_topics([name])[name].partitions} == {1, 2, 3}
+    librdkafka = confluent_kafka.Producer({"bootstrap.servers": where})
+    python = kafka.KafkaProducer(bootstrap_servers=where.split(","))
+    for number in range(count):
+        librdkafka.produce(name, f"librdkafka-{number}", partition=number % 6)
+        python.send(name, f"python-{number}".encode(), partition=number % 6)
+    assert librdkafka.flush(60) == 0
+    python.flush(60)
+    python.close()
+
+    async def by_aiokafka() -> set[bytes]:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=where) as producer:
+            for number in range(count):
+                await producer.send_and_wait(name, f"aio-{number}".encode(), partition=number % 6)
+        found: set[bytes] = set()
+        consumer = aiokafka.AIOKafkaConsumer(
+            name, bootstrap_servers=where, group_id="aio", auto_offset_reset="earliest", enable_auto_commit=False
+        )
+        async with consumer:
+            while len(found) < 3 * count:
+                found.add((await asyncio.wait_for(consumer.getone(), 60)).value or b"")
+            await consumer.commit()
+        return found
+
+    sent = asyncio.run(by_aiokafka())
+    assert len(sent) == 3 * count
+    reader = kafka.KafkaConsumer(
+        name, bootstrap_servers=where.split(","), group_id="python", auto_offset_reset="earliest",
+        enable_auto_commit=False, consumer_timeout_ms=60_000,
+    )  # fmt: skip
+    found = {next(reader).value for _ in sent}
+    reader.commit()
+    reader.close()
+    assert found == sent
+    other = confluent_kafka.Consumer(
+        {"bootstrap.servers": where, "group.id": "librdkafka", "auto.offset.reset": "earliest"}
+    )
+    other.subscribe([name])
+    found = set()
+    while len(found) < len(sent):
+        record = other.poll(60)
+        assert record is not None
+        assert record.error() is None
+        found.add(record.value())
+    other.commit(asynchronous=False)
+    other.close()
+    assert found == sent
+    with odradek.Admin(where) as admin:
+        for group in ("aio", "python", "librdkafka"):
+            assert sum(one.offset for one in admin.list_group_offsets(group).values()) == 3 * count
+
+
+def test_our_command_describes_apache_kafka(kafka_cp: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from support.jvm import kafka_java_options
+
+    from bench.apache import ApacheBroker
+
+    node = ApacheBroker(tmp_path / "kafka", {}, cp=kafka_cp, heap="300m", java_options=kafka_java_options())
+    node.start(120)
+    try:
+        assert run(["cluster", "describe", "-b", node.bootstrap, "--json"]) == 0
+    finally:
+        node.kill()
+    (found,) = json.loads(capsys.readouterr().out)["nodes"]
+    assert (found["roles"], found["fenced"], found["lag"]) == (["broker", "controller"], False, 0)
+    assert f"{found['host']}:{found['port']}" == node.bootstrap
