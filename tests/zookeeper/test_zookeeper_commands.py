@@ -124,9 +124,13 @@ def test_all_groups_come_in_the_order_of_their_names(tool: Tool, kazoo: KazooCli
     names = [f"{group}-{letter}" for letter in "badec"]
     for name in names:
         put(kazoo, name, filled, {0: "4"})
-    (listed,) = [[row["group"] for row in tool.json("describe", "--all-groups")]]
+    listed = [row["group"] for row in tool.json("describe", "--all-groups")]
     assert [name for name in listed if name in names] == sorted(names)
     assert listed == sorted(listed)
+    for line in (["compare", "--all-groups"], ["migrate", "--to", "kafka", "--all-groups"]):
+        tool(*line)
+        shown = [row.split()[0] for row in tool.out.splitlines() if row.startswith(f"{group}-")]
+        assert shown == sorted(names), line
     assert (tool("delete", "--all-groups", kafka=False), tool.err) == (
         2, "odradek: no such option --all-groups: here, each group by its name: --group GROUP (repeatable)\n"
     )  # fmt: skip

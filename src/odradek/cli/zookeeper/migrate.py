@@ -121,7 +121,7 @@ def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: Migration
     names = given_names(line.group or [], "--group")
     if line.all_groups:
         kafkas = [row.group_id for row in admin.list_groups() if row.type.lower() in _TYPES]
-        names = store.groups() if rules.to == "kafka" else kafkas
+        names = sorted(store.groups() if rules.to == "kafka" else kafkas)
     elif rules.to == "kafka":
         names = known_groups(store, names)
     plans = []

@@ -151,7 +151,7 @@ def compare(line: CompareLine) -> None:
     rows: list[Row] = []
     invalid: list[InvalidZnode] = []
     with line.admin("Kafka has the other offsets") as admin, line.store() as store:
-        names = store.groups() if line.all_groups else group_names(line.group)  # a group may be in Kafka only
+        names = sorted(store.groups()) if line.all_groups else group_names(line.group)  # a group may be in Kafka only
         with progress("Comparing", len(names), "groups") as advance:
             for name in names:
                 stored = store.read(name)
