@@ -7,13 +7,13 @@ A table is a folder of Parquet files, or a Delta table. As in Spark, files and f
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.audit.table_starts import delta_starts, parquet_starts
+from odradek.audit.table_notes import Notes, delta_notes, parquet_notes
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import TopicPartition
 from odradek.text.table_paths import delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ KNOWN_COLUMNS = (
 """The columns that are tried in this order: Odradek's and Spark's, then usual names of Kafka Connect's transforms, then
 the flat and the nested form of the transform KafkaMetadataTransform of Iceberg's sink."""
 ROWS_AT_ONCE = 1 << 18
-Starts = Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class TableUnreadable(StorageError):
@@ -55,11 +54,10 @@ class OffsetColumns:
 
 class AuditedTable:
     """The files of a table, named from the folder that all of them are in. ``kind`` is ``parquet`` or ``delta``;
-    ``version`` is that of a Delta table. ``starts``: returns the offsets at which the table began to read these
-    partitions, as far as it has noted them."""
+    ``version`` is that of a Delta table. ``notes``: which offsets the table has read, as far as it has noted them."""
 
-    def __init__(self, uri: str, dataset: ds.FileSystemDataset, kind: str, version: int | None, starts: Starts) -> None:
-        self.uri, self.kind, self.version, self.starts = uri, kind, version, starts
+    def __init__(self, uri: str, dataset: ds.FileSystemDataset, kind: str, version: int | None, notes: Notes) -> None:
+        self.uri, self.kind, self.version, self.notes = uri, kind, version, notes
         self._dataset = dataset
         self.fragments = list(dataset.get_fragments())
         paths = [str(fragment.path) for fragment in self.fragments]
@@ -151,7 +149,7 @@ def open_table(uri: str) -> AuditedTable:
         raise StorageError(f"{uri} cannot be read: {_first_line(error)}") from error
     if not dataset.files:
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
-    return AuditedTable(uri, dataset, "parquet", None, lambda partitions: parquet_starts(system, path))
+    return AuditedTable(uri, dataset, "parquet", None, lambda partitions, topic_ids: parquet_notes(system, path))
 
 
 def _is_iceberg(system: fs.FileSystem, path: str) -> bool:
@@ -180,7 +178,7 @@ def _delta_table(uri: str) -> AuditedTable:
     try:
         table = deltalake.DeltaTable(delta_uri(uri))
         dataset = table.to_pyarrow_dataset()
-        return AuditedTable(uri, dataset, "delta", table.version(), lambda chosen: delta_starts(table, chosen))
+        return AuditedTable(uri, dataset, "delta", table.version(), partial(delta_notes, table))
     except ConfigError as error:
         raise TableUnreadable(str(error)) from error
     except DeltaError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.audit import log_check
 from odradek.audit.log_check import DELETED, LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
+from odradek.audit.table_notes import NotedRange
 from odradek.audit.tables import AuditedTable, open_table
 from odradek.client.errors import UnknownTopic
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
@@ -36,12 +37,27 @@ class PartitionAudit:
     """The causes of the offsets that the table lacks between its lowest and its highest one."""
     committed: int | None = None
     passed: GapCauses | None = None
-    """The causes of the offsets that the group has passed and that are behind the last row of the table."""
-    start: int | None = None
-    """The offset at which the table began to read the partition, by its own notes; None if it is not known."""
+    """The causes of the offsets behind the last row of the table that the group or the table has passed."""
+    noted: NotedRange = field(default_factory=NotedRange)
+    """The offsets that the table has read, by its own notes."""
     before: GapCauses | None = None
     """The causes of the offsets from ``start`` to the first row; None if there are none, or if ``start`` is None."""
     topic_is_missing: bool = False
+
+    @property
+    def start(self) -> int | None:
+        """The offset at which the table began to read the partition, by its own notes; None if it is not known."""
+        return self.noted.start
+
+    @property
+    def end(self) -> int:
+        """The offset at which the table goes on: by its own notes, else the one after its last row."""
+        return self.first_passed if self.noted.end is None else self.noted.end
+
+    @property
+    def has_rows_of_others(self) -> bool:
+        """Whether the table has rows behind its notes: of an earlier topic of the same name, or of another writer."""
+        return self.rows is not None and self.noted.end is not None and self.noted.end < self.rows.next_offset
 
     @property
     def missing(self) -> int:
@@ -55,7 +71,7 @@ class PartitionAudit:
     @property
     def is_behind_group(self) -> bool:
         """Whether the group stands before the end of the table: the next reader of the group repeats rows."""
-        return self.rows is not None and self.committed is not None and self.committed < self.rows.next_offset
+        return self.rows is not None and self.committed is not None and self.committed < self.end
 
     @property
     def lost(self) -> int:
@@ -142,31 +158,33 @@ def verify_table(
     for tp, one in rows.items():
         if one.repeated:
             audits[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
-    _note_starts(table, audits)
+    _add_notes(audits, table.notes(audits, {}))
     if admin is not None:
         _look_at_log(admin, table, audits, group, stage)
     return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)))
 
 
-def _note_starts(table: AuditedTable, audits: dict[TopicPartition, PartitionAudit]) -> None:
-    starts = table.starts(audits)
-    for tp, one in audits.items():
-        one.start = starts.get(tp)
+def _add_notes(audits: dict[TopicPartition, PartitionAudit], notes: Mapping[TopicPartition, NotedRange]) -> None:
+    for tp, noted in notes.items():
+        if tp in audits:
+            audits[tp].noted = noted
 
 
 def _look_at_log(
     admin: Admin, table: AuditedTable, audits: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage
 ) -> None:
     commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
-    topics = {tp.topic for tp in audits} | {tp.topic for tp in commits}
+    topics = {tp.topic for tp in (*audits, *commits, *table.notes(audits, {}))}
     described = admin.describe_topics(sorted(topics), missing_ok=True)
     for tp, one in audits.items():
         one.topic_is_missing = tp.topic not in described
     there = [TopicPartition(name, row.partition) for name, topic in described.items() for row in topic.partitions]
+    ids = {name: str(topic.topic_id) for name, topic in described.items() if topic.topic_id is not None}
+    notes = table.notes(there, ids)  # also of the partitions of which the table has no row
     for tp, bounds in _bounds(admin, there).items():
-        if tp in audits or tp in commits:
+        if tp in audits or tp in commits or tp in notes:
             audits.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
-    _note_starts(table, audits)  # also of the partitions of which the table has no row
+    _add_notes(audits, notes)
     looked_at = [one for one in audits.values() if one.bounds is not None]
     total = sum(one.rows.next_offset - one.rows.first for one in looked_at if one.rows is not None and one.missing)
     with stage("Looking for missing offsets", total, "offsets") as advance:
@@ -181,8 +199,9 @@ def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: 
     one.gaps = log_check.causes_of(admin.config, one.tp, rows.seen, rows.seen.gaps(), one.bounds, advance=advance)
     if one.start is not None and one.missing_before:
         one.before = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.start, rows.first)], one.bounds)
-    if committed is not None and committed > one.first_passed:
-        one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.first_passed, committed)], one.bounds)
+    passed = max(one.end, committed or 0)
+    if passed > one.first_passed:
+        one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.first_passed, passed)], one.bounds)
 
 
 def _bounds(admin: Admin, partitions: list[TopicPartition]) -> dict[TopicPartition, AuditedLog]:

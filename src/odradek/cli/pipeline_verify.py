@@ -98,7 +98,7 @@ def _lines(one: PartitionAudit) -> list[str]:
             f"{one.tp}: the table began at offset {one.start}, by its notes; its first row is {one.rows.first}"
         )
     began = "before its first row, the table lacks"
-    passed = "the group has passed and the table lacks"
+    passed = f"{_passed_by(one)} and the table lacks"
     for causes, what in ((one.before, began), (one.gaps, "the table lacks"), (one.passed, passed)):
         if causes is None:
             continue
@@ -115,6 +115,11 @@ def _lines(one: PartitionAudit) -> list[str]:
             f"{one.tp}: the table has offsets from {one.bounds.end} on, which the log has not reached: the topic was"
             " deleted and created again, or the log was truncated"
         )
+    if one.has_rows_of_others:
+        lines.append(
+            f"{one.tp}: the table's notes end at offset {one.end}, before its last rows: these are of an earlier topic"
+            " of this name, or of another writer, so it is not known whether newer rows are missing there"
+        )
     if one.is_behind_group:
         lines.append(
             f"{one.tp}: the group stands at {one.committed}, before the end of the table: its next reader would add"
@@ -125,13 +130,18 @@ def _lines(one: PartitionAudit) -> list[str]:
     return lines
 
 
+def _passed_by(one: PartitionAudit) -> str:
+    is_group = one.committed is not None and one.committed >= one.end
+    return "the group has passed" if is_group else "the table's notes have passed"
+
+
 def _unknown(one: PartitionAudit) -> list[str]:
     """The lines about offsets of which it is not known whether the table lacks a record."""
     if one.bounds is None:
         return []
     lines = []
     began = f"the table began at offset {one.start}, by its notes"
-    for causes, start, why in ((one.before, one.start, began), (one.passed, one.first_passed, "the group has passed")):
+    for causes, start, why in ((one.before, one.start, began), (one.passed, one.first_passed, _passed_by(one))):
         if causes is not None and (count := causes.counts.get(DELETED)):
             assert start is not None
             lines.append(

@@ -1,0 +1,89 @@
+"""Which offsets a table of ``odradek pipeline`` has read of its partitions, from its own notes.
+
+A Parquet table has them in the newest entry of its log, a Delta table in actions of its log
+(docs/notes/table-commits.md). Without them it is not known whether records before the first row, or behind the last
+one, are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from odradek.core.ids import TopicPartition
+from odradek.text.json_depth import parse_json
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow import fs
+
+_ENTRIES = "_odradek/batches"
+_ENTRY = re.compile(r"log-\d+\.json")
+_START_ACTION, _END_ACTION = "odradek-start", "odradek-at"
+_KEY_OF_REPLAYS = "replay-"
+"""The start of the keys of replays: their offsets are those of the ranges that were asked for."""
+
+
+class NotedRange(NamedTuple):
+    """The offsets that a table has read of a partition. None: not known."""
+
+    start: int | None = None
+    end: int | None = None
+    """The offset at which the table goes on."""
+
+
+Notes = Callable[[Collection[TopicPartition], Mapping[str, str]], Mapping[TopicPartition, NotedRange]]
+"""Returns the ranges of these partitions, as far as the table has them, and of others that it names. The other argument
+has the ids of topics, as far as they are known."""
+
+
+def parquet_notes(system: fs.FileSystem, path: str) -> dict[TopicPartition, NotedRange]:
+    """Returns the ranges of a Parquet table; empty if it has none, or if its notes cannot be read."""
+    from pyarrow import fs
+
+    try:
+        names = [one.base_name for one in system.get_file_info(fs.FileSelector(f"{path}/{_ENTRIES}"))]
+        entries = [name for name in names if _ENTRY.fullmatch(name)]
+        if not entries:
+            return {}
+        with system.open_input_stream(f"{path}/{_ENTRIES}/{max(entries)}") as file:
+            state = parse_json(file.read().decode())["state"]
+        starts = _by_partition(state.get("starts") or {})
+        ends: dict[TopicPartition, int] = {}
+        for name, query in state.get("queries", {}).items():  # the last one is the newest
+            if not name.startswith(_KEY_OF_REPLAYS):
+                ends = _by_partition(query.get("offsets") or {})
+        return {tp: NotedRange(starts.get(tp), ends.get(tp)) for tp in sorted(starts | ends)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _by_partition(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+    return {TopicPartition(topic, int(number)): int(at) for topic, one in offsets.items() for number, at in one.items()}
+
+
+def delta_notes(
+    log: DeltaTable, partitions: Collection[TopicPartition], topic_ids: Mapping[str, str]
+) -> dict[TopicPartition, NotedRange]:
+    """Returns the ranges of these partitions of a Delta table, as far as its log has them."""
+    ranges = {
+        tp: NotedRange(_number(log, _START_ACTION, tp), _end(log, tp, topic_ids.get(tp.topic))) for tp in partitions
+    }
+    return {tp: noted for tp, noted in ranges.items() if noted != NotedRange()}
+
+
+def _end(log: DeltaTable, tp: TopicPartition, topic_id: str | None) -> int | None:
+    """Returns the offset of the topic with this id, else the one that was noted without an id."""
+    if topic_id is not None:
+        digest = int(hashlib.sha256(topic_id.encode()).hexdigest()[:16], 16) & ((1 << 63) - 1)
+        at = _number(log, _END_ACTION, tp, f"/{digest:016x}")
+        if at is not None:
+            return at
+    return _number(log, _END_ACTION, tp)
+
+
+def _number(log: DeltaTable, kind: str, tp: TopicPartition, topic_id: str = "") -> int | None:
+    number = log.transaction_version(f"{kind}/{tp.topic}/{tp.partition}{topic_id}")
+    return None if number is None or number < 0 else number
