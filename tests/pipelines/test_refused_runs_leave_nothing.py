@@ -51,3 +51,29 @@ def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), open_table(other, no_spark):
         pass
     assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("held", ["odradek-table", "offsets/0"])
+def test_a_new_table_with_the_checkpoint_of_another_one_gets_no_folder(
+    held: str, table_format: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "used" / held
+    file.parent.mkdir(parents=True)
+    file.write_text("0123\n")
+    before = everything(tmp_path)
+    target = Target(output=str(tmp_path / "new"), table_format=table_format, checkpoint=str(tmp_path / "used"))
+    with (
+        pytest.raises(
+            ConfigError, match=r"belongs to another query, and \S+new is a new table: give it a --checkpoint"
+        ),
+        open_table(target, no_spark),
+    ):
+        pass
+    assert everything(tmp_path) == before
+
+
+def test_a_field_that_is_no_column_names_the_option_that_makes_it_one() -> None:
+    target = Target(output="t", partition_by=("value.day",))
+    with pytest.raises(ConfigError, match=r"partition by value\.day: .*; with --flat the fields of values are columns"):
+        target.check()

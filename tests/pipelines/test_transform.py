@@ -59,8 +59,8 @@ def options(**given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("given", "says"), [
-    ({"sql": None}, "say how records become rows: either sql or function"),
-    ({"function": "os:getcwd"}, "say how records become rows: either sql or function"),
+    ({"sql": None}, "say how records become rows: give one of sql and function"),
+    ({"function": "os:getcwd"}, "say how records become rows: give one of sql and function"),
     ({"sql": "  "}, "sql: the query is empty; for example SELECT key, value FROM records"),
     ({"sql": None, "function": "clean"}, "function 'clean': expected module:name, for example jobs.clean:clean"),
     ({"sql": None, "function": "no_such.module:f"}, "function no_such.module:f: there is no module no_such.module"),
@@ -117,7 +117,7 @@ def test_topics_are_checked_before_spark_starts(bootstrap: str, source: str, tar
     assert run([*line, "--progress", "much"]) == 2
     assert "--progress much: choose one of auto, json, none" in capsys.readouterr().err
     assert run([*line[:-2]]) == 2
-    assert "either sql or function" in capsys.readouterr().err
+    assert "give one of sql and function (--sql, --function)" in capsys.readouterr().err
 
 
 def test_help_has_an_example(capsys: Capture) -> None:

@@ -57,7 +57,8 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
         if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
             option = name.replace("_", " ")
             raise ConfigError(
-                f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}"
+                f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}: "
+                "repeat the option of the first run, or read into a new --output with a new --group"
             )
     return table_id
 
@@ -100,7 +101,7 @@ def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
-            "table, or read into a new --output"
+            "table, or read into a new --output with a new --group"
         ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
@@ -124,6 +125,16 @@ def _has_records(
     return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
 
 
+def check_new(checkpoint: Location, table: Location) -> None:
+    """Raises ConfigError if a new table gets the checkpoint of another query. Writes nothing."""
+    is_used = checkpoint.read_text(_MARK) is not None or {"offsets", "metadata"} & set(checkpoint.children())
+    if is_used and table.child(STATE).read_text(_FILE) is None:
+        raise ConfigError(
+            f"the checkpoint {checkpoint.uri} belongs to another query, and {table.uri} is a new table: give it a "
+            "--checkpoint of its own"
+        )
+
+
 def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool) -> None:
     """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches."""
     mark = checkpoint.read_text(_MARK)
@@ -132,8 +143,10 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
     if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
         raise ConfigError(
             f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or read into "
-            "a new --output"
+            "a new --output with a new --group"
         )
+    if table_id is None and not has_batches:
+        check_new(checkpoint, table)
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}. Put the "

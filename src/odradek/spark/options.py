@@ -23,6 +23,8 @@ from odradek.text.json_depth import parse_json
 from odradek.text.printable import shortened
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
+_MEANT = {"topic": "subscribe", "topics": "subscribe"}
+"""Names that other readers have for an option of the source."""
 STARTING = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")  # in order of precedence
 ENDING = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 COMMITTED_BY_TABLE = "committedByTable"
@@ -232,7 +234,9 @@ def check_names(
         return
     for name in options:
         if name not in known and not name.startswith("kafka."):
-            near = difflib.get_close_matches(name, [*known, *others], 1)
+            near = (
+                [_MEANT[name]] if _MEANT.get(name) in known else difflib.get_close_matches(name, [*known, *others], 1)
+            )
             hint = f"; did you mean {known.get(near[0], near[0])}?" if near else ""
             raise ConfigError(f"unknown option {name}{hint} (strictOptions=false lets unknown options pass)")
 

@@ -56,6 +56,7 @@ def test_names_are_compared_without_case() -> None:
             {"kafka.request.timeout": "1"},
             "unknown option kafka.request.timeout; did you mean kafka.request.timeout.ms?",
         ),
+        ({"topic": "t"}, "unknown option topic; did you mean subscribe?"),
         ({"group.id": "g"}, "did you mean kafka.group.id?"),
         ({"somethingelse": "1"}, "unknown option somethingelse (strictOptions=false"),
     ],

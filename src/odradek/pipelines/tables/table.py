@@ -54,6 +54,7 @@ from odradek.pipelines.table_state import (
     begin_table,
     bind,
     check_checkpoint,
+    check_new,
     check_not_foreign,
     check_table,
     mark,
@@ -118,7 +119,8 @@ class Target:
         known, values = self.values.columns(), self.values
         for name in self.partition_by:
             if known is not None and name not in known:
-                raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}")
+                hint = "; with --flat the fields of values are columns" if name.startswith("value.") else ""
+                raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}{hint}")
             if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
                 raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
         if known is not None and len(self.partition_by) == len(known):
@@ -149,6 +151,8 @@ class Table:
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
         self.location = location_of(target.output, spark)
+        if target.checkpoint is not None:
+            check_new(location_of(target.checkpoint, spark), self.location)
         self.location.make()
         check_not_foreign(self.location, target.shape())  # before anything is written to this location
         self._locked = contextlib.ExitStack()

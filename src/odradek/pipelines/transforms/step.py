@@ -104,7 +104,7 @@ def check_rows(rows: DataFrame, writing: WriteOptions) -> None:
 def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> TransformStep:
     """Returns the step for the options. Raises ConfigError."""
     if (sql is None) == (function is None):
-        raise ConfigError("say how records become rows: either sql or function")
+        raise ConfigError("say how records become rows: give one of sql and function (--sql, --function)")
     if sql is not None:
         if not sql.strip():
             raise ConfigError(f"sql: the query is empty; for example SELECT key, value FROM {VIEW}")
