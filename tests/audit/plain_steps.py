@@ -1,6 +1,7 @@
-"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``). The argument is a JSON list of steps:
-the words of a command of ``odradek``, or ``["send", bootstrap, topic, count]``, or ``["delete", bootstrap, topic,
-offset]`` for DeleteRecords. Each command has to end with 0."""
+"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``).
+
+The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
+partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords. Each command has to end with 0."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from odradek.cli.main import run
 sys.path.insert(0, str(Path(__file__).parents[1] / "attack"))
 
 
-def send(bootstrap: str, topic: str, count: str) -> None:
+def send(bootstrap: str, topic: str, count: str, partition: str = "0") -> None:
     with Producer(bootstrap_servers=bootstrap) as producer:
         for _ in range(int(count)):
-            producer.send(topic, b"{}", partition=0)
+            producer.send(topic, b"{}", partition=int(partition))
 
 
 def delete(bootstrap: str, topic: str, offset: str) -> None:

@@ -73,7 +73,7 @@ def test_a_broker_starts_follows_and_stops(
     broker.membership.begin_shutdown()
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
     assert not broker.lifecycle.failure
-    broker.log.close()
+    broker.log.metadata_log.close()
     controller.world.advance(2 * SESSION_MS)
     again = start(2, broker.lifecycle.epoch)
     again.run_until(runs(again))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import FetchingReplica, TopicPartition
 from odradek.net import fetch_wire
 from odradek.net.fetch_wire import FetchPartition, FetchRequestData, Limits
 from odradek.wire import schemas
@@ -22,8 +22,9 @@ INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 IDS = {name: UUID(int=number << 90) for number, name in enumerate(("a", "b", "ü" * 100), 1)}
 PARTITION = st.builds(TopicPartition, st.sampled_from(list(IDS)), INT32)
-WANTED = st.dictionaries(PARTITION, st.tuples(INT64, INT32, INT32), max_size=9)
-LIMITS = st.builds(Limits, INT32, INT32, INT32, st.integers(0, 1), st.text(max_size=9))
+WANTED = st.dictionaries(PARTITION, st.tuples(INT64, INT32, INT32, INT32, INT64), max_size=9)
+REPLICA = st.none() | st.builds(FetchingReplica, st.integers(0, (1 << 31) - 1), INT64)
+LIMITS = st.builds(Limits, INT32, INT32, INT32, st.integers(0, 1), st.text(max_size=9), REPLICA)
 
 
 def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[dict[str, Any]]:
@@ -36,8 +37,11 @@ def by_topic(rows: Iterable[tuple[TopicPartition, UUID | None, Any]]) -> list[di
 
 def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
     """The request as a message for the schemas."""
+    replica = limits.replica
+    state = {} if replica is None else {"replica_id": replica.broker_id, "replica_epoch": replica.broker_epoch}
     return {
-        "replica_id": -1,
+        "replica_id": -1 if replica is None else replica.broker_id,
+        **({"replica_state": state} if state else {}),
         "max_wait": limits.max_wait_ms,
         "min_bytes": limits.min_bytes,
         "max_bytes": limits.max_bytes,
@@ -49,8 +53,8 @@ def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
                 "partition": tp.partition,
                 "current_leader_epoch": one.leader_epoch,
                 "fetch_offset": one.offset,
-                "last_fetched_epoch": -1,
-                "log_start_offset": -1,
+                "last_fetched_epoch": one.last_epoch,
+                "log_start_offset": one.log_start,
                 "partition_max_bytes": one.max_bytes,
             })
             for tp, one in asked.changed.items()
@@ -65,7 +69,7 @@ def message(limits: Limits, asked: FetchRequestData) -> dict[str, Any]:
 def test_a_packed_request_equals_the_encoding_of_the_schema(
     version: int,
     limits: Limits,
-    rows: dict[TopicPartition, tuple[int, int, int]],
+    rows: dict[TopicPartition, tuple[int, int, int, int, int]],
     forgotten: list[TopicPartition],
     session: tuple[int, int],
 ) -> None:
@@ -94,3 +98,19 @@ def test_a_topic_without_an_id_is_packed_without_one() -> None:
         FetchRequestData({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)}),
     )
     assert fetch_wire.pack(17, limits, asked) == schemas.encode(FETCH, 17, Kind.REQUEST, message(limits, asked))
+
+
+@pytest.mark.parametrize("version", [11, 12, 18])
+def test_a_reply_may_name_the_current_leader(version: int) -> None:
+    row: dict[str, Any] = {
+        "partition_index": 3, "error_code": 6, "high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1,
+        "aborted_transactions": None, "preferred_read_replica": -1, "records": None,
+    }  # fmt: skip
+    rows = [row | ({"current_leader": {"leader_id": 2, "leader_epoch": 7}} if version >= 12 else {}), row]
+    topic = {"topic": "a", "topic_id": IDS["a"], "partitions": rows}
+    body = schemas.encode(
+        FETCH, version, Kind.RESPONSE, {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": [topic]}
+    )
+    head = b"\0\0\0\1" + (b"\0" if version >= 12 else b"")
+    reply = fetch_wire.parse_reply(version, memoryview(head + body), 2)
+    assert [part.current_leader for part in reply.partitions] == [(2, 7) if version >= 12 else None, None]

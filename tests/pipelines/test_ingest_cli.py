@@ -64,7 +64,7 @@ def test_mistakes_are_reported_in_one_line_before_spark_is_started(
     assert ingest("commitOffsets=transaction: ", in_transactions, option="commitoffsets=Transaction") == 2
     assert ingest("choose one of parquet, delta", table_format="orc") == 2
     assert ingest(str(tmp_path / "file"), "cannot be used", output=str(tmp_path / "file")) == 2
-    assert ingest("belongs to another query", "pipeline adopt", checkpoint=str(tmp_path / "other")) == 2
+    assert ingest("belongs to another query", "--checkpoint of its own", checkpoint=str(tmp_path / "other")) == 2
     assert ingest("is not a valid Avro schema", value_format="avro", schema=str(tmp_path / "bad.avsc")) == 2
     assert ingest("user.avsc does not exist", value_format="avro", schema="user.avsc") == 2
     assert ingest("expected an interval", trigger="often") == 2

@@ -454,8 +454,9 @@ def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
     table = LocalLocation(tmp_path / "t")
     with pytest.raises(ConfigError, match=r"has lost _odradek/table\.json, with which its checkpoint began: restore"):
         check_checkpoint(LocalLocation(checkpoint), table, None, has_batches=False)
-    for id, place in (("another id", tmp_path / "t"), (None, tmp_path / "new")):
-        with pytest.raises(ConfigError, match="belongs to another query than the one for"):
+    other, new = "belongs to another query than the one for", r"belongs to another query, and \S+new is a new table"
+    for id, place, text in (("another id", tmp_path / "t", other), (None, tmp_path / "new", new)):
+        with pytest.raises(ConfigError, match=text):
             check_checkpoint(LocalLocation(checkpoint), LocalLocation(place), id, has_batches=False)
 
 

@@ -23,8 +23,6 @@ from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, Clus
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 
-"""Brokers do not replicate partitions yet."""
-
 
 class ControllerNode(BrokerNode):
     """The only controller of a cluster. Its listeners serve the requests of brokers and of administrators.

@@ -41,6 +41,8 @@ def _show(request: AdoptLine, adoption: Adoption) -> None:
         note(f"Topic {topic} was deleted and created again: all its records are new, so it begins at its start.")
     for topic in adoption.unknown:
         note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
+    for tp, at in adoption.new.items():
+        note(f"{tp} is new: neither the table nor the group has an offset of it, so it begins at its log start, {at}.")
     for tp, at in adoption.deleted.items():
         first = adoption.offsets[tp]
         note(f"The records of {tp} at {span(at, first)} are deleted: it begins at its log start, {first}.")
@@ -72,6 +74,7 @@ def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
         "kept_as": adoption.kept_as,
         "replaced": list(adoption.replaced),
         "unknown": list(adoption.unknown),
+        "new": [{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in adoption.new.items()],
         "deleted": [
             {"topic": tp.topic, "partition": tp.partition, "from": at, "to": adoption.offsets[tp]}
             for tp, at in adoption.deleted.items()

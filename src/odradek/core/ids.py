@@ -113,3 +113,11 @@ def partition_for_key(key: str, partition_count: int) -> int:
 
 partition_for_group = partition_for_key
 """Returns the partition of ``__consumer_offsets`` for a group."""
+
+
+class FetchingReplica(NamedTuple):
+    """A broker that fetches records because it follows their partitions. ``broker_epoch``: that of its registration; −1
+    before version 15 of Fetch."""
+
+    broker_id: int
+    broker_epoch: int = -1

@@ -1,9 +1,10 @@
 """Fast encoder of fetch requests and parser of fetch replies; the records stay a view of the received bytes.
 
 The versions of the request add these fields: 5 log start offset, 7 sessions, 9 leader epoch, 11 rack, 12 compact
-lengths, tagged fields and last fetched epoch, 13 topic ids instead of names. Version 15 removes the replica id. The
-versions of the reply add these fields: 5 log start offset, 7 session and top-level error, 11 preferred read replica, 12
-compact lengths and tagged fields (0: diverging epoch, 1: current leader), 13 topic ids instead of names.
+lengths, tagged fields and last fetched epoch, 13 topic ids instead of names. Version 15 replaces the replica id by a
+tagged field with the replica's id and broker epoch. The versions of the reply add these fields: 5 log start offset, 7
+session and top-level error, 11 preferred read replica, 12 compact lengths and tagged fields (0: diverging epoch, 1:
+current leader), 13 topic ids instead of names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import FetchingReplica, TopicPartition
 from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
@@ -31,12 +32,15 @@ _NO_ID = bytes(16)
 
 
 class FetchPartition(NamedTuple):
-    """One partition of a fetch request."""
+    """One partition of a fetch request. ``last_epoch``: the leader epoch of the last record that the fetcher has, and
+    ``log_start``: its log start offset. A consumer says neither."""
 
     topic_id: UUID | None
     offset: int
     leader_epoch: int
     max_bytes: int
+    last_epoch: int = -1
+    log_start: int = -1
 
 
 class FetchRequestData(NamedTuple):
@@ -51,19 +55,21 @@ class FetchRequestData(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The fields of a request that do not depend on its partitions."""
+    """The fields of a request that do not depend on its partitions. ``replica``: None for a consumer."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     isolation_level: int
     rack: str = ""
+    replica: FetchingReplica | None = None
 
 
 class FetchReplyPartition(NamedTuple):
     """One partition of a reply. ``aborted`` has (producer id, first offset); None under read_uncommitted.
 
-    ``diverging_epoch`` is (epoch, end offset) if the fetcher's log diverges from the leader's log.
+    ``diverging_epoch`` is (epoch, end offset) if the fetcher's log diverges from the leader's log. ``current_leader``
+    is (broker id, leader epoch) if another broker leads the partition, or in another leader epoch.
     """
 
     topic: str | UUID
@@ -76,6 +82,7 @@ class FetchReplyPartition(NamedTuple):
     preferred_read_replica: int
     records: memoryview
     diverging_epoch: tuple[int, int] | None = None
+    current_leader: tuple[int, int] | None = None
 
 
 class FetchReply(NamedTuple):
@@ -96,6 +103,7 @@ _ROW_V4 = struct.Struct(">iqi")
 _ROW_V5 = struct.Struct(">iqqi")
 _ROW_V9 = struct.Struct(">iiqqi")
 _ROW = struct.Struct(">iiqiqix")  # x: a zero byte, the number of tagged fields
+_REPLICA = struct.Struct(">iq")
 _NO_REPLICA = b"\xff\xff\xff\xff"
 
 
@@ -103,17 +111,20 @@ def pack(version: int, limits: Limits, request: FetchRequestData) -> bytes:
     """Encodes a request's body, version 4 or newer. ``schemas.encode`` takes ten times as long."""
     flexible = version >= 12
     head = _LIMITS.pack(limits.max_wait_ms, limits.min_bytes, limits.max_bytes, limits.isolation_level)
-    out = [head] if version >= 15 else [_NO_REPLICA, head]
+    replica = limits.replica
+    if version < 15:
+        head = (_NO_REPLICA if replica is None else _INT32.pack(replica.broker_id)) + head
+    out = [head]
     if version >= 7:
         out.append(_SESSION.pack(request.session_id, request.session_epoch))
     topics: dict[bytes, list[bytes]] = {}
     for (name, partition), one in request.changed.items():
         if flexible:
-            row = _ROW.pack(partition, one.leader_epoch, one.offset, -1, -1, one.max_bytes)
+            row = _ROW.pack(partition, one.leader_epoch, one.offset, one.last_epoch, one.log_start, one.max_bytes)
         elif version >= 9:
-            row = _ROW_V9.pack(partition, one.leader_epoch, one.offset, -1, one.max_bytes)
+            row = _ROW_V9.pack(partition, one.leader_epoch, one.offset, one.log_start, one.max_bytes)
         elif version >= 5:
-            row = _ROW_V5.pack(partition, one.offset, -1, one.max_bytes)
+            row = _ROW_V5.pack(partition, one.offset, one.log_start, one.max_bytes)
         else:
             row = _ROW_V4.pack(partition, one.offset, one.max_bytes)
         topics.setdefault(_packed_topic(version, name, one.topic_id), []).append(row)
@@ -126,6 +137,8 @@ def pack(version: int, limits: Limits, request: FetchRequestData) -> bytes:
     if version >= 11:
         out.append(_packed_text(limits.rack, flexible))
     if flexible:
+        if version >= 15 and replica is not None:
+            out.append(b"\x01\x01\x0d" + _REPLICA.pack(*replica))
         out.append(_NO_TAGS)
     return b"".join(out)
 
@@ -163,6 +176,7 @@ _PARTITION = struct.Struct(">ihqqq")
 _PARTITION_V4 = struct.Struct(">ihqq")
 _ABORTED = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">iq")
+_LEADER = struct.Struct(">ii")
 _NOTHING: dict[int, memoryview] = {}
 
 
@@ -230,15 +244,19 @@ def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tu
     records = _EMPTY
     if size > 0:
         records, at = _view(data, at, size)
-    diverging = None
+    diverging = leader = None
     if flexible:
         tags, at = _tags(data, at)
         if (tag := tags.get(0)) is not None and len(tag) >= _DIVERGING.size:
             epoch, end = _DIVERGING.unpack_from(tag)
             diverging = (epoch, end) if epoch >= 0 or end >= 0 else None
+        if (tag := tags.get(1)) is not None and len(tag) >= _LEADER.size:
+            broker_id, epoch = _LEADER.unpack_from(tag)
+            leader = (broker_id, epoch) if broker_id >= 0 or epoch >= 0 else None
     row = FetchReplyPartition(
-        topic, index, _error_code(code), high_watermark, last_stable, log_start, aborted, preferred, records, diverging
-    )
+        topic, index, _error_code(code), high_watermark, last_stable, log_start, aborted, preferred, records, diverging,
+        leader,
+    )  # fmt: skip
     return row, at
 
 

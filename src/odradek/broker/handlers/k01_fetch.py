@@ -34,6 +34,7 @@ from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPart
 from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE, FetchingReplica
 from odradek.storage.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, FetchedTopics, fetch_reply, fetch_reply_in_steps
@@ -69,8 +70,8 @@ _UNREAD = (
 )  # fmt: skip
 _LED_ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 VERSIONS = (4, 18)
-NAMES_LEADERS = 16
-"""The first version that names the leaders of partitions, and their endpoints."""
+STATES_EPOCH, NAMES_LEADERS = 15, 16
+"""The first versions that state the broker epoch of a follower, and that name leaders with their endpoints."""
 LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
@@ -117,8 +118,16 @@ def handle_at_controller(
     """Serves an observer of the metadata log."""
     from odradek.broker.handlers import observer_fetches  # here, because only a controller has observers
 
-    replica_id = message.replica_id if context.version < 15 else message.replica_state.replica_id
-    return observer_fetches.fetch(broker, context, message, replica_id)
+    replica = _replica(context.version, message)
+    return observer_fetches.fetch(broker, context, message, NO_NODE if replica is None else replica.broker_id)
+
+
+def _replica(version: int, message: FetchRequest) -> FetchingReplica | None:
+    """Returns the broker that fetches as a follower; None for a consumer."""
+    if version < STATES_EPOCH:
+        return None if message.replica_id < 0 else FetchingReplica(message.replica_id)
+    state = message.replica_state
+    return None if state.replica_id < 0 else FetchingReplica(state.replica_id, state.replica_epoch)
 
 
 def _handle_in_steps(
@@ -209,7 +218,7 @@ class _Fetch:
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
         self._authorizer = broker.authorizer
         if self._authorizer is not None:
-            self._is_follower = (message.replica_id if context.version < 15 else message.replica_state.replica_id) >= 0
+            self._replica = _replica(context.version, message)
             self._denied: dict[str, ErrorCode | None] = {}  # of the topics that this read has asked about
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
@@ -278,7 +287,7 @@ class _Fetch:
                 return None
             topic = known.name
         if topic not in self._denied:
-            if self._is_follower:
+            if self._replica is not None:
                 allowed = authorizer.allows(self._context, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
             else:
                 allowed = authorizer.allows(self._context, Operation.READ, Resource.TOPIC, topic)

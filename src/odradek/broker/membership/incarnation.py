@@ -84,7 +84,7 @@ class ClusterMembership:
     ) -> None:
         self.lifecycle, self.observer, self.copy = lifecycle, observer, copy
         self._member, self._link = member, link
-        self._is_over = self._is_applying = self._has_caught_up = False
+        self._is_over = self._is_applying = self._has_caught_up = self._has_waited = False
         self._snapshots = observer.snapshots
 
     def begin(self) -> None:
@@ -144,6 +144,11 @@ class ClusterMembership:
 
     def _on_registered(self, number: int, answer: int | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
+            if answer is ErrorCode.duplicate_broker_registration and not self._has_waited:
+                self._has_waited = True
+                log.warning(
+                    "another process with this node.id has a session at the controller; the broker waits until it ends"
+                )
             self.lifecycle.on_failed(number, self._member.now_ms(), answer)
         else:
             self.lifecycle.on_registered(number, answer, self._member.now_ms())

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
 from odradek.pipelines.filesystems import location_of
@@ -45,11 +45,13 @@ START = "a RESTORE of the Delta log, which took back all micro-batches: the tabl
 @dataclass(frozen=True)
 class Adoption:
     """What an adoption does. ``offsets``: where the new checkpoint begins. ``known_by``: how these are known.
-    ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name; both
-    are None if there is none. ``replaced``: topics that were deleted and created again since the table read them: they
-    begin at their start. ``unknown``: topics of which that is not known. ``deleted``: partitions whose records from the
-    table's offset on were deleted, and that offset: they begin at their log start. ``lost``: files of the newest
-    micro-batch that are nowhere: the table goes on without their rows. ``is_done``: whether it was done."""
+    ``committed``: the group's offsets before. ``checkpoint``: the old checkpoint, and ``kept_as``: its new name;
+    both are None if there is none. ``replaced``: topics that were deleted and created again since the table read
+    them: they begin at their start. ``unknown``: topics of which that is not known. ``new``: partitions of the
+    table's topics that neither the table nor the group knows, and their log starts: the group is committed there.
+    ``deleted``: partitions whose records from the table's offset on were deleted, and that offset: they begin at
+    their log start. ``lost``: files of the newest micro-batch that are nowhere: the table goes on without their
+    rows. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -58,6 +60,7 @@ class Adoption:
     kept_as: str | None
     replaced: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    new: Mapping[TopicPartition, int] = field(default_factory=dict)
     deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     is_done: bool = False
@@ -88,20 +91,23 @@ def adopt(options: AdoptOptions) -> Adoption:
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
         deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
         unknown = tuple(sorted(present.keys() - topics.keys()))
-        held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, offsets).items()}
+        existing = _partitions(admin, {tp.topic for tp in offsets})
+        held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, [*offsets, *existing]).items()}
+        # With a reset to the end, the new checkpoint would skip their records: the old one read them from their start.
+        new = _log_starts(admin, [tp for tp in existing if tp not in offsets and held.get(tp, NO_OFFSET) < 0])
+        held = {tp: at for tp, at in held.items() if tp in offsets}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
         old_uri = None if old is None else old.uri
         lost = table.lost_files
-        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, deleted, lost)
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, deleted, lost)
         if not options.execute:
             return found
         table.adopt(_plan(offsets, {**topics, **present}))
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        existing = offsets.keys() & set(_partitions(admin, {tp.topic for tp in offsets}))
-        commits = {tp: OffsetAndMetadata(offsets[tp]) for tp in sorted(existing)}
+        commits = {tp: OffsetAndMetadata(at) for tp, at in sorted((offsets | new).items()) if tp in set(existing)}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
@@ -171,6 +177,10 @@ def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
     return [TopicPartition(name, part.partition) for name, one in found.items() for part in one.partitions]
 
 
+def _log_starts(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    return {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(sorted(partitions), EARLIEST)).items()}
+
+
 def _of_present_topics(
     admin: Admin, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str], table: str
 ) -> tuple[dict[TopicPartition, int], dict[str, str], tuple[str, ...]]:
@@ -192,7 +202,6 @@ def _of_present_topics(
                 f"{table} has records of {tp} before offset {found[tp]}, and this partition ends at {end}: its topic "
                 "was deleted and created again, or has lost records; read it into a new --output"
             )
-    wanted = sorted(tp for tp in existing if tp.topic in replaced or tp in found)
-    starts = {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(wanted, EARLIEST)).items()}
+    starts = _log_starts(admin, [tp for tp in existing if tp.topic in replaced or tp in found])
     present_offsets = found | {tp: max(at, found.get(tp, 0)) for tp, at in starts.items()}
     return dict(sorted(present_offsets.items())), present, tuple(replaced)
