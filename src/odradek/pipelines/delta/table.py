@@ -46,6 +46,7 @@ from odradek.pipelines.commit.operations import (
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
+from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.partition_folders import NULL
 from odradek.pipelines.files.row_ends import row_ends
@@ -87,6 +88,7 @@ class DeltaTable(CommitDriver):
         self._id = run or uuid.uuid4().hex
         self._partition_by = list(partition_by)
         self._options = dict(options or {})
+        self._overtaken = OvertakenCommits(table.uri)
         self._leftovers = DeltaLeftovers(table, self._open_log)
         self._restores = DeltaRestores(table, self._open_version)
         self._adding = threading.Lock()
@@ -237,7 +239,9 @@ class DeltaTable(CommitDriver):
                     return self._newest(plan)
             case CommitVersion(base, change):
                 with self._writing():
-                    return self._commit_version(base, change)
+                    is_committed = self._commit_version(base, change)
+                self._overtaken.note(is_committed=is_committed)
+                return is_committed
             case FindRowEnds(partitions):
                 return self.row_ends(partitions)
             case WriteRows(plan):
