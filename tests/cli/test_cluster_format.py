@@ -121,3 +121,18 @@ def test_a_directory_in_use_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     with odradek.Broker(data_dir=tmp_path, in_thread=True):
         formatted(tmp_path, "--node-id", "1", "--ignore-formatted", code=2)
     assert "is held by another broker" in capsys.readouterr().err
+
+
+def test_the_directory_of_a_node_is_not_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repair would make it that of a lone broker, or of another cluster."""
+    formatted(tmp_path, "--node-id", "1", "--cluster-id", CLUSTER_ID)
+    (tmp_path / "meta.properties").unlink()
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(b"")
+    capsys.readouterr()
+    assert run(["metadata", "repair", "--data-dir", str(tmp_path), "--yes"]) == 2
+    assert capsys.readouterr().err == (
+        f"odradek: {tmp_path} is the directory of a node of a cluster, and only those of lone brokers are repaired: "
+        "put its files back from a copy (docs/cluster.md)\n"
+    )
+    assert not (tmp_path / "meta.properties").exists()

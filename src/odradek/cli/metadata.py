@@ -92,7 +92,13 @@ def repair(
     with _locked(data_dir) as directory:
         from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
         from odradek.broker.repair.catalog import RepairPlan
+        from odradek.broker.repair.node_format import is_of_a_node
 
+        if is_of_a_node(data_dir, directory.files):
+            raise CommandError(
+                f"{data_dir} is the directory of a node of a cluster, and only those of lone brokers are repaired: put "
+                "its files back from a copy (docs/cluster.md)"
+            )
         directory.lock.acquire()
         files = directory.files
         diagnosis = Diagnosis(data_dir, files)

@@ -38,6 +38,11 @@ def check_cluster_id(text: str) -> str:
     return text
 
 
+def is_of_a_node(data_dir: Path, files: Files) -> bool:
+    """Returns whether a directory was formatted for a node of a cluster. Raises OSError."""
+    return files.exists(data_dir / bootstrap.FILE)
+
+
 def format_node(
     directory: LogDirectory, node_id: int, cluster_id: str, directory_id: UUID, now_ms: int, *, ignore_formatted: bool
 ) -> FormattedNode:
