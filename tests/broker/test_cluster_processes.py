@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,23 @@ from support.cluster_processes import ClusterProcesses
 from support.logs import batch
 
 from odradek.core.errors import ErrorCode
-from odradek.testing.process import BrokerFailed, BrokerProcess
-from odradek.wire.api_keys import CREATE_TOPICS, INIT_PRODUCER_ID, METADATA, PRODUCE, UNREGISTER_BROKER
+from odradek.testing.process import BrokerFailed
+from odradek.wire.api_keys import (
+    ALTER_CLIENT_QUOTAS,
+    CREATE_TOPICS,
+    DESCRIBE_CLIENT_QUOTAS,
+    DESCRIBE_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    UNREGISTER_BROKER,
+)
 
 NONE = ErrorCode.none
+TOPIC = 2
+_ids: defaultdict[int, list[int]] = defaultdict(list)
+"""The producer ids of each cluster."""
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +69,45 @@ def produce(cluster: ClusterProcesses, name: str, index: int, leader: int) -> Er
     return code
 
 
-class Creations:
-    """Threads that create topics, one at each broker, one after another. ``acknowledged``: those with a reply."""
+def alter(wire: Wire, name: str, value: int) -> ErrorCode:
+    change = {"name": "retention.ms", "config_operation": 0, "value": str(value)}
+    resources = [{"resource_type": TOPIC, "resource_name": name, "configs": [change]}]
+    reply = wire.call(INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
+    code: ErrorCode = reply.responses[0].error_code
+    return code
+
+
+def limit(wire: Wire, name: str, value: int) -> ErrorCode:
+    entry = {
+        "entity": [{"entity_type": "user", "entity_name": name}],
+        "ops": [{"key": "producer_byte_rate", "value": float(value), "remove": False}],
+    }
+    reply = wire.call(ALTER_CLIENT_QUOTAS, 1, {"entries": [entry], "validate_only": False})
+    code: ErrorCode = reply.entries[0].error_code
+    return code
+
+
+def new_id(wire: Wire) -> int:
+    """Returns a producer id, or −1 if there is none now."""
+    message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    reply = wire.call(INIT_PRODUCER_ID, 4, message)
+    return int(reply.producer_id) if reply.error_code is NONE else -1
+
+
+class Changes:
+    """Threads that change the catalogue, one at each broker: a topic, its setting, a quota of a user of its name, and
+    a producer id, again and again. ``topics``, ``settings``, ``quotas``: those with a reply."""
 
     def __init__(self, cluster: ClusterProcesses, brokers: tuple[int, ...], prefix: str) -> None:
-        self.acknowledged: list[str] = []
+        self.topics: list[str] = []
+        self.settings: dict[str, str] = {}
+        self.quotas: dict[str, float] = {}
+        self.ids: list[int] = []
         self._is_over = threading.Event()
         self._cluster, self._prefix = cluster, prefix
         self._threads = [threading.Thread(target=self._run, args=(broker,)) for broker in brokers]
 
-    def __enter__(self) -> Creations:
+    def __enter__(self) -> Changes:
         for thread in self._threads:
             thread.start()
         return self
@@ -81,98 +124,139 @@ class Creations:
             name = f"{self._prefix}-{broker}-{number}"
             try:
                 wire = self._cluster.wire(broker)
-                code = create(wire, name)
+                self._change(wire, name, 1_000 + number)
                 wire.socket.close()
             except OSError:
                 continue
-            if code in (NONE, ErrorCode.topic_already_exists):
-                self.acknowledged.append(name)
+
+    def _change(self, wire: Wire, name: str, value: int) -> None:
+        if (producer_id := new_id(wire)) >= 0:
+            self.ids.append(producer_id)
+        if create(wire, name) not in (NONE, ErrorCode.topic_already_exists):
+            return
+        self.topics.append(name)
+        if alter(wire, name, value) is NONE:
+            self.settings[name] = str(value)
+        if limit(wire, name, value) is NONE:
+            self.quotas[name] = float(value)
 
     def wait_for_more(self, count: int = 2) -> None:
-        wanted = len(self.acknowledged) + count
-        eventually(lambda: len(self.acknowledged) >= wanted, what="topics are created")
+        wanted = len(self.topics) + count
+        eventually(lambda: len(self.topics) >= wanted, within_s=40, what="topics are created")
 
 
-def check_agreement(cluster: ClusterProcesses, acknowledged: list[str]) -> None:
-    """Waits until both brokers have the same topics, with leaders for all partitions, and all acknowledged ones."""
+def settings_at(cluster: ClusterProcesses, broker: int, names: list[str]) -> dict[str, str]:
+    wire = cluster.wire(broker)
+    resources = [
+        {"resource_type": TOPIC, "resource_name": name, "configuration_keys": ["retention.ms"]} for name in names
+    ]
+    message = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+    reply = wire.call(DESCRIBE_CONFIGS, 4, message)
+    wire.socket.close()
+    return {row.resource_name: row.configs[0].value for row in reply.results}
+
+
+def quotas_at(cluster: ClusterProcesses, broker: int) -> dict[str, float]:
+    wire = cluster.wire(broker)
+    reply = wire.call(DESCRIBE_CLIENT_QUOTAS, 1, {"components": [], "strict": False})
+    wire.socket.close()
+    return {row.entity[0].entity_name: row.values[0].value for row in reply.entries or ()}
+
+
+def check_agreement(cluster: ClusterProcesses, changes: Changes) -> None:
+    """Waits until both brokers have the same topics, with leaders for all partitions, and all acknowledged changes."""
 
     def agree() -> bool:
         found = [topics_at(cluster, broker) for broker in cluster.brokers]
         has_leaders = all(leader > 0 for _, leaders in found[0].values() for _, leader in leaders)
-        return found[0] == found[1] and has_leaders and set(acknowledged) <= found[0].keys()
+        return found[0] == found[1] and has_leaders and set(changes.topics) <= found[0].keys()
 
-    eventually(agree, what="both brokers have all acknowledged topics")
+    eventually(agree, within_s=40, what="both brokers have all acknowledged topics")
     topics = topics_at(cluster, 1)
     assert len({topic_id for topic_id, _ in topics.values()}) == len(topics)
-    name = acknowledged[-1]
+    for broker in cluster.brokers:
+        assert settings_at(cluster, broker, list(changes.settings)) == changes.settings
+        found = quotas_at(cluster, broker)
+        assert {name: found.get(name) for name in changes.quotas} == changes.quotas
+    _ids[id(cluster)] += changes.ids
+    assert len(set(_ids[id(cluster)])) == len(_ids[id(cluster)]), "no producer id is given twice"
+    name = changes.topics[-1]
     for index, leader in topics[name][1]:
         eventually(lambda index=index, leader=leader: produce(cluster, name, index, leader) is NONE, what=name)
 
 
-def kill_and_start(node: BrokerProcess, start: Callable[[], object]) -> None:
-    node.kill()
-    start()
+def kill_controller(cluster: ClusterProcesses, changes: Changes) -> None:
+    cluster.controller.kill()
+    cluster.controller.start()
+    changes.wait_for_more()
 
 
-def test_changes_survive_kill_9_of_a_broker_and_of_the_controller(cluster: ClusterProcesses) -> None:
-    with Creations(cluster, (1, 2), "k") as creations:
-        creations.wait_for_more()
-        kill_and_start(cluster.controller, cluster.controller.start)
-        creations.wait_for_more()
-        kill_and_start(cluster.brokers[1], lambda: cluster.start(1))
-        creations.wait_for_more(4)
-    check_agreement(cluster, creations.acknowledged)
+def kill_broker(cluster: ClusterProcesses, changes: Changes) -> None:
+    cluster.brokers[1].kill()
+    cluster.start(1)
+    changes.wait_for_more(4)
 
 
-def test_a_paused_broker_is_fenced_and_comes_back(cluster: ClusterProcesses) -> None:
+def pause_broker(cluster: ClusterProcesses, changes: Changes) -> None:
+    """A broker is paused until it is fenced. Changes at the other one go on."""
     pid = cluster.brokers[1].pid
     assert pid is not None
-    with Creations(cluster, (2,), "s") as creations:
-        creations.wait_for_more()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            topic = creations.acknowledged[0]
-            eventually(
-                lambda: 1 not in [leader for _, leader in topics_at(cluster, 2)[topic][1]], what="broker 1 is fenced"
-            )
-            creations.wait_for_more()
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        creations.wait_for_more()
-    check_agreement(cluster, creations.acknowledged)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        topic = changes.topics[0]
+
+        def is_fenced() -> bool:
+            return 1 not in [leader for _, leader in topics_at(cluster, 2)[topic][1]]
+
+        eventually(is_fenced, what="broker 1 is fenced")
+        changes.wait_for_more()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    changes.wait_for_more()
 
 
-def test_a_paused_controller_delays_changes_and_loses_none(cluster: ClusterProcesses) -> None:
+def pause_controller(cluster: ClusterProcesses, changes: Changes) -> None:
+    """Without the controller no change is acknowledged, and records are."""
     pid = cluster.controller.pid
     assert pid is not None
-    with Creations(cluster, (1, 2), "p") as creations:
-        creations.wait_for_more()
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            before = len(creations.acknowledged)
-            topic = creations.acknowledged[0]
-            (index, leader), *_ = topics_at(cluster, 1)[topic][1]
-            for _ in range(20):
-                assert produce(cluster, topic, index, leader) is NONE
-            assert len(creations.acknowledged) - before <= 2, "only replies that were under way"
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        creations.wait_for_more(4)
-    check_agreement(cluster, creations.acknowledged)
+    (index, leader), *_ = topics_at(cluster, 1)[changes.topics[0]][1]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        before = len(changes.topics)
+        for _ in range(20):
+            assert produce(cluster, changes.topics[0], index, leader) is NONE
+        assert len(changes.topics) - before <= 2, "only replies that were under way"
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    changes.wait_for_more(4)
 
 
-def test_producer_ids_of_all_brokers_are_different(cluster: ClusterProcesses) -> None:
-    message = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+FAULTS = [kill_controller, kill_broker, pause_broker, pause_controller]
+MORE_ROUNDS = 24
 
-    def new_id(broker: int) -> int:
-        wire = cluster.wire(broker)
-        reply = wire.call(INIT_PRODUCER_ID, 4, message)
-        wire.socket.close()
-        assert reply.error_code is NONE
-        return int(reply.producer_id)
 
-    ids = [new_id(broker) for broker in (1, 2, 1, 2)]
-    assert len(set(ids)) == len(ids)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_acknowledged_changes_are_on_every_node(
+    cluster: ClusterProcesses, fault: Callable[[ClusterProcesses, Changes], None]
+) -> None:
+    play(cluster, fault, "a")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(MORE_ROUNDS))
+@pytest.mark.parametrize("fault", FAULTS)
+def test_acknowledged_changes_are_on_every_node_in_many_rounds(
+    cluster: ClusterProcesses, fault: Callable[[ClusterProcesses, Changes], None], number: int
+) -> None:
+    play(cluster, fault, f"m{number}")
+
+
+def play(cluster: ClusterProcesses, fault: Callable[[ClusterProcesses, Changes], None], prefix: str) -> None:
+    brokers = (2,) if fault is pause_broker else (1, 2)
+    with Changes(cluster, brokers, f"{prefix}-{fault.__name__}") as changes:
+        changes.wait_for_more()
+        fault(cluster, changes)
+    check_agreement(cluster, changes)
 
 
 def test_an_unregistered_broker_ends_with_one_line_and_a_stop_is_clean(cluster: ClusterProcesses) -> None:
