@@ -219,11 +219,16 @@ class LogDirectory:
         return PartitionRole.LEADER if registration.leader == self.node_id else PartitionRole.FOLLOWER
 
     def begin_epoch(self, key: tuple[str, int], registration: PartitionRegistration) -> None:
-        """Begins a leader epoch of an assigned partition, in the role that this node has in it."""
+        """Begins a leader epoch of an assigned partition, in the role that this node has in it.
+
+        Ignores an epoch that is older than the partition's, and a change that begins no epoch, such as one of the ISR.
+        """
         partition = self.partitions.get(key)
         if partition is None:
             return
         role = self._role_of(registration)
+        if not partition.is_new_term(role, registration.leader_epoch):
+            return
         if role is PartitionRole.LEADER:
             self.led[key] = partition
         else:

@@ -211,11 +211,20 @@ class Partition:
             self.watermark_waits = WatermarkWaits()
         return self.watermark_waits.add(offset, end)
 
+    def is_new_term(self, role: PartitionRole, leader_epoch: int) -> bool:
+        """Returns whether a leader epoch is newer than the present one, or the same epoch in another role.
+
+        An older epoch must not reach the log: it would remove the entries of the later epochs."""
+        return leader_epoch > self.leader_epoch or (leader_epoch == self.leader_epoch and role is not self.role)
+
     def begin_role(self, role: PartitionRole, leader_epoch: int) -> None:
         """Begins a leader epoch in a role. A broker that stops leading completes the waiting requests.
 
+        An older epoch is ignored, and so is the present epoch in the present role: then only the ISR has changed.
         Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is not open, or cannot note the epoch.
         """
+        if not self.is_new_term(role, leader_epoch):
+            return
         stops = self.role is PartitionRole.LEADER and role is not PartitionRole.LEADER
         self.role, self.leader_epoch = role, leader_epoch
         if stops:

@@ -149,6 +149,46 @@ def test_a_change_of_the_leader_changes_the_role_and_ends_the_waiting_requests(n
     assert node.partition(0) is partition, "the log stays open"
 
 
+def test_an_older_epoch_is_ignored(node: Node) -> None:
+    """The log keeps its entries of later epochs, and the partition its role."""
+    node.create("flights", FLIGHTS, (HERE, THERE))
+    partition = node.partition(0)
+    node.apply(PartitionChangeRecord(0, FLIGHTS, leader=HERE))
+    partition.produce(batch(1))
+    node.apply(PartitionChangeRecord(0, FLIGHTS, leader=HERE))
+    entries = partition.log.epochs.entries
+    assert [(entry.epoch, entry.start_offset) for entry in entries] == [(1, 0), (2, 1)]
+    present = node.catalog.catalog.topic("flights").partitions[0]
+    for epoch in (0, 1):
+        for leader in (HERE, THERE):
+            node.directory.begin_epoch(("flights", 0), present._replace(leader=leader, leader_epoch=epoch))
+            partition.begin_role(PartitionRole.LEADER if leader == HERE else PartitionRole.FOLLOWER, epoch)
+            assert (partition.leader_epoch, partition.role) == (2, PartitionRole.LEADER)
+            assert partition.log.epochs.entries == entries
+            assert node.led == [("flights", 0)]
+
+
+def test_a_change_of_the_isr_begins_nothing_and_leaves_a_rebuild_to_its_steps(node: Node) -> None:
+    node.create("flights", FLIGHTS, (HERE, THERE), (THERE, HERE))
+    for index, leader, other in ((0, HERE, THERE), (1, THERE, HERE)):
+        partition = node.partition(index)
+        role, epoch, entries = partition.role, partition.leader_epoch, partition.log.epochs.entries
+        ran: list[int] = []
+
+        def rebuild(ran: list[int] = ran) -> Iterator[None]:
+            ran.append(1)
+            yield
+
+        steps = partition.log.producers.rebuild = rebuild()
+        node.apply(PartitionChangeRecord(index, FLIGHTS, isr=(leader,)))
+        node.apply(PartitionChangeRecord(index, FLIGHTS, isr=(leader, other)))
+        assert (ran, partition.log.producers.rebuild) == ([], steps)
+        assert (partition.role, partition.leader_epoch, partition.log.epochs.entries) == (role, epoch, entries)
+        node.apply(PartitionChangeRecord(index, FLIGHTS, leader=HERE))
+        assert (ran, partition.log.producers.rebuild) == ([1], None), "a leader begins its epoch with known producers"
+        assert partition.leader_epoch == partition.log.epochs.latest == epoch + 1
+
+
 def test_a_partition_without_a_leader_is_led_by_no_node(node: Node) -> None:
     node.create("flights", FLIGHTS, (HERE,))
     node.apply(PartitionChangeRecord(0, FLIGHTS, leader=-1))
