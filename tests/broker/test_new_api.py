@@ -15,6 +15,7 @@ import pytest
 import uvloop
 
 from odradek.broker import handlers
+from odradek.broker.front_end.router import served_apis
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames
@@ -97,3 +98,25 @@ def test_the_versions_of_a_file_are_known_without_its_source(tmp_path: Path, mon
         assert handlers.handler_files() == (produce,)
     finally:
         handlers.handler_files.cache_clear()
+
+
+@pytest.mark.parametrize("line", ['LISTENERS = ("broker",)', 'LISTENERS = ("client", "brokers")', "LISTENERS = ()"])
+def test_an_api_for_listeners_that_no_node_has_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    """Without the refusal, no node would serve the API, and no line would say so."""
+    (tmp_path / f"{NEW_FILE}.py").write_text(HANDLER.replace("VERSIONS = (0, 0)", f"VERSIONS = (0, 0)\n{line}"))
+    monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
+    handlers.handler_files.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=f"handlers/{NEW_FILE}.py: LISTENERS names .*: choose from client, contr"):
+            served_apis()
+    finally:
+        handlers.handler_files.cache_clear()
+
+
+def test_each_kind_of_listeners_has_a_table_and_each_api_is_in_one() -> None:
+    tables = {kind: served_apis(kind).keys() for kind in handlers.KINDS}
+    assert set().union(*tables.values()) == {api.key for api in handlers.handler_files()}
+    assert all(tables.values())
+    assert tables["client"] != tables["controller"]

@@ -17,8 +17,9 @@ The router has no code for a single API. A file sets these names where its API n
 * ``WAITS_FOR_OTHERS``: the reply may wait for requests of other clients, for minutes. The elements of a waiting request
   do not count towards the limit of all requests (``broker/limits/request_elements``); the handler keeps few of them.
 * ``LISTENERS``: the kinds of listeners that serve the API. Without it, the API is for clients: ``("client",)``. An API
-  between brokers or for a controller names ``"broker"`` or ``"controller"``; other listeners do not advertise it, and
-  for them it does not exist. Where controllers serve an API in another way, the file has ``handle_at_controller``.
+  of controllers names ``"controller"``; other listeners do not advertise it, and for them it does not exist. Where
+  controllers serve an API in another way, the file has ``handle_at_controller``. All listeners of a node are of one
+  kind. As in Kafka, brokers send each other requests at listeners of clients: the handler asks for ClusterAction.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
@@ -38,7 +39,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 CLIENT = "client"
-"""The listeners that serve an API unless its file names others."""
+KINDS = (CLIENT, "controller")
+"""The kinds of listeners: those of a broker, which serve an API unless its file names others, and of a controller."""
 _FILE = re.compile(r"(k\d\d_\w+)\.pyc?")
 _LINES = re.compile(rb"\n([A-Z_]+) = (.+)")
 _NUMBER = re.compile(rb"\d+")
@@ -77,6 +79,9 @@ def _read(name: str) -> HandlerFile:
         module = import_module(f"{__name__}.{name}")
         lines = {line.encode(): str(value).encode() for line, value in vars(module).items() if line.isupper()}
     oldest, newest = map(int, _NUMBER.findall(lines[b"VERSIONS"]))
+    listeners = tuple(kind.decode() for kind in _QUOTED.findall(lines.get(b"LISTENERS", b"'client'")))
+    if not listeners or not set(listeners) <= set(KINDS):
+        raise ValueError(f"handlers/{name}.py: LISTENERS names {', '.join(listeners)}: choose from {', '.join(KINDS)}")
     return HandlerFile(
         name,
         int(name[1:3]),
@@ -86,7 +91,7 @@ def _read(name: str) -> HandlerFile:
         replies_to_any_version=_is_set(lines, b"REPLIES_TO_ANY_VERSION"),
         keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
         waits_for_others=_is_set(lines, b"WAITS_FOR_OTHERS"),
-        listeners=tuple(name.decode() for name in _QUOTED.findall(lines.get(b"LISTENERS", b"'client'"))),
+        listeners=listeners,
     )
 
 
