@@ -23,7 +23,7 @@ from odradek import Consumer, Producer
 from odradek.batches.arrow_columns import schema
 from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
-from odradek.cli.record_lines import JSON_COLUMNS, json_lines
+from odradek.cli.records.record_lines import JSON_COLUMNS, json_lines
 from odradek.client import Admin, NewTopic
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import TopicPartition

@@ -9,9 +9,10 @@ import sys
 
 import pytest
 
-from odradek.cli import ingest_progress, pipeline_ingest
-from odradek.cli.ingest_progress import Lines, check_kind, shown
-from odradek.cli.pipeline_options import IngestLine
+from odradek.cli.pipeline import ingest as pipeline_ingest
+from odradek.cli.pipeline import ingest_progress
+from odradek.cli.pipeline.ingest_progress import Lines, check_kind, shown
+from odradek.cli.pipeline.options import IngestLine
 from odradek.cli.terminal import CommandError, note
 from odradek.pipelines.checkpoint import CommitState
 from odradek.pipelines.commit.state import Added

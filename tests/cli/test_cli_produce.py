@@ -24,8 +24,8 @@ from support.pieces import Pieces
 
 from odradek import Producer
 from odradek.batches.rows import Row
-from odradek.cli import csv_rows, produce
 from odradek.cli.main import run
+from odradek.cli.produce import csv_rows, produce
 from odradek.cli.progress_lines import LinePace
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config

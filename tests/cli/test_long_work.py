@@ -21,8 +21,8 @@ from support.brokers import eventually, unique
 from support.forks import odradek_command
 from support.scripted import Reply, ScriptedCluster, fetch_reply, scripted
 
-from odradek.cli import produce
 from odradek.cli.main import run
+from odradek.cli.produce import produce
 from odradek.cli.progress_lines import LinePace, progress_lines
 from odradek.client import Admin, NewTopic, loop
 from odradek.client.config import ClientConfig
@@ -226,7 +226,7 @@ def test_a_terminal_as_the_output_gets_no_control_characters(form: str, bootstra
         ("produce", "typer", "odradek: interrupted before the command began: nothing was sent\n"),
         ("consume", "typer", "odradek: interrupted before the command began: nothing was done\n"),
         ("produce", "pydantic", "odradek: interrupted before the first record: nothing was sent\n"),
-        ("produce", "odradek.cli.produce", "odradek: interrupted before the first record: nothing was sent\n"),
+        ("produce", "odradek.cli.produce.produce", "odradek: interrupted before the first record: nothing was sent\n"),
         ("produce", "odradek.client.producer", "odradek: interrupted before the first record: nothing was sent\n"),
     ],
 )

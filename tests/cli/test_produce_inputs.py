@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from support.pieces import Pieces
 
-from odradek.cli import produce
-from odradek.cli.csv_rows import delimiter_of, given_delimiter
-from odradek.cli.formats import Format
+from odradek.cli.produce import produce
+from odradek.cli.produce.csv_rows import delimiter_of, given_delimiter
+from odradek.cli.produce.topic_partitions import TopicPartitions
+from odradek.cli.records.formats import Format
 from odradek.cli.terminal import CommandError
-from odradek.cli.topic_partitions import TopicPartitions
 
 PLAIN = produce.TableForm()
 
@@ -167,8 +167,8 @@ def test_no_input_imports_pandas() -> None:
     """pyarrow imports pandas, for seconds, when it converts a list."""
     program = """
 import io, sys
-from odradek.cli import produce
-from odradek.cli.formats import Format
+from odradek.cli.produce import produce
+from odradek.cli.records.formats import Format
 headers = b'[{"key":"h","value":"x"},{"key":"n","value":null}]'
 line = b'{"value":"a","key":null,"partition":1,"timestamp":5,"headers":' + headers + b'}'
 for form, data in (("csv", b"id;x\\n1;2\\n"), ("csv", b'value,timestamp,headers\\na,5,"{""h"":1}"\\nb,,\\n'),

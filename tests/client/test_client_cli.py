@@ -188,7 +188,7 @@ def test_dump_shows_the_records_of_groups_of_both_protocols(
 
 
 def test_unreadable_records_are_shown_as_bytes() -> None:
-    from odradek.cli.offsets import _json, _line
+    from odradek.cli.cluster.offsets import _json, _line
 
     assert _line(b"\0\x63?", b"!") == "[?]::Unreadable(type=99, key type 99 is unknown)"
     entry = json.loads(_json(b"\0\x63?", b"!"))

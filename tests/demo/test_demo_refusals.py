@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.brokers import eventually
 
-from odradek.cli import demo_broker
-from odradek.cli.demo_broker import DemoBroker, Waits
+from odradek.cli.demo import broker as demo_broker
+from odradek.cli.demo.broker import DemoBroker, Waits
 from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import StorageError

@@ -14,7 +14,7 @@ from support.programs import run_python
 pytestmark = pytest.mark.usefixtures("plain_broker")
 HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
 NOT_YET_NEEDED = {
-    "html", "numpy.typing", "pyspark", "unicodedata", "odradek.cli.history_output",
+    "html", "numpy.typing", "pyspark", "unicodedata", "odradek.cli.pipeline.history_output",
     "odradek.client.producer", "odradek.client.security_settings", "odradek.core.credential", "odradek.history",
     "odradek.monitor", "odradek.security.scram", "odradek.text.html_table", "odradek.text.look_alikes",
     "odradek.text.similar_names",
@@ -177,8 +177,8 @@ def test_annotations_of_options_are_evaluated_once() -> None:
         "    seen[kind] += 1\n"
         "    return real(kind, *rest, **more)\n"
         "typing.get_type_hints = counted\n"
-        "import odradek.cli.pipeline\n"
-        "from odradek.cli.pipeline_options import IngestLine\n"
+        "import odradek.cli.pipeline.app\n"
+        "from odradek.cli.pipeline.options import IngestLine\n"
         "print(seen[IngestLine], max(seen.values()))"
     )
     assert run_python(code) == "1 1"

@@ -287,7 +287,7 @@ def test_labels_of_metrics_are_harmless() -> None:
 
 _LOGGING = {
     "command": "from odradek.cli.main import run; run(['--version'])",
-    "serve": "from pathlib import Path; from odradek.cli import serve as s; "
+    "serve": "from pathlib import Path; from odradek.cli.broker import serve as s; "
     "s.serve(Path('x'), 'no', [], exit_with_parent=False)",
     "broker": "from odradek.broker.__main__ import main; main(['x', 'nowhere:y'])",
 }

@@ -154,7 +154,7 @@ def test_a_slow_start_is_announced(monkeypatch: pytest.MonkeyPatch, capsys: Capt
         eventually(lambda: "The monitor is starting." in capsys.readouterr().err, what="a line")
         raise CommandError("started")
 
-    monkeypatch.setattr("odradek.cli.monitor.make_reader", slow_start)
+    monkeypatch.setattr("odradek.cli.monitor.monitor.make_reader", slow_start)
     assert run(["monitor", "-b", NOWHERE, "--listen", "127.0.0.1:0"]) == 2
 
 

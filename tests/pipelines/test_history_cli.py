@@ -20,9 +20,10 @@ from support.publish import create_topic, numbers, publish
 
 import odradek
 from odradek.batches.encode import encode_batch
-from odradek.cli import pipeline_history, progress_lines
+from odradek.cli import progress_lines
 from odradek.cli.main import run
-from odradek.cli.pipeline_options import HistoryLine
+from odradek.cli.pipeline import history as pipeline_history
+from odradek.cli.pipeline.options import HistoryLine
 from odradek.client.admin import Admin
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.core.effects import SimpleRecord

@@ -18,7 +18,7 @@ from test_unreadable_values import encoded
 
 from odradek.cli import terminal
 from odradek.cli.main import run
-from odradek.cli.pipeline_options import IngestLine, ReplayLine
+from odradek.cli.pipeline.options import IngestLine, ReplayLine
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import UnknownTopic

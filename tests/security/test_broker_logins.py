@@ -25,7 +25,7 @@ from odradek.broker.handlers import k18_api_versions
 from odradek.broker.logins import first_users
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.cli.serve import FirstChanges, serve
+from odradek.cli.broker.serve import FirstChanges, serve
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
 from odradek.security.scram import salted_password

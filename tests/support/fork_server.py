@@ -78,9 +78,9 @@ _BROKER_MODULES = (
 _COMMAND_MODULES = (
     "uvloop",
     "odradek.batches.record_columns",
-    "odradek.cli.consume",
+    "odradek.cli.consume.consume",
     "odradek.cli.main",
-    "odradek.cli.produce",
+    "odradek.cli.produce.produce",
     "odradek.client.consumer.engine",
     "odradek.client.producer.columns",
     "odradek.client.producer.engine",

@@ -77,7 +77,7 @@ def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
     """Serves the view on a free port of this process. Yields the address."""
     import uvicorn
 
-    from odradek.cli.monitor import open_port
+    from odradek.cli.monitor.monitor import open_port
     from odradek.monitor.metrics import MetricsOptions
     from odradek.monitor.service import Service, ServiceOptions
 

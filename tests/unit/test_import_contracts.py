@@ -50,7 +50,7 @@ def test_every_package_has_a_row() -> None:
     ("row", "changed"),
     [
         ("the audit of tables | `client`, `client/admin` |", "the audit of tables | `net` |"),
-        ("; `cli/serve.py` also `broker`,", ";"),
+        ("; `cli/broker/serve.py` also `broker`,", ";"),
         ("| `client/consumer/` | `Consumer`: positions, fetches, polls | `client/group` |\n", ""),
         ("`client/consumer/errors`, ", ""),
         ("| `net/` | connections to brokers, fetches on the wire | `wire` |\n", ""),

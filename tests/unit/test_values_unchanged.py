@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from odradek.batches.rows import java_text
-from odradek.cli import produce
 from odradek.cli.main import run
+from odradek.cli.produce import produce
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.lag import reset_csv

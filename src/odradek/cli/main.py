@@ -40,21 +40,23 @@ class _SubApp(NamedTuple):
 
 
 _COMMANDS = {
-    "produce": _SubApp("odradek.cli.produce_command", "Send lines, JSON, CSV or Parquet to a topic."),
-    "consume": _SubApp("odradek.cli.consume_command", "Print or save a topic's records."),
-    "monitor": _SubApp("odradek.cli.monitor_command", "Follow groups: metrics, Burrow's API, states."),
-    "top": _SubApp("odradek.cli.top_command", "Show the groups of a cluster in the terminal."),
+    "produce": _SubApp("odradek.cli.produce.command", "Send lines, JSON, CSV or Parquet to a topic."),
+    "consume": _SubApp("odradek.cli.consume.command", "Print or save a topic's records."),
+    "monitor": _SubApp("odradek.cli.monitor.command", "Follow groups: metrics, Burrow's API, states."),
+    "top": _SubApp("odradek.cli.top.command", "Show the groups of a cluster in the terminal."),
 }
 _SUB_APPS = _COMMANDS | {
     "groups": _SubApp("odradek.cli.groups.app", "Consumer groups of a Kafka cluster: lag, members, resets."),
-    "topics": _SubApp("odradek.cli.topics", "Topics of a Kafka cluster: list, create, alter, delete."),
-    "transactions": _SubApp("odradek.cli.transactions", "Transactions of a Kafka cluster: list, describe, abort."),
+    "topics": _SubApp("odradek.cli.cluster.topics", "Topics of a Kafka cluster: list, create, alter, delete."),
+    "transactions": _SubApp(
+        "odradek.cli.cluster.transactions", "Transactions of a Kafka cluster: list, describe, abort."
+    ),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
-    "offsets": _SubApp("odradek.cli.offsets", "The offsets topic of a Kafka cluster, decoded."),
-    "cluster": _SubApp("odradek.cli.cluster", "The nodes of a cluster of brokers: describe, format a directory."),
-    "metadata": _SubApp("odradek.cli.metadata", "The metadata log of a stopped broker: check, repair, strays."),
-    "log": _SubApp("odradek.cli.log", "The partitions' logs of a stopped broker: check, accept a loss."),
-    "pipeline": _SubApp("odradek.cli.pipeline", "Pipelines on Spark: ingest, transform, replay, history."),
+    "offsets": _SubApp("odradek.cli.cluster.offsets", "The offsets topic of a Kafka cluster, decoded."),
+    "cluster": _SubApp("odradek.cli.cluster.app", "The nodes of a cluster of brokers: describe, format a directory."),
+    "metadata": _SubApp("odradek.cli.broker.metadata", "The metadata log of a stopped broker: check, repair, strays."),
+    "log": _SubApp("odradek.cli.broker.log", "The partitions' logs of a stopped broker: check, accept a loss."),
+    "pipeline": _SubApp("odradek.cli.pipeline.app", "Pipelines on Spark: ingest, transform, replay, history."),
 }
 
 
@@ -198,7 +200,7 @@ def demo(
 
     A second run on the same directory finds nothing new. The next run completes a run that was killed.
     """
-    from odradek.cli.demo import DemoOptions, run_demo
+    from odradek.cli.demo.demo import DemoOptions, run_demo
 
     raise typer.Exit(run_demo(DemoOptions(data_dir, more, rewind, json, events, batch_events)))
 
@@ -267,8 +269,8 @@ def serve(
 
     With --brokers, run a cluster; `ready` has the address of each broker, for clients.
     """
-    from odradek.cli.serve import FirstChanges, ServedCluster
-    from odradek.cli.serve import serve as run
+    from odradek.cli.broker.serve import FirstChanges, ServedCluster
+    from odradek.cli.broker.serve import serve as run
 
     raise typer.Exit(
         run(

@@ -23,7 +23,7 @@ from odradek.batches.columns import COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import BASE_TIME_OFFSET
 from odradek.batches.row_sets import RowBatch, RowSet, TimeOutOfRange
-from odradek.cli.record_lines import JSON_COLUMNS, json_lines
+from odradek.cli.records.record_lines import JSON_COLUMNS, json_lines
 from odradek.client.consumer.records import Polled
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition

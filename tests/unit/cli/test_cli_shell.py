@@ -15,8 +15,8 @@ import pytest
 import odradek
 import odradek.client
 import odradek.client.consumer
-from odradek.cli import demo as demo_command
 from odradek.cli import info, terminal
+from odradek.cli.demo import demo as demo_command
 from odradek.cli.main import run
 from odradek.core import extras
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError

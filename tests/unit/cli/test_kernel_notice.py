@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.cli import pipeline_history
 from odradek.cli.main import run
+from odradek.cli.pipeline import history as pipeline_history
 from odradek.cli.progress_lines import kernel_notice
 
 KERNELS = logging.getLogger("odradek.kernels")

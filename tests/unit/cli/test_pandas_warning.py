@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 
-from odradek.cli.pipeline_options import silence_pandas
+from odradek.cli.pipeline.options import silence_pandas
 
 
 def test_the_warning_of_pyspark_about_pandas_is_hidden_here_and_in_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from odradek.batches.row_sets import RowBatch
 from odradek.batches.rows import Row
-from odradek.cli.formats import FORMATS, foreign_content, format_of
-from odradek.cli.newest_records import newest
-from odradek.cli.produce import _records
-from odradek.cli.record_csv import HEADER, csv_lines
-from odradek.cli.record_filter import RecordFilter
-from odradek.cli.record_lines import Batch
-from odradek.cli.table_rows import is_ordinary, json_records
+from odradek.cli.consume.newest_records import newest
+from odradek.cli.consume.record_filter import RecordFilter
+from odradek.cli.produce.produce import _records
+from odradek.cli.produce.table_rows import is_ordinary, json_records
+from odradek.cli.records.formats import FORMATS, foreign_content, format_of
+from odradek.cli.records.record_csv import HEADER, csv_lines
+from odradek.cli.records.record_lines import Batch
 from odradek.cli.terminal import CommandError
 from odradek.core.ids import TopicPartition
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from odradek.cli.consume_start import start_of
+from odradek.cli.consume.start import start_of
 from odradek.cli.terminal import CommandError
 from odradek.client.durations import span_ms
 from odradek.core.errors import ConfigError

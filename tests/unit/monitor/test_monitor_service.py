@@ -14,7 +14,7 @@ from support.offset_entries import STEP_MS, batch_of, entry, machine_with
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
-from odradek.cli.monitor import is_loopback
+from odradek.cli.monitor.monitor import is_loopback
 from odradek.core.ids import TopicPartition
 from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.monitor.metrics import MetricsOptions

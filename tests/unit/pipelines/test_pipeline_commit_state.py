@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from odradek.cli.ingest_progress import reasons
-from odradek.cli.query_runs import group_line
+from odradek.cli.pipeline.ingest_progress import reasons
+from odradek.cli.pipeline.query_runs import group_line
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import commit_group

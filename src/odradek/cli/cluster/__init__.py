@@ -1,0 +1,1 @@
+"""Commands for a Kafka cluster: its nodes, topics, transactions and offsets topic."""

@@ -1,0 +1,40 @@
+"""The command line of ``odradek monitor``."""
+
+from __future__ import annotations
+
+import typer
+
+from odradek.cli.monitor.options import MonitorLine
+from odradek.cli.option_fields import of_fields
+from odradek.cli.options import CONTEXT
+
+EPILOG = (
+    "Examples:\n\n\b\n"
+    "  odradek monitor -b 127.0.0.1:9092\n"
+    "  odradek monitor -b kafka:9092 --command-config client.properties --listen 127.0.0.1:8000\n"
+    "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com"
+)
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command(name="monitor", epilog=EPILOG, context_settings=CONTEXT)
+@of_fields()
+def monitor(line: MonitorLine) -> None:
+    """Follow the groups of a cluster and serve their lag and state over HTTP.
+
+    The monitor reads __consumer_offsets from its start, joins no group, commits nothing and creates nothing. It serves
+    /metrics for Prometheus, Burrow's API under /v3/kafka, its own API under /api/v1, /healthz and /readyz. The states
+    are those of Burrow's rules.
+    """
+    from odradek.cli.monitor.monitor import run_monitor
+    from odradek.cli.options import client_config
+    from odradek.cli.pipeline.history import span_ms, verdict_rules_of
+    from odradek.cli.terminal import CommandError
+    from odradek.monitor.choices import SHORTEST_INTERVAL_MS
+
+    config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
+    rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
+    if (interval_ms := span_ms("--interval", line.interval)) < SHORTEST_INTERVAL_MS:
+        raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
+    run_monitor(line, interval_ms, config, rules)

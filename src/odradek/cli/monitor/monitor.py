@@ -1,0 +1,170 @@
+"""``odradek monitor``: checks the options, opens the port, and runs the follower and the HTTP service."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import re
+import socket
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from odradek.cli.environment import LOG_LEVEL
+from odradek.cli.progress_lines import progress_lines
+from odradek.cli.terminal import CommandError, note
+from odradek.core.extras import command_of
+from odradek.monitor.choices import GRANULARITIES, SOURCES
+from odradek.text.encodings import encoding_problem
+from odradek.text.log_lines import log_to_stderr
+
+if TYPE_CHECKING:
+    import uvicorn
+
+    from odradek.cli.monitor.options import MonitorLine
+    from odradek.client.config import ClientConfig
+    from odradek.history.verdict_rules import VerdictRules
+    from odradek.monitor.offsets_reader import OffsetsTopicReader
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_SHORTEST_TOKEN = 16
+_PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
+_MOST_POLLS = 250
+
+
+def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules: VerdictRules) -> None:
+    """Runs until SIGTERM or Ctrl-C. Prints ``ready http://HOST:PORT`` when the port is open. Raises CommandError.
+
+    The port is open after some seconds; stderr says so."""
+    if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
+        raise CommandError(f"the monitor needs {', '.join(_PACKAGES)}: {command_of('ui')}")
+    _check_choice("--source", line.source, SOURCES)
+    _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
+    host, port = parse_listen(line.listen)
+    token = read_token(line.token_file)
+    check_exposure(host, token)
+    hosts = served_hosts(host, tuple(line.allowed_host or ()))
+    stop = threading.Event()
+    with open_port(host, port) as listening:
+        with progress_lines(lambda: "The monitor is starting."):
+            reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
+            server = _server(line, reader, config, hosts, token)
+        following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
+        following.start()
+        host, port = listening.getsockname()[:2]
+        note(f"ready http://{f'[{host}]' if ':' in host else host}:{port}")
+        try:
+            server.run(sockets=[listening])
+        finally:
+            stop.set()
+            following.join(timeout=1)
+
+
+def make_reader(
+    source: str, interval_ms: int, config: ClientConfig, rules: VerdictRules, client_id: str
+) -> OffsetsTopicReader:
+    """Returns a reader that has read nothing. The first call loads packages for some seconds."""
+    from odradek.monitor.arrow_memory import load_arrow
+
+    load_arrow()
+    from odradek.monitor.group_tracker import GroupTracker
+    from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
+
+    polls = min(_MOST_POLLS, max(4, 2 + rules.recent_ms // interval_ms))
+    return OffsetsTopicReader(
+        replace(config, client_id=client_id),
+        GroupTracker(rules, polls),
+        ReaderOptions(source, interval_ms),
+    )
+
+
+def _server(
+    line: MonitorLine, reader: OffsetsTopicReader, config: ClientConfig, hosts: frozenset[str], token: str
+) -> uvicorn.Server:
+    """``hosts``: the names that the Host header may have. ``token``: "" without one."""
+    import uvicorn
+
+    from odradek.monitor.metrics import MetricsOptions
+    from odradek.monitor.service import Service, ServiceOptions
+
+    log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
+    brokers = tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else ()
+    options = ServiceOptions(MetricsOptions(line.cluster_name, line.metrics_granularity), hosts, token, brokers)
+    return uvicorn.Server(
+        uvicorn.Config(
+            Service(reader, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
+        )
+    )
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise CommandError(f"{option} {value!r}: expected {', '.join(choices)}")
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Returns host and port of ``HOST:PORT`` or ``[HOST]:PORT``. Raises CommandError."""
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]]+)):(\d{1,5})", text)
+    if match is None or int(match[3]) > 65_535:
+        raise CommandError(f"--listen {text!r}: expected HOST:PORT, for example 127.0.0.1:8000")
+    return match[1] or match[2], int(match[3])
+
+
+def read_token(path: Path | None) -> str:
+    """Returns the token in a file, without spaces around it; "" without a file. Raises CommandError."""
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
+        raise CommandError(f"--token-file {path}: {reason}") from None
+    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+        raise CommandError(
+            f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters or others than ASCII: "
+            "make one with: openssl rand -hex 32"
+        )
+    return token
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether only this tracker can connect to an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def check_exposure(host: str, token: str) -> None:
+    """Raises CommandError if another machine could read the service without a token."""
+    if not is_loopback(host) and not token:
+        raise CommandError(f"--listen {host}: other machines can connect to it: give --token-file, or use 127.0.0.1")
+
+
+def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
+    """Returns the names that the Host header may have."""
+    own = f"[{host}]" if ":" in host else host
+    return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, socket.gethostname(), *more))
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """Opens the port. Raises CommandError."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, number)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(128)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise CommandError(f"--listen {host}:{port}: {error.strerror or error}: choose another address") from None
+    return listening

@@ -1,0 +1,1 @@
+"""``odradek pipeline``: pipelines on Spark."""

@@ -1,0 +1,128 @@
+"""``odradek pipeline replay``: shows the ranges, runs the replay and prints its result."""
+
+from __future__ import annotations
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+from odradek.cli.option_fields import flag
+from odradek.cli.options import check_bootstrap, columns
+from odradek.cli.pipeline.options import ReplayLine, check_pyspark
+from odradek.cli.pipeline.query_runs import unreadable_line
+from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, spinner
+from odradek.core.counts import counted, was
+
+if TYPE_CHECKING:
+    from odradek.pipelines.replays.input import Replayed, ReplayRanges
+
+
+def run_replay_command(request: ReplayLine) -> int:
+    """Runs the command; returns the exit code. Raises OdradekError."""
+    check_bootstrap(request.bootstrap_servers)
+    check_pyspark()
+    from odradek.pipelines.ingestion.job import start_spark
+    from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
+    from odradek.pipelines.tables.table import Target
+
+    request = dataclasses.replace(request, options=request.source_options())
+    into = destination(request, partial(flag, ReplayLine))
+    with spinner("checking the cluster"):
+        ranges = find_ranges(request)
+    if request.dry_run or not request.as_json:
+        _show(request, ranges)
+    if request.dry_run or into is None:
+        return EXIT_OK
+    table = into if isinstance(into, Target) else None
+    job = replay_of(request, ranges, into)
+    workers = ThreadPoolExecutor(1, "replay")
+    try:
+        with progress("replaying", 0 if request.as_json else ranges.offsets, "records") as advance:
+            running = workers.submit(run_replay, job, lambda: start_spark(request.master, request.conf, table), advance)
+            done = running.result()
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+    for line in done.missing:
+        if not request.as_json and line not in ranges.gone:
+            note(f"Missing: {line}")
+    _print_result(request, done)
+    return EXIT_OK
+
+
+def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
+    if request.as_json:
+        ranges = [
+            {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in replayed.ranges
+        ]
+        print_json(
+            {"offsets": replayed.offsets, "ranges": ranges, "missing": list(replayed.gone), **_read_json(replayed)}
+        )
+        return
+    if replayed.ranges:
+        rows = [
+            (tp.topic, str(tp.partition), str(low), str(high), f"{high - low:,}") for tp, low, high in replayed.ranges
+        ]
+        note_table(columns(("TOPIC", "PARTITION", "FROM", "TO", "RECORDS"), rows, right=frozenset({1, 2, 3, 4})))
+    for line in _read_lines(replayed):
+        note(line)
+    for line in replayed.gone:
+        note(f"Missing: {line}")
+    note(
+        f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
+    )
+
+
+def _read_lines(replayed: ReplayRanges) -> list[str]:
+    from odradek.pipelines.ranges import iso
+
+    lines = []
+    for tp, read in replayed.read.items():
+        rewinds = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
+        first, last = f"{read.first.offset} ({iso(read.first.at_ms)})", f"{read.last.offset} ({iso(read.last.at_ms)})"
+        lines.append(f"{tp}: committed {first}, then up to {last}{rewinds if read.rewinds else ''}")
+    return lines
+
+
+def _read_json(replayed: ReplayRanges) -> dict[str, object]:
+    if not replayed.read:
+        return {}
+    read = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "first": one.first._asdict(),
+            "last": one.last._asdict(),
+            "rewinds": one.rewinds,
+        }
+        for tp, one in replayed.read.items()
+    ]
+    return {"read": read}
+
+
+def _print_result(request: ReplayLine, done: Replayed) -> None:
+    where = request.output or request.to_topic
+    if request.as_json:
+        fields = dataclasses.asdict(done)
+        print_json({"into": where} | {name: value for name, value in fields.items() if value is not None})
+        return
+    if done.already and done.transactions is not None:
+        note(f"Nothing was added: {where} already has this replay's records (--again adds them again).")
+        return
+    if done.already:
+        note(
+            f"Nothing was added: {where} already has this replay's {counted(done.rows, 'record')}"
+            " (--again adds them again)."
+        )
+        if done.by_names:
+            note(
+                "An earlier version of odradek added them, which identified topics only by name: if a topic was deleted"
+                " and created again since then, its new records are not in the table."
+            )
+        return
+    in_transactions = "" if done.transactions is None else f", in {counted(done.transactions, 'transaction')}"
+    note(f"{counted(done.rows, 'record')} into {where}{in_transactions} ({done.seconds:.1f} s).")
+    if done.earlier:
+        note(f"{done.earlier:,} of the {counted(done.offsets, 'offset')} {was(done.earlier)} done by earlier runs.")
+    if done.bad:
+        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing))
