@@ -210,7 +210,7 @@ def demo(
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4\n"
-    "  odradek serve --brokers 3 --data-dir ./cluster --listen 127.0.0.1:9092 --racks a,b,c --restart",
+    "  odradek serve --brokers 3 --data-dir d --listen 127.0.0.1:9092 --racks a,b,c",
 )
 def serve(
     *,
