@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.quorum import InThread, LoneQuorum
+    from odradek.broker.metadata.quorum import InThread, MetadataQuorum
     from odradek.broker.metadata.stored_catalog import StoredCatalog
     from odradek.storage.files import Files
 
@@ -63,7 +63,7 @@ def _use(kind: str) -> None:
             if kind == ONE_VOTER and not files.exists(data_dir / DIRECTORY / checkpoints.QUORUM_STATE):
                 make_voter(data_dir, node_id, files=files)
 
-        def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+        def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> MetadataQuorum:
             made = super().quorum_of(stored, node_id, in_thread)
             if kind == DELAYED and type(made) is LoneQuorum:
                 made = DelayedQuorum(stored.log, node_id, in_thread)

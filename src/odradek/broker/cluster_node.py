@@ -166,7 +166,7 @@ class ClusterBrokerNode(BrokerNode):
         copy, now_ms = self.copy, self.steady_ms()
         observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
         lifecycle = BrokerLifecycle(self._registration(), self._times, now_ms)
-        self.quorum = ObserverQuorum(copy, observer, self.in_thread)
+        self.quorum = ObserverQuorum(copy, observer)
         self.producer_ids = self.controller.begin(self.forwarder, self.loop, lambda: lifecycle.epoch)
         self.loader = MetadataLoader(self.catalog, in_order(self))
         key = ObserverKey(self.node_id, self.directory.directory_id)

@@ -34,7 +34,7 @@ from odradek.broker.metadata.brokers import LoneBroker, RegisteredNodes
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.quorum import LoneQuorum, Quorums
+from odradek.broker.metadata.quorum import MetadataQuorum, Quorums
 from odradek.broker.metadata.stored_catalog import StoredCatalog, metadata_config
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log.log import MetadataLog
@@ -116,7 +116,7 @@ class BrokerNode:
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
         self.catalog: Catalog
         self.metadata_log: MetadataLog
-        self.quorum: LoneQuorum
+        self.quorum: MetadataQuorum
         self.stored_catalog: StoredCatalog
         self.coordinators = Coordinators(self)
         for kind in TYPES:

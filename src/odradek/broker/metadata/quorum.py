@@ -8,7 +8,7 @@ commits when its log is synced. A directory with the file ``quorum-state`` has t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.core.deferred import Deferred
@@ -44,6 +44,13 @@ class MetadataQuorum(Protocol):
     @property
     def leader(self) -> int:
         """The node that may append, or -1."""
+
+    @property
+    def is_syncing(self) -> bool:
+        """Whether an appended batch is not committed yet. The log must not be closed then."""
+
+    def at_once(self) -> AbstractContextManager[None]:
+        """For the start, and for the program that owns the node: inside, appends are committed in the call."""
 
     def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
         """Appends a batch. The promise has its first offset when it is committed, or the error of a refused batch."""
@@ -149,7 +156,7 @@ class OneVoterQuorum(LoneQuorum):
         return super().append(packed, count)
 
 
-def quorum_of(stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+def quorum_of(stored: StoredCatalog, node_id: int, in_thread: InThread) -> MetadataQuorum:
     """Returns the quorum of a data directory."""
     if stored.voter is None:
         return LoneQuorum(stored.log, node_id, in_thread)
@@ -163,7 +170,7 @@ class Quorums:
         """Makes a locked data directory ready for its quorum, before the metadata log is opened. Nothing to do here:
         the directory says which quorum it has."""
 
-    def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> LoneQuorum:
+    def quorum_of(self, stored: StoredCatalog, node_id: int, in_thread: InThread) -> MetadataQuorum:
         """Returns the quorum of a data directory."""
         return quorum_of(stored, node_id, in_thread)
 

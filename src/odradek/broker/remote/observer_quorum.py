@@ -3,9 +3,9 @@ nothing."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from odradek.broker.metadata.quorum import InThread, LoneQuorum
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from odradek.cluster.log_observer import LogObserver
 
 
-class ObserverQuorum(LoneQuorum):
+class ObserverQuorum:
     """The quorum of a node that has a copy of the log. ``observer``: what it knows about the leader."""
 
-    def __init__(self, copy: ObserverLog, observer: LogObserver, in_thread: InThread) -> None:
-        super().__init__(copy.metadata_log, NO_NODE, in_thread)
+    is_syncing = False
+    """No batch of this node waits for its commit."""
+
+    def __init__(self, copy: ObserverLog, observer: LogObserver) -> None:
         self._copy = copy
         self._observer = observer
 
@@ -38,6 +40,9 @@ class ObserverQuorum(LoneQuorum):
     def is_newest(self, offset: int) -> bool:
         """A record about the quorum changes no image. So an image is also the newest if only such records follow it."""
         return self._observer.leader != NO_NODE and max(offset, self._copy.applied.end_offset) >= self.committed_offset
+
+    def at_once(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def append(self, packed: list[bytes], count: int) -> Deferred[int | KafkaError]:
         return Deferred.of(KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue."))
