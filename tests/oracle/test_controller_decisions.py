@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.cluster.elections import Election, ElectionRules, change
+from odradek.cluster.elections import Election, ElectionRules, partition_change
 from odradek.cluster.placement import UsableBroker, place
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerSessions
 from odradek.core.errors import ErrorCode, KafkaError
@@ -40,7 +40,7 @@ def test_elections_and_isr_changes_are_kafkas() -> None:
         rules = ElectionRules(
             case["alive"].__contains__, case["min_isr"], case["eligible"], Election[case["election"]], case["unclean"]
         )
-        made = change(TOPIC, partition, tuple(case["target"]), rules)
+        made = partition_change(TOPIC, partition, tuple(case["target"]), rules)
         if case["change"] is None:
             assert made is None, case
             continue

@@ -479,7 +479,7 @@ async def run():
     broker = BrokerServer(BrokerConfig({"num.partitions": "2"}), Path(sys.argv[1]), ("127.0.0.1", 0))
     await broker.start()
     print(sorted(name for name in sys.modules if name.startswith(("odradek.broker.logins", "odradek.broker.tls",
-          "odradek.security.s", "odradek.broker.settings.listeners", "odradek.broker.settings.prefixes"))))
+          "odradek.security.s", "odradek.broker.settings.listener_settings", "odradek.broker.settings.prefixes"))))
     await broker.stop()
 asyncio.run(run())
 """

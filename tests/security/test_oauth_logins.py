@@ -23,7 +23,7 @@ import odradek
 from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers
 from odradek.broker.logins.provider_keys import ProviderKeys
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.listener_settings import ListenerSettings
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
 from odradek.security import key_fetch, oauth

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 from support.certificates import Authority
 
 from odradek.broker.settings.config import BrokerConfig, start_texts
-from odradek.broker.settings.listeners import secured
+from odradek.broker.settings.listener_settings import secured
 from odradek.broker.settings.tls_settings import server_tls
 from odradek.client.config import ClientConfig
 from odradek.core.errors import ConfigError

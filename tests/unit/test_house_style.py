@@ -303,6 +303,22 @@ def test_modules_are_nouns() -> None:
     assert found <= NOUNS_IN_ING
 
 
+def with_plurals(names: Iterable[str]) -> list[str]:
+    """The names that also stand there in the plural."""
+    known = set(names)
+    return sorted(name for name in known if f"{name}s" in known)
+
+
+def test_no_two_modules_of_a_folder_differ_by_a_plural_only() -> None:
+    """A reader cannot tell ``listener`` from ``listeners``: one of them gets a noun that says the difference."""
+    folders: dict[Path, list[str]] = {}
+    for path in MODULES:
+        named = path.parent if path.name == "__init__.py" else path
+        folders.setdefault(named.parent, []).append(named.stem)
+    assert {str(folder): found for folder, names in folders.items() if (found := with_plurals(names))} == {}
+    assert with_plurals(["listener", "listeners", "listener_settings", "class", "roles"]) == ["listener"]
+
+
 def test_class_names_are_unique() -> None:
     """A search for a name finds every class, so a Protocol and a class in a function count, too."""
     homes: dict[str, list[str]] = {}

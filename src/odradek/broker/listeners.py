@@ -33,7 +33,7 @@ class BrokerListeners:
         node = self._node
         secured = [listener for listener in node.listeners if listener.has_tls]
         if secured:
-            from odradek.broker.settings.listeners import ListenerSettings
+            from odradek.broker.settings.listener_settings import ListenerSettings
             from odradek.broker.tls.listener_tls import ListenerTls
 
             self._tls = {

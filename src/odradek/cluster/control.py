@@ -19,7 +19,7 @@ from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord,
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps, Topic
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.elections import Election, ElectionRules, change
+from odradek.cluster.elections import Election, ElectionRules, partition_change
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -279,7 +279,7 @@ class ClusterControl:
         replicas = zip(partition.replicas, partition.directories, strict=True)
         directories = tuple(directory if replica == broker_id else one for replica, one in replicas)
         rules = self._rules(topic, self.catalog.nodes.is_active, ())
-        record = change(topic.id, partition, partition.isr, rules)
+        record = partition_change(topic.id, partition, partition.isr, rules)
         if directories != partition.directories:
             record = record or PartitionChangeRecord(partition.partition_id, topic.id)
             record = record._replace(directories=directories)
@@ -337,7 +337,7 @@ class ClusterControl:
                     continue
                 rules = rules or self._rules(topic, is_acceptable, () if unclean == NO_NODE else (unclean,))
                 isr = tuple(replica for replica in partition.isr if replica not in (removed, unclean))
-                record = change(topic.id, partition, isr, rules)
+                record = partition_change(topic.id, partition, isr, rules)
                 if record is not None:
                     generated.append(record)
         return generated

@@ -47,7 +47,7 @@ class ElectionRules:
     unclean: Collection[int] = ()
 
 
-def change(
+def partition_change(
     topic_id: Id16, partition: PartitionRegistration, isr: tuple[int, ...], rules: ElectionRules
 ) -> PartitionChangeRecord | None:
     """Returns the change of a partition whose ISR becomes ``isr``, with its new leader; None without a change."""

@@ -239,7 +239,7 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
 def _is_fixed(config: BrokerConfig, name: str) -> bool:
     """Whether only a start sets this setting. As in Kafka, an unknown name may belong to a plugin, and is not fixed."""
     if name.startswith("listener.name."):
-        from odradek.broker.settings.listeners import has_no_use
+        from odradek.broker.settings.listener_settings import has_no_use
 
         if has_no_use(config, name):
             return False

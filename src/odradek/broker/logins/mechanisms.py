@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.broker.settings.listeners import ListenerSettings, plain_users
+from odradek.broker.settings.listener_settings import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.catalog.credentials import CredentialForm, FormCounts
 from odradek.core.credential import Credential

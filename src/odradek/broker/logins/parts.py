@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.logins.mechanisms import ListenerMechanisms, ScramUsers, TokenUsers
 from odradek.broker.logins.session import LoginSession
 from odradek.broker.partitions.private_directory import close_to_others
-from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.listener_settings import ListenerSettings
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:

@@ -255,15 +255,15 @@ class BrokerConfig:
     def check_listeners(self) -> None:
         """Raises ConfigError for listeners that cannot work, and for settings that would protect nothing."""
         if any(name.startswith(_OF_LISTENERS) for texts, _ in self.layers() for name in texts):
-            from odradek.broker.settings import listeners
+            from odradek.broker.settings import listener_settings
 
-            listeners.check(self)
-            if secured := listeners.secured(self):
+            listener_settings.check(self)
+            if secured := listener_settings.secured(self):
                 from odradek.broker.settings.tls_settings import server_tls
 
                 for settings in secured:
                     server_tls(settings)
-            if by_token := listeners.with_tokens(self):
+            if by_token := listener_settings.with_tokens(self):
                 from odradek.broker.settings import oauth
 
                 for settings in by_token:
@@ -275,9 +275,9 @@ class BrokerConfig:
         Raises ConfigError."""
         if listen is not None and not any(name.startswith(_OF_LISTENERS) for name in self.texts):
             return (Listener(PLAINTEXT, PLAINTEXT, *listen),)
-        from odradek.broker.settings import listeners
+        from odradek.broker.settings import listener_settings
 
-        return listeners.read(self, listen)
+        return listener_settings.read(self, listen)
 
     def set_dynamic(self, texts: Mapping[str, str], cluster_wide: Mapping[str, str] | None = None) -> None:
         """Replaces the dynamic settings of this broker and of all brokers.

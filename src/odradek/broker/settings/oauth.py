@@ -6,7 +6,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.settings.listeners import ListenerSettings, login_options
+from odradek.broker.settings.listener_settings import ListenerSettings, login_options
 from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
 from odradek.security.client_security import OAUTHBEARER

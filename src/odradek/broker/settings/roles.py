@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.broker.settings.listeners import PROTOCOL_MAP
+from odradek.broker.settings.listener_settings import PROTOCOL_MAP
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from odradek.broker.settings.listeners import LayeredSettings, ListenerSettings, secured
+from odradek.broker.settings.listener_settings import LayeredSettings, ListenerSettings, secured
 from odradek.broker.settings.prefixes import scope_of
 from odradek.core.errors import ConfigError
 from odradek.security.names import MappingRules, UnreadableName, alternative_names, subject_name

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.listener_settings import ListenerSettings
 from odradek.broker.settings.tls_settings import CertificateNames, server_tls
 from odradek.broker.tls.transport import Gate, TlsTransport
 from odradek.core.errors import ConfigError

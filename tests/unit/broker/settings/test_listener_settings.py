@@ -7,7 +7,7 @@ import pytest
 
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.listener import Listener
-from odradek.broker.settings.listeners import ListenerSettings
+from odradek.broker.settings.listener_settings import ListenerSettings
 from odradek.core.errors import ConfigError
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="alice-secret";'
