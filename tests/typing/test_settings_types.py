@@ -26,6 +26,7 @@ from odradek.client.settings import ClientSettings
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 REFUSED = HERE / "refused.py"
+ACCEPTED = HERE / "accepted.py"
 EXPECTED = {number for number, line in enumerate(REFUSED.read_text().splitlines(), 1) if line.endswith("# refused")}
 SECURITY = get_type_hints(SecuritySettings)
 CONFIGS = [
@@ -61,7 +62,7 @@ def _text(hint: object) -> str:
 
 def test_mypy_reports_each_wrong_setting_and_nothing_else() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-warn-unused-configs", str(REFUSED), str(HERE / "accepted.py")],
+        [sys.executable, "-m", "mypy", "--strict", "--no-warn-unused-configs", str(REFUSED), str(ACCEPTED)],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     found = re.findall(r"(\w+)\.py:(\d+): error", done.stdout)
@@ -75,7 +76,7 @@ def test_pyright_reports_each_wrong_setting_and_nothing_else() -> None:
     if npx is None:
         pytest.skip("pyright needs Node, which is not installed")
     done = subprocess.run(
-        [npx, "--yes", "pyright@1.1.407", "--outputjson", "--pythonpath", sys.executable, str(HERE)],
+        [npx, "--yes", "pyright@1.1.407", "--outputjson", "--pythonpath", sys.executable, str(REFUSED), str(ACCEPTED)],
         cwd=ROOT, capture_output=True, text=True, timeout=600, check=False, env=os.environ | {"CI": "1"},
     )  # fmt: skip
     if not done.stdout.lstrip().startswith("{"):

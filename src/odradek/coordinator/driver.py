@@ -30,6 +30,7 @@ from odradek.core.effects import (
     Park,
     Request,
     Result,
+    ResultOrSteps,
     ResultSteps,
     SetTimer,
     SimpleRecord,
@@ -139,14 +140,14 @@ class Driver(Generic[S]):
         else:
             self._write_marker(request.marker, [(request, promise, ErrorCode.none)])
 
-    def step(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
+    def step(self, make: Callable[[S, int], ResultOrSteps[object]]) -> None:
         """Calls the shard without a request. The records of the call can be in several batches."""
         if self._waiting is None:
             self._make(make)
         else:
             self._waiting.append(make)
 
-    def _make(self, make: Callable[[S, int], Result | ResultSteps]) -> None:
+    def _make(self, make: Callable[[S, int], ResultOrSteps[object]]) -> None:
         if not self.flush() and self._waiting is not None:
             self._waiting.append(make)  # as in _handle
             return
@@ -243,7 +244,7 @@ class Driver(Generic[S]):
             self.start_load() if key is RELOAD else self._unreplicated.time_out()
             return
 
-        def ring(shard: S, now_ms: int) -> Result | ResultSteps:
+        def ring(shard: S, now_ms: int) -> ResultOrSteps[object]:
             if self.timers.get(key) != number:
                 return Result()
             del self.timers[key]
@@ -253,7 +254,7 @@ class Driver(Generic[S]):
 
         self.step(ring)
 
-    def _take(self, result: Result | ResultSteps, origin: Origin) -> None:
+    def _take(self, result: ResultOrSteps[object], origin: Origin) -> None:
         """Carries out a result. Steps and long results finish before the next request is handled."""
         if not isinstance(result, Result):
             self._begin(ShardJob(result, origin))
@@ -264,7 +265,7 @@ class Driver(Generic[S]):
             log.exception("%s: the effects and records of a result failed", self)
             self._fail_and_restart(jobs.pending_replies(origin, self.parked), error_code(error))
 
-    def _carry_through(self, result: Result, origin: Origin) -> None:
+    def _carry_through(self, result: Result[object], origin: Origin) -> None:
         request, promise, skew_ms, replies = origin
         if result.effects:
             if len(result.effects) > jobs.EFFECTS_AT_ONCE:
@@ -424,7 +425,7 @@ class Driver(Generic[S]):
         )
         self._run_steps(self._finish_in_steps(write, replies, changes_by_replay=True), replies)
 
-    def _run_steps(self, steps: ResultSteps, replies: list[PendingReply]) -> None:
+    def _run_steps(self, steps: ResultSteps[object], replies: list[PendingReply]) -> None:
         """Runs the first step of a write at once."""
         rest = run_first_step(steps)
         if not isinstance(rest, Result):
@@ -432,7 +433,7 @@ class Driver(Generic[S]):
 
     def _write_in_steps(
         self, records: list[SimpleRecord], replies: list[PendingReply], producer: ProducerIdentity | None = None
-    ) -> ResultSteps:
+    ) -> ResultSteps[object]:
         """Appends many records as one batch and replays them in steps. The shard handles nothing else meanwhile."""
         batch = yield from packed_batch(records, producer, self._runtime.clock)
         write = Write(
@@ -443,7 +444,9 @@ class Driver(Generic[S]):
         )
         return (yield from self._finish_in_steps(write, replies, changes_by_replay=producer is not None))
 
-    def _finish_in_steps(self, write: Write, replies: list[PendingReply], *, changes_by_replay: bool) -> ResultSteps:
+    def _finish_in_steps(
+        self, write: Write, replies: list[PendingReply], *, changes_by_replay: bool
+    ) -> ResultSteps[object]:
         offset = self._append(write.append, replies, None if changes_by_replay else write.records)
         if offset is None:
             return Result()
@@ -458,10 +461,7 @@ class Driver(Generic[S]):
         return Result()
 
     def _append(
-        self,
-        append: Callable[[], AppendResult],
-        replies: list[PendingReply],
-        undone: Sequence[LogEntry] | None,
+        self, append: Callable[[], AppendResult], replies: list[PendingReply], undone: Sequence[LogEntry] | None
     ) -> int | None:
         """Appends a batch and returns its first offset. None: the append failed, and the requests got an error.
 
@@ -492,7 +492,7 @@ class Driver(Generic[S]):
         """
         self._runtime.timers.set(self, CATCH_UP, self._runtime.steady() + CATCH_UP_MS)
 
-        def undo(shard: S, now_ms: int) -> Result | ResultSteps:
+        def undo(shard: S, now_ms: int) -> ResultOrSteps[object]:
             return shard.on_refused(now_ms, records, error)
 
         if self._waiting is None:

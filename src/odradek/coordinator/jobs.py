@@ -9,14 +9,14 @@ from typing import ClassVar, NamedTuple
 from odradek.coordinator.loader import S
 from odradek.coordinator.replies import PendingReply, Promise
 from odradek.core.deferred import Deferred
-from odradek.core.effects import Effect, Request, Result, ResultSteps
+from odradek.core.effects import Effect, Request, Result, ResultOrSteps, ResultSteps
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
 
 EFFECTS_AT_ONCE = 200
 """The number of effects that one step carries out."""
 
-Waiting = tuple[Request[object], Promise] | Callable[[S, int], Result | ResultSteps]
+Waiting = tuple[Request[object], Promise] | Callable[[S, int], ResultOrSteps[object]]
 """A request or a call of the shard that waits for the current job."""
 
 
@@ -75,14 +75,14 @@ class CheckedRequest:
 class ShardJob(NamedTuple):
     """Work in steps: of the shard, or of the effects or records of its result."""
 
-    steps: ResultSteps
+    steps: ResultSteps[object]
     origin: Origin
 
 
-def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result]:
+def without_records(change: Callable[[S], None]) -> Callable[[S, int], Result[object]]:
     """Returns a call of the shard with an empty result."""
 
-    def make(shard: S, now_ms: int) -> Result:
+    def make(shard: S, now_ms: int) -> Result[object]:
         change(shard)
         return Result()
 
@@ -99,8 +99,8 @@ def pending_replies(origin: Origin, parked: Mapping[Hashable, tuple[Request[obje
 
 
 def carry_out_in_steps(
-    carry_out: Callable[[list[Effect], Origin], None], result: Result, origin: Origin
-) -> ResultSteps:
+    carry_out: Callable[[list[Effect], Origin], None], result: Result[object], origin: Origin
+) -> ResultSteps[object]:
     """Carries out the effects of a result and returns the rest of it."""
     effects = result.effects
     for first in range(0, len(effects), EFFECTS_AT_ONCE):

@@ -280,7 +280,7 @@ def _replay_of(shard: CoordinatorShard, name: str) -> Replay:
     return replay
 
 
-def call_on_loaded(shard: CoordinatorShard, now_ms: int, name: str) -> ResultSteps:
+def call_on_loaded(shard: CoordinatorShard, now_ms: int, name: str) -> ResultSteps[object]:
     """Calls ``on_loaded``. After a failure the shard stays: a new one would fail in the same way."""
     try:
         made = shard.on_loaded(now_ms)

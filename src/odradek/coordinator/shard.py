@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Generator, Hashable, Iterable, Sequence
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, TypeVar, runtime_checkable
 
-from odradek.core.effects import Block, LogEntry, Request, Result, ResultSteps, SimpleRecord
+from odradek.core.effects import Block, LogEntry, Request, ResultOrSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
+
+R = TypeVar("R")
 
 
 class CoordinatorShard(Protocol):
@@ -28,7 +30,7 @@ class CoordinatorShard(Protocol):
 
     # --- requests ---------------------------------------------------------------------------------------------
 
-    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[R]) -> ResultOrSteps[R]:
         """Handles a request. If this raises, the reply is UNKNOWN_SERVER_ERROR.
 
         If the records do not fit in a batch, the reply is the same, and the runtime calls ``on_refused``.
@@ -52,7 +54,7 @@ class CoordinatorShard(Protocol):
 
     # --- the log ----------------------------------------------------------------------------------------------
 
-    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result | ResultSteps:
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> ResultOrSteps[None]:
         """Undoes what a call has changed besides its records, because the log has refused these records.
 
         The replies of the call's result were replaced by errors already. The shard replies to a request that the call
@@ -67,10 +69,10 @@ class CoordinatorShard(Protocol):
     def replay_block(self, offset: int, block: Block) -> None:
         """Applies a new block of this shard. ``offset`` is the offset of its first record."""
 
-    def on_loaded(self, now_ms: int) -> Result | ResultSteps:
+    def on_loaded(self, now_ms: int) -> ResultOrSteps[None]:
         """Ends a load. If this raises, the shard serves requests without the result of this call."""
 
-    def catch_up(self, now_ms: int) -> Result | ResultSteps:
+    def catch_up(self, now_ms: int) -> ResultOrSteps[None]:
         """Writes the records of outside events that occurred when no shard was there to write them.
 
         The runtime calls this method after ``on_loaded``; if the shard was rebuilt, ten seconds later, because
@@ -79,13 +81,13 @@ class CoordinatorShard(Protocol):
 
     # --- timers, events and notices ---------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultOrSteps[None]:
         """Handles a timer of the shard that is due."""
 
-    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result | ResultSteps:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> ResultOrSteps[None]:
         """Handles the result of ``Work``. ``value`` is None if the work raised."""
 
-    def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
+    def on_event(self, now_ms: int, event: object) -> ResultOrSteps[None]:
         """Handles an event from outside, perhaps with records. Each kind of shard defines its own events.
 
         A shard gets no events during its load; ``catch_up`` finds the missed ones.

@@ -2,9 +2,9 @@
 
 A shard never waits, writes or sends. Its interface is in ``coordinator/shard``. The most important methods are
 
-* ``handle(now_ms, request) -> Result``: handles a request;
+* ``handle(now_ms, request: Request[R]) -> Result[R]``: handles a request;
 * ``replay(offset, record) -> None``: applies a record of the shard's log, new or from a load;
-* ``on_timer(now_ms, key) -> Result``: handles a timer that the shard has set.
+* ``on_timer(now_ms, key) -> Result[None]``: handles a timer that the shard has set.
 
 The runtime appends ``Result.records`` to the shard's partition (all or none) and passes each to ``replay``. It sends
 ``reply`` when the high watermark has passed these records. So operation and load change durable state in the same way.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
@@ -165,9 +165,17 @@ class Warn(NamedTuple):
 Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce | Warn
 
 
+class ResultParts(Protocol):
+    """A result without its reply, for functions that add records and effects to the result of any request."""
+
+    records: list[SimpleRecord]
+    effects: list[Effect]
+    block: Block | None
+
+
 @dataclass(slots=True)
-class Result:
-    """The result of a call of a shard.
+class Result(Generic[Reply_co]):
+    """The result of a call of a shard: of ``handle`` with a ``Request[R]`` a ``Result[R]``, else a ``Result[None]``.
 
     ``reply`` is the reply to the current request (``None`` if it was parked or there is no request). If the append of
     ``records`` fails, the runtime replaces ``reply`` and every ``Complete`` of this result by an error.
@@ -176,28 +184,31 @@ class Result:
     block, and it changes state only through its records: an error of the append is the reply, and the shard stays.
     """
 
-    reply: object = None
+    reply: Reply_co | None = None
     records: list[SimpleRecord] = field(default_factory=list)
     effects: list[Effect] = field(default_factory=list)
     block: Block | None = None  # is appended after the records and passed to ``replay_block``
     producer: ProducerIdentity | None = None
 
 
-ResultSteps = Generator[list[SimpleRecord] | None, None, Result]
+ResultSteps = Generator[list[SimpleRecord] | None, None, Result[Reply_co]]
+ResultOrSteps = Result[Reply_co] | ResultSteps[Reply_co]
+"""A result, or the steps that return it."""
+R = TypeVar("R")
 
 
-def run_first_step(result: Result | ResultSteps) -> Result | ResultSteps:
+def run_first_step(result: ResultOrSteps[R]) -> ResultOrSteps[R]:
     """Runs the first step. Returns the result if there are no further steps, otherwise the rest of the steps."""
     if isinstance(result, Result):
         return result
     try:
         part = next(result)
     except StopIteration as end:
-        return cast(Result, end.value)
+        return cast("Result[R]", end.value)
     return result if part is None else _with_first(part, result)
 
 
-def _with_first(part: list[SimpleRecord], rest: ResultSteps) -> ResultSteps:
+def _with_first(part: list[SimpleRecord], rest: ResultSteps[R]) -> ResultSteps[R]:
     yield part
     return (yield from rest)
 

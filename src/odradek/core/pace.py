@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from odradek.core.effects import Result, ResultSteps, SimpleRecord
 
 T = TypeVar("T", bound=Any)
+R = TypeVar("R")
 
 STEP_WORK = 400
 """The number of elements in one step. An element takes about two microseconds."""
@@ -33,7 +34,7 @@ class Pace:
         return True
 
 
-def in_parts(records: Iterable[SimpleRecord | None], out: Result) -> ResultSteps:
+def in_parts(records: Iterable[SimpleRecord | None], out: Result[R]) -> ResultSteps[R]:
     """Adds records to ``out``. Yields each full part, which the caller writes before the next one is made.
 
     A None in ``records`` counts as an element of work.

@@ -18,7 +18,17 @@ import sys
 from collections.abc import Callable, Generator, Hashable, Iterator
 
 from odradek.codecs.offsets_topic import GroupMetadata, group_key, group_value
-from odradek.core.effects import CancelTimer, Complete, Park, Result, ResultSteps, SetTimer, SimpleRecord, most_bytes
+from odradek.core.effects import (
+    CancelTimer,
+    Complete,
+    Park,
+    Result,
+    ResultParts,
+    ResultSteps,
+    SetTimer,
+    SimpleRecord,
+    most_bytes,
+)
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 from odradek.groups.classic import ClassicGroup, Member, State
@@ -54,8 +64,8 @@ class Membership:
 
     # --- JoinGroup --------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, request: JoinGroup) -> ResultSteps:
-        out = Result()
+    def handle_join(self, now_ms: int, request: JoinGroup) -> ResultSteps[JoinGroupReply]:
+        out: Result[JoinGroupReply] = Result()
         self.pace = Pace()
         error = join_error(self._config, request)
         if error is not ErrorCode.none:
@@ -93,7 +103,9 @@ class Membership:
             return member_id in group.members or len(group.members) < limit
         return True
 
-    def _join_new(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _join_new(
+        self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result[JoinGroupReply]
+    ) -> Iterator[None]:
         member_id = request.new_member_id
         if request.group_instance_id is not None:
             if request.group_instance_id in group.static_members:
@@ -109,7 +121,9 @@ class Membership:
         else:
             yield from self._add(now_ms, group, member_id, request, out)
 
-    def _join_known(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _join_known(
+        self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result[JoinGroupReply]
+    ) -> Iterator[None]:
         member_id = request.member_id
         if member_id in group.pending_joins:
             if request.group_instance_id is not None:  # a static member never gets MEMBER_ID_REQUIRED
@@ -134,7 +148,9 @@ class Membership:
         self._update(group, member, request, out)
         yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _add(self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _add(
+        self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: ResultParts
+    ) -> Iterator[None]:
         member = Member(
             member_id,
             request.group_instance_id,
@@ -154,7 +170,7 @@ class Membership:
         self._renew(group, member, now_ms + self._config.new_member_join_timeout_ms, out)
         yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result) -> None:
+    def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: ResultParts) -> None:
         group.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
@@ -163,7 +179,9 @@ class Membership:
         self._reply_to_join(group, member, again, out)
         group.park_join(member, self._park(JOIN, group, out))
 
-    def _replace_static(self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _replace_static(
+        self, now_ms: int, group: ClassicGroup, request: JoinGroup, out: Result[JoinGroupReply]
+    ) -> Iterator[None]:
         old = group.members[group.static_members[request.group_instance_id or ""]]
         member = old.with_new_id(request.new_member_id, request)
         is_stable = group.state is State.STABLE
@@ -184,7 +202,7 @@ class Membership:
             yield from self._rebalance_or_complete(now_ms, group, out)
 
     def _return_static(
-        self, now_ms: int, group: ClassicGroup, member: Member, request: JoinGroup, out: Result
+        self, now_ms: int, group: ClassicGroup, member: Member, request: JoinGroup, out: Result[JoinGroupReply]
     ) -> Iterator[None]:
         """Writes the new id to the log. The group stays Stable: its assignment is still valid."""
         old = group.members[group.static_members[request.group_instance_id or ""]]
@@ -224,18 +242,18 @@ class Membership:
 
     # --- the rebalance ----------------------------------------------------------------------------------------
 
-    def _rebalance_or_complete(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+    def _rebalance_or_complete(self, now_ms: int, group: ClassicGroup, out: ResultParts) -> Iterator[None]:
         if group.can_rebalance:
             yield from self._prepare_rebalance(now_ms, group, out)
         else:
             yield from self._complete_if_all_joined(now_ms, group, out)
 
-    def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+    def _complete_if_all_joined(self, now_ms: int, group: ClassicGroup, out: ResultParts) -> Iterator[None]:
         # The first rebalance of an Empty group always waits for its whole delay.
         if group.state is State.PREPARING_REBALANCE and group.previous_state is not State.EMPTY and group.all_joined:
             yield from self._complete_join(now_ms, group, out)
 
-    def _prepare_rebalance(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+    def _prepare_rebalance(self, now_ms: int, group: ClassicGroup, out: ResultParts) -> Iterator[None]:
         if group.state is State.COMPLETING_REBALANCE:
             for member in group.members.values():
                 member.assignment = b""
@@ -258,7 +276,7 @@ class Membership:
         else:
             out.effects.append(SetTimer((JOIN, group.group_id), now_ms + group.rebalance_timeout_ms))
 
-    def _complete_join(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+    def _complete_join(self, now_ms: int, group: ClassicGroup, out: ResultParts) -> Iterator[None]:
         out.effects.append(CancelTimer((JOIN, group.group_id)))
         group.initial_delay_ms = None
         for member in list(group.members.values()):
@@ -283,7 +301,7 @@ class Membership:
                 yield
         out.effects.append(SetTimer((SYNC, group.group_id), now_ms + group.rebalance_timeout_ms))
 
-    def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: Result) -> Iterator[None]:
+    def _remove(self, now_ms: int, group: ClassicGroup, member: Member, out: ResultParts) -> Iterator[None]:
         """Removes a member and starts a rebalance of the others."""
         self._forget(group, member, out)
         if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
@@ -291,7 +309,7 @@ class Membership:
         elif group.state is State.PREPARING_REBALANCE and group.all_joined:
             yield from self._complete_join(now_ms, group, out)
 
-    def _forget(self, group: ClassicGroup, member: Member, out: Result) -> None:
+    def _forget(self, group: ClassicGroup, member: Member, out: ResultParts) -> None:
         # The client may still wait for a reply; with this error it joins again.
         self._reply_to_join(group, member, JoinGroupReply(ErrorCode.unknown_member_id), out)
         self._reply_to_sync(member, SyncGroupReply(ErrorCode.unknown_member_id), out)
@@ -300,8 +318,8 @@ class Membership:
 
     # --- SyncGroup --------------------------------------------------------------------------------------------
 
-    def handle_sync(self, now_ms: int, request: SyncGroup) -> ResultSteps:
-        out = Result()
+    def handle_sync(self, now_ms: int, request: SyncGroup) -> ResultSteps[SyncGroupReply]:
+        out: Result[SyncGroupReply] = Result()
         self.pace = Pace()
         group = self._groups.get(request.group_id)
         error = self._check_sync(group, request)
@@ -349,13 +367,13 @@ class Membership:
             return ErrorCode.inconsistent_group_protocol
         return ErrorCode.rebalance_in_progress if group.state is State.PREPARING_REBALANCE else ErrorCode.none
 
-    def _end_sync_phase(self, group: ClassicGroup, out: Result) -> None:
+    def _end_sync_phase(self, group: ClassicGroup, out: ResultParts) -> None:
         if not group.pending_syncs:
             out.effects.append(CancelTimer((SYNC, group.group_id)))
 
     # --- Heartbeat and LeaveGroup -----------------------------------------------------------------------------
 
-    def handle_heartbeat(self, now_ms: int, request: Heartbeat) -> Result:
+    def handle_heartbeat(self, now_ms: int, request: Heartbeat) -> Result[ErrorCode]:
         if not request.group_id:
             return Result(ErrorCode.invalid_group_id)
         group = self._groups.get(request.group_id)
@@ -366,20 +384,20 @@ class Membership:
             return Result(error)
         if request.generation_id != group.generation:
             return Result(ErrorCode.illegal_generation)
-        out = Result(ErrorCode.none)
+        out: Result[ErrorCode] = Result(ErrorCode.none)
         if group.state is State.PREPARING_REBALANCE:
             out.reply = ErrorCode.rebalance_in_progress
         self.renew_session(now_ms, group, request.member_id, out)
         return out
 
-    def handle_leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps:
+    def handle_leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps[LeaveGroupReply]:
         self.pace = Pace()
         if not request.group_id:
             return Result(LeaveGroupReply(ErrorCode.invalid_group_id))
         group = self._groups.get(request.group_id)
         if group is None:
             return Result(request.error_reply(ErrorCode.unknown_member_id))
-        out = Result()
+        out: Result[LeaveGroupReply] = Result()
         rows: list[tuple[LeavingMember, ErrorCode]] = []
         for leaving in request.members:
             member = group.members.get(leaving.member_id)
@@ -394,7 +412,7 @@ class Membership:
                 yield from self._complete_if_all_joined(now_ms, group, out)
         return out
 
-    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: Result) -> ErrorCode:
+    def _leave(self, group: ClassicGroup, leaving: LeavingMember, out: ResultParts) -> ErrorCode:
         member_id = leaving.member_id
         if not member_id:  # an administrator's request has only the instance id of a static member
             member_id = group.static_members.get(leaving.group_instance_id or "", "")
@@ -413,8 +431,8 @@ class Membership:
 
     # --- timers -----------------------------------------------------------------------------------------------
 
-    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps:
-        out = Result()
+    def on_join_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps[None]:
+        out: Result[None] = Result()
         self.pace = Pace()
         if group.state is not State.PREPARING_REBALANCE:
             return out
@@ -430,9 +448,9 @@ class Membership:
             yield from self._complete_join(now_ms, group, out)
         return out
 
-    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps:
+    def on_sync_timer(self, now_ms: int, group: ClassicGroup) -> ResultSteps[None]:
         """Removes the members that joined this generation and did not sync."""
-        out = Result()
+        out: Result[None] = Result()
         self.pace = Pace()
         if group.state in (State.COMPLETING_REBALANCE, State.STABLE) and group.pending_syncs:
             for member_id in list(group.pending_syncs):
@@ -444,8 +462,8 @@ class Membership:
             yield from self._prepare_rebalance(now_ms, group, out)
         return out
 
-    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> ResultSteps:
-        out = Result()
+    def on_session_timer(self, now_ms: int, group: ClassicGroup, member_id: str) -> ResultSteps[None]:
+        out: Result[None] = Result()
         self.pace = Pace()
         if member_id in group.pending_joins:
             group.remove(member_id)
@@ -462,13 +480,13 @@ class Membership:
             yield from self._remove(now_ms, group, member, out)
         return out
 
-    def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
+    def on_loaded(self, now_ms: int, out: ResultParts) -> Iterator[None]:
         """Gives every member a full session timeout to find this coordinator. Rebalances groups that are too large."""
         self.pace = Pace()
         for group in list(self._groups.values()):
             yield from self._begin(now_ms, group, out)
 
-    def _begin(self, now_ms: int, group: ClassicGroup, out: Result) -> Iterator[None]:
+    def _begin(self, now_ms: int, group: ClassicGroup, out: ResultParts) -> Iterator[None]:
         yield from group.read_subscriptions(self.pace)
         for member in group.members.values():
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
@@ -480,7 +498,7 @@ class Membership:
             yield
 
     def restore(
-        self, now_ms: int, group: ClassicGroup, error: ErrorCode, out: Result, *, has_offsets: bool
+        self, now_ms: int, group: ClassicGroup, error: ErrorCode, out: ResultParts, *, has_offsets: bool
     ) -> Iterator[None]:
         """Replaces a group by the group of its last record, as a load would. Its parked requests get ``error``."""
         self.pace = Pace()
@@ -493,13 +511,13 @@ class Membership:
         else:
             del self._groups[group.group_id]
 
-    def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: Result) -> None:
+    def renew_session(self, now_ms: int, group: ClassicGroup, member_id: str, out: ResultParts) -> None:
         """Renews the session of a member, if it is in the group."""
         member = group.members.get(member_id)
         if member is not None:
             self._renew(group, member, now_ms + member.session_timeout_ms, out)
 
-    def _renew(self, group: ClassicGroup, member: Member, deadline_ms: int, out: Result) -> None:
+    def _renew(self, group: ClassicGroup, member: Member, deadline_ms: int, out: ResultParts) -> None:
         member.session_deadline_ms = deadline_ms
         if member.session_timer_ms is None or deadline_ms < member.session_timer_ms:
             member.session_timer_ms = deadline_ms
@@ -508,7 +526,7 @@ class Membership:
     # --- conversion of groups ---------------------------------------------------------------------------------
 
     def end_sessions(
-        self, group: ClassicGroup, out: Result, pace: Pace, error: ErrorCode = ErrorCode.rebalance_in_progress
+        self, group: ClassicGroup, out: ResultParts, pace: Pace, error: ErrorCode = ErrorCode.rebalance_in_progress
     ) -> Iterator[None]:
         """Replies to the parked requests with ``error`` and cancels the timers of a group that ends.
 
@@ -526,7 +544,7 @@ class Membership:
         out.effects += [CancelTimer((JOIN, group.group_id)), CancelTimer((SYNC, group.group_id))]
 
     def begin_sessions(
-        self, now_ms: int, group: ClassicGroup, rebalances: bool, out: Result, pace: Pace
+        self, now_ms: int, group: ClassicGroup, rebalances: bool, out: ResultParts, pace: Pace
     ) -> Iterator[None]:
         """Starts the sessions of a Stable group that was a KIP-848 group, and a rebalance if ``rebalances``.
 
@@ -542,18 +560,18 @@ class Membership:
 
     # --- parked requests --------------------------------------------------------------------------------------
 
-    def _park(self, kind: str, group: ClassicGroup, out: Result) -> Hashable:
+    def _park(self, kind: str, group: ClassicGroup, out: ResultParts) -> Hashable:
         self._parked += 1
         key = (kind, group.group_id, self._parked)
         out.effects.append(Park(key))
         return key
 
-    def _reply_to_join(self, group: ClassicGroup, member: Member, reply: JoinGroupReply, out: Result) -> None:
+    def _reply_to_join(self, group: ClassicGroup, member: Member, reply: JoinGroupReply, out: ResultParts) -> None:
         parked = group.take_join(member)
         if parked is not None:
             out.effects.append(Complete(parked, reply))
 
-    def _reply_to_sync(self, member: Member, reply: SyncGroupReply, out: Result) -> bool:
+    def _reply_to_sync(self, member: Member, reply: SyncGroupReply, out: ResultParts) -> bool:
         if member.parked_sync is None:
             return False
         out.effects.append(Complete(member.parked_sync, reply))

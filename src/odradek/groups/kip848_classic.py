@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from odradek.core.effects import Result, ResultSteps
+from odradek.core.effects import Result, ResultParts, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 from odradek.groups import migration
@@ -48,8 +48,8 @@ class ClassicMembers:
 
     # --- JoinGroup ------------------------------------------------------------------------------------------------
 
-    def handle_join(self, now_ms: int, group: Kip848Group, request: JoinGroup) -> ResultSteps:
-        out = Result()
+    def handle_join(self, now_ms: int, group: Kip848Group, request: JoinGroup) -> ResultSteps[JoinGroupReply]:
+        out: Result[JoinGroupReply] = Result()
         self._membership.pace = Pace()
         try:
             yield from self._join(now_ms, group, request, out)
@@ -58,7 +58,7 @@ class ClassicMembers:
             return Result(JoinGroupReply(error.code))
         return out
 
-    def _join(self, now_ms: int, group: Kip848Group, request: JoinGroup, out: Result) -> Iterator[None]:
+    def _join(self, now_ms: int, group: Kip848Group, request: JoinGroup, out: Result[JoinGroupReply]) -> Iterator[None]:
         member_id = request.member_id or request.new_short_id or request.new_member_id
         self._membership.check_room(group, member_id)
         if not _shares_protocol(group, request):
@@ -101,7 +101,7 @@ class ClassicMembers:
         )
 
     def _member(
-        self, group: Kip848Group, member_id: str, request: JoinGroup, holder: Kip848Member | None, out: Result
+        self, group: Kip848Group, member_id: str, request: JoinGroup, holder: Kip848Member | None, out: ResultParts
     ) -> Kip848Member:
         instance_id = request.group_instance_id
         if instance_id is None:
@@ -121,7 +121,12 @@ class ClassicMembers:
         return migration.may_downgrade(group, [replaced], self._membership.config, len(group.members))
 
     def _reach(
-        self, change: MemberChange, subscription: EmbeddedSubscription, changed: bool, downgrades: bool, out: Result
+        self,
+        change: MemberChange,
+        subscription: EmbeddedSubscription,
+        changed: bool,
+        downgrades: bool,
+        out: ResultParts,
     ) -> Generator[None, None, Kip848Member]:
         """Returns the member after the reconciliation of this request."""
         membership, group = self._membership, change.group
@@ -149,8 +154,8 @@ class ClassicMembers:
 
     # --- SyncGroup and Heartbeat ----------------------------------------------------------------------------------
 
-    def handle_sync(self, now_ms: int, group: Kip848Group, request: SyncGroup) -> Result:
-        out = Result()
+    def handle_sync(self, now_ms: int, group: Kip848Group, request: SyncGroup) -> Result[SyncGroupReply]:
+        out: Result[SyncGroupReply] = Result()
         try:
             member, classic = _classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
@@ -173,8 +178,8 @@ class ClassicMembers:
         out.reply = SyncGroupReply(protocol_type=protocol_type, protocol_name=protocol_name, assignment=assignment)
         return out
 
-    def handle_heartbeat(self, now_ms: int, group: Kip848Group, request: Heartbeat) -> Result:
-        out = Result(ErrorCode.none)
+    def handle_heartbeat(self, now_ms: int, group: Kip848Group, request: Heartbeat) -> Result[ErrorCode]:
+        out: Result[ErrorCode] = Result(ErrorCode.none)
         try:
             member, classic = _classic_member(group, request.member_id, request.group_instance_id)
             _check_generation(member, request.generation_id)
@@ -193,9 +198,9 @@ class ClassicMembers:
 
     # --- LeaveGroup -----------------------------------------------------------------------------------------------
 
-    def handle_leave(self, now_ms: int, group: Kip848Group, request: LeaveGroup) -> ResultSteps:
+    def handle_leave(self, now_ms: int, group: Kip848Group, request: LeaveGroup) -> ResultSteps[LeaveGroupReply]:
         """Removes classic and KIP-848 members. An administrator may remove both."""
-        out = Result()
+        out: Result[LeaveGroupReply] = Result()
         self._membership.pace = Pace()
         rows: list[tuple[LeavingMember, ErrorCode]] = []
         to_remove: dict[str, Kip848Member] = {}

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odradek.core.effects import Result, ResultSteps
+from odradek.core.effects import Result, ResultParts, ResultSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek.core.pace import Pace
@@ -75,8 +75,8 @@ class Kip848Protocol:
 
     # --- ConsumerGroupHeartbeat -----------------------------------------------------------------------------------
 
-    def handle_heartbeat(self, now_ms: int, request: Kip848Heartbeat) -> ResultSteps:
-        out = Result()
+    def handle_heartbeat(self, now_ms: int, request: Kip848Heartbeat) -> ResultSteps[Kip848HeartbeatReply]:
+        out: Result[Kip848HeartbeatReply] = Result()
         self.pace = Pace()
         try:
             check_request(request, self.config.consumer_assignors)
@@ -89,7 +89,7 @@ class Kip848Protocol:
             return Result(Kip848HeartbeatReply(error.code, error.message or None))
         return out
 
-    def _beat(self, now_ms: int, request: Kip848Heartbeat, out: Result) -> Iterator[None]:
+    def _beat(self, now_ms: int, request: Kip848Heartbeat, out: Result[Kip848HeartbeatReply]) -> Iterator[None]:
         joins = request.member_epoch == JOIN_EPOCH
         group, classic = yield from self._group_for(request.group_id, joins, out)
         self.check_room(group, request.member_id)
@@ -138,7 +138,7 @@ class Kip848Protocol:
         )
 
     def _group_for(
-        self, group_id: str, joins: bool, out: Result
+        self, group_id: str, joins: bool, out: ResultParts
     ) -> Generator[None, None, tuple[Kip848Group, ClassicGroup | None]]:
         """Returns the KIP-848 group, and the classic group that this request converts to it (None: no conversion).
 
@@ -161,7 +161,7 @@ class Kip848Protocol:
         out.records += yield from migration.upgrade_records(group, self.pace)
         return group, classic
 
-    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: Kip848Group, out: Result) -> Iterator[None]:
+    def _upgrade(self, now_ms: int, classic: ClassicGroup, group: Kip848Group, out: ResultParts) -> Iterator[None]:
         """Moves the sessions of a classic group's members to the KIP-848 group. The caller has made all checks."""
         yield from self._classic.end_sessions(classic, out, self.pace)
         for member in group.members.values():
@@ -177,7 +177,7 @@ class Kip848Protocol:
             text = f"The consumer group has reached its maximum capacity of {limit} members."
             raise KafkaError(ErrorCode.group_max_size_reached, text)
 
-    def _member(self, group: Kip848Group, member_id: str, request: Kip848Heartbeat, out: Result) -> Kip848Member:
+    def _member(self, group: Kip848Group, member_id: str, request: Kip848Heartbeat, out: ResultParts) -> Kip848Member:
         instance_id = request.instance_id
         if request.member_epoch == JOIN_EPOCH:
             holder = group.static_member(instance_id)
@@ -195,7 +195,7 @@ class Kip848Protocol:
         return member
 
     @staticmethod
-    def give_new_id(group: Kip848Group, existing: Kip848Member, member_id: str, out: Result) -> Kip848Member:
+    def give_new_id(group: Kip848Group, existing: Kip848Member, member_id: str, out: ResultParts) -> Kip848Member:
         """Writes the records that give a static member a new id, and returns the member."""
         member = existing._replace(member_id=member_id, epoch=0, previous_epoch=0)
         group_id = group.group_id
@@ -206,13 +206,13 @@ class Kip848Protocol:
         out.records.append(records.current(group_id, member))
         return member
 
-    def forget_replaced(self, change: MemberChange, out: Result) -> None:
+    def forget_replaced(self, change: MemberChange, out: ResultParts) -> None:
         """Cancels the timers of a static member's old id."""
         existing = change.existing
         if existing is not None and existing.member_id != change.updated.member_id:
             self.timers.forget((change.group.group_id, existing.member_id), out)
 
-    def note_member(self, change: MemberChange, out: Result) -> Generator[None, None, bool]:
+    def note_member(self, change: MemberChange, out: ResultParts) -> Generator[None, None, bool]:
         """Writes the record of a changed member and returns whether its topic names have changed."""
         if change.updated == change.member:
             return False
@@ -222,7 +222,7 @@ class Kip848Protocol:
     # --- epochs and targets ---------------------------------------------------------------------------------------
 
     def next_target(
-        self, change: MemberChange, is_new_epoch: bool, out: Result
+        self, change: MemberChange, is_new_epoch: bool, out: ResultParts
     ) -> Generator[None, None, TargetAssignment]:
         """Starts a new epoch if necessary, and returns the member's target.
 
@@ -248,7 +248,7 @@ class Kip848Protocol:
         group, member = change.group, change.updated
         return TargetAssignment(group.assignment_epoch, group.target_of(member.member_id, member.instance_id))
 
-    def next_epoch(self, change: MemberChange, is_new_epoch: bool, out: Result) -> Generator[None, None, int]:
+    def next_epoch(self, change: MemberChange, is_new_epoch: bool, out: ResultParts) -> Generator[None, None, int]:
         """Starts a new epoch if the topics' metadata has changed or ``is_new_epoch`` is set. Returns the epoch."""
         group = change.group
         metadata_hash = yield from group.hash_in_steps(change.subscriptions(), self.catalog, self.pace)
@@ -315,7 +315,7 @@ class Kip848Protocol:
         target: TargetAssignment,
         owned: Mapping[bytes, Collection[int]] | None,
         subscription_changed: bool,
-        out: Result,
+        out: ResultParts,
     ) -> Generator[None, None, Kip848Member]:
         """Moves the member to its next state on the way to the target. Raises KafkaError (FENCED_MEMBER_EPOCH)."""
         group, before = change.group, change.updated
@@ -330,7 +330,7 @@ class Kip848Protocol:
         out.records.append((yield from records.current_in_steps(group.group_id, after, self.pace)))
         return after
 
-    def _watch_revocation(self, now_ms: int, group_id: str, member: Kip848Member, out: Result) -> None:
+    def _watch_revocation(self, now_ms: int, group_id: str, member: Kip848Member, out: ResultParts) -> None:
         """Sets the revocation timer (the rebalance timeout) of a member with partitions to revoke, or cancels it."""
         key = (group_id, member.member_id)
         if member.state is Kip848MemberState.UNREVOKED_PARTITIONS:
@@ -340,7 +340,7 @@ class Kip848Protocol:
 
     # --- leaving --------------------------------------------------------------------------------------------------
 
-    def _leave(self, now_ms: int, request: Kip848Heartbeat, out: Result) -> Iterator[None]:
+    def _leave(self, now_ms: int, request: Kip848Heartbeat, out: Result[Kip848HeartbeatReply]) -> Iterator[None]:
         group = self.groups.get(request.group_id)
         if group is None:
             known = request.group_id in self._classic_groups
@@ -361,7 +361,7 @@ class Kip848Protocol:
         now_ms: int,
         group: Kip848Group,
         leaving: Sequence[Kip848Member],
-        out: Result,
+        out: ResultParts,
         limit: int = sys.maxsize,
     ) -> Iterator[None]:
         """Removes members. The group becomes a classic group if ``migration.may_downgrade`` allows it.
@@ -402,7 +402,7 @@ class Kip848Protocol:
         group: Kip848Group,
         leaving: Collection[str],
         joining: Kip848Member | None,
-        out: Result,
+        out: ResultParts,
     ) -> Generator[None, None, ClassicGroup]:
         """Returns the classic group that the group becomes, and writes the records of the conversion.
 
@@ -421,7 +421,7 @@ class Kip848Protocol:
         return classic
 
     def downgrade(
-        self, now_ms: int, group: Kip848Group, classic: ClassicGroup, out: Result, *, rebalances: bool
+        self, now_ms: int, group: Kip848Group, classic: ClassicGroup, out: ResultParts, *, rebalances: bool
     ) -> Iterator[None]:
         """Moves the members' sessions to the classic group. The caller has made all checks."""
         for member_id in group.members:
@@ -430,21 +430,21 @@ class Kip848Protocol:
                 yield
         yield from self._classic.begin_sessions(now_ms, classic, rebalances, out, self.pace)
 
-    def on_work(self, now_ms: int, key: Hashable, value: Any) -> ResultSteps:
+    def on_work(self, now_ms: int, key: Hashable, value: Any) -> ResultSteps[None]:
         """Takes the result of patterns that were resolved in the background; ``value`` is None after a failure."""
         assert isinstance(key, tuple)
         _, group_id, version = key
-        out = Result()
+        out: Result[None] = Result()
         self.pace = Pace()
         yield from self.patterns.take(now_ms, group_id, value or {}, version, pace=self.pace, out=out)
         return out
 
     @staticmethod
-    def delete(group: Kip848Group, out: Result) -> None:
+    def delete(group: Kip848Group, out: ResultParts) -> None:
         """Deletes a group without members."""
         out.records += group.tombstones()
 
-    def handle_describe(self, now_ms: int, request: DescribeKip848Group) -> Result:
+    def handle_describe(self, now_ms: int, request: DescribeKip848Group) -> Result[DescribedKip848Group]:
         group_id = request.group_id
         if not group_id:
             return Result(request.error_reply(ErrorCode.invalid_group_id))
@@ -466,10 +466,10 @@ class Kip848Protocol:
 
     # --- timers and events ----------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> ResultSteps:
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultSteps[None]:
         assert isinstance(key, tuple)
         kind, group_id = key[:2]
-        out = Result()
+        out: Result[None] = Result()
         self.pace = Pace()
         if kind == PATTERNS:
             yield from self.patterns.resolve(now_ms, group_id, self.pace, out)
@@ -490,14 +490,14 @@ class Kip848Protocol:
             yield from self.fence(now_ms, group, [member], out)
         return out
 
-    def on_loaded(self, now_ms: int, out: Result) -> Iterator[None]:
+    def on_loaded(self, now_ms: int, out: ResultParts) -> Iterator[None]:
         """Gives every member a full session timeout, and those with partitions to revoke a full rebalance timeout."""
         self.pace = Pace()
         self.patterns.on_topics_created()
         for group in self.groups.values():
             yield from self._begin(now_ms, group, out)
 
-    def _begin(self, now_ms: int, group: Kip848Group, out: Result) -> Iterator[None]:
+    def _begin(self, now_ms: int, group: Kip848Group, out: ResultParts) -> Iterator[None]:
         for member in group.members.values():
             self._renew(now_ms, group.group_id, member.member_id, out)
             if member.state is Kip848MemberState.UNREVOKED_PARTITIONS:
@@ -506,7 +506,7 @@ class Kip848Protocol:
             if self.pace.spend():
                 yield
 
-    def restore(self, now_ms: int, group: Kip848Group, out: Result) -> Iterator[None]:
+    def restore(self, now_ms: int, group: Kip848Group, out: ResultParts) -> Iterator[None]:
         """Starts the timeouts of a group's members again, because the log has refused records of the group."""
         self.pace = Pace()
         self.patterns.on_topics_created()
@@ -525,7 +525,7 @@ class Kip848Protocol:
             if any(group.reads(name) for name in names):
                 group.refresh = (0, 0)
 
-    def _renew(self, now_ms: int, group_id: str, member_id: str, out: Result) -> None:
+    def _renew(self, now_ms: int, group_id: str, member_id: str, out: ResultParts) -> None:
         timeout_ms = self._setting(group_id, "consumer.session.timeout.ms", self.config.consumer_session_timeout_ms)
         self.timers.renew(now_ms, (group_id, member_id), timeout_ms, out)
 

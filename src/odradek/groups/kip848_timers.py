@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from odradek.core.effects import CancelTimer, Result, SetTimer
+from odradek.core.effects import CancelTimer, ResultParts, SetTimer
 
 SESSION, REVOKE, JOIN, SYNC, PATTERNS = (
     "member session",
@@ -38,7 +38,7 @@ class MemberTimers:
         self.joins: set[MemberKey] = set()
         self.revocation_epochs: dict[MemberKey, int] = {}
 
-    def renew(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+    def renew(self, now_ms: int, key: MemberKey, timeout_ms: int, out: ResultParts) -> None:
         session = self.sessions.get(key)
         deadline_ms = now_ms + timeout_ms
         if session is None:
@@ -48,7 +48,7 @@ class MemberTimers:
             session.timer_ms = deadline_ms
             out.effects.append(SetTimer((SESSION, *key), deadline_ms))
 
-    def has_session_ended(self, now_ms: int, key: MemberKey, out: Result) -> bool:
+    def has_session_ended(self, now_ms: int, key: MemberKey, out: ResultParts) -> bool:
         """Returns whether a session is over when its timer fires. Sets the timer again if the session is not over."""
         session = self.sessions.get(key)
         if session is None:
@@ -67,11 +67,11 @@ class MemberTimers:
             if session.timer_ms is not None:
                 session.timer_ms += by_ms
 
-    def await_revocation(self, now_ms: int, key: MemberKey, epoch: int, timeout_ms: int, out: Result) -> None:
+    def await_revocation(self, now_ms: int, key: MemberKey, epoch: int, timeout_ms: int, out: ResultParts) -> None:
         self.revocation_epochs[key] = epoch
         out.effects.append(SetTimer((REVOKE, *key), now_ms + timeout_ms))
 
-    def cancel_revocation(self, key: MemberKey, out: Result) -> None:
+    def cancel_revocation(self, key: MemberKey, out: ResultParts) -> None:
         if self.revocation_epochs.pop(key, None) is not None:
             out.effects.append(CancelTimer((REVOKE, *key)))
 
@@ -79,24 +79,24 @@ class MemberTimers:
         """Removes and returns the epoch for which a member's revocation timer was set; None if none was set."""
         return self.revocation_epochs.pop(key, None)
 
-    def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+    def await_join(self, now_ms: int, key: MemberKey, timeout_ms: int, out: ResultParts) -> None:
         """Sets the join timer if it is not set already."""
         if key not in self.joins:
             self.joins.add(key)
             out.effects.append(SetTimer((JOIN, *key), now_ms + timeout_ms))
 
-    def cancel_join(self, key: MemberKey, out: Result) -> None:
+    def cancel_join(self, key: MemberKey, out: ResultParts) -> None:
         if key in self.joins:
             self.joins.discard(key)
             out.effects.append(CancelTimer((JOIN, *key)))
 
-    def await_sync(self, now_ms: int, key: MemberKey, timeout_ms: int, out: Result) -> None:
+    def await_sync(self, now_ms: int, key: MemberKey, timeout_ms: int, out: ResultParts) -> None:
         out.effects.append(SetTimer((SYNC, *key), now_ms + timeout_ms))
 
-    def cancel_sync(self, key: MemberKey, out: Result) -> None:
+    def cancel_sync(self, key: MemberKey, out: ResultParts) -> None:
         out.effects.append(CancelTimer((SYNC, *key)))
 
-    def forget(self, key: MemberKey, out: Result) -> None:
+    def forget(self, key: MemberKey, out: ResultParts) -> None:
         """Removes a member's timeouts and cancels its timers."""
         self.sessions.pop(key, None)
         self.revocation_epochs.pop(key, None)

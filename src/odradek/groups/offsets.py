@@ -30,7 +30,7 @@ from odradek.codecs.offsets_topic import (
     offset_key_prefix,
     offset_value,
 )
-from odradek.core.effects import Result, ResultSteps, SimpleRecord, most_bytes
+from odradek.core.effects import Result, ResultOrSteps, ResultParts, ResultSteps, SimpleRecord, most_bytes
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_OFFSET, is_longer
 from odradek.groups.classic import ClassicGroup, State
@@ -205,11 +205,11 @@ class Offsets:
 
     # --- OffsetCommit -----------------------------------------------------------------------------------------
 
-    def handle_commit(self, now_ms: int, request: OffsetCommit) -> Result | ResultSteps:
+    def handle_commit(self, now_ms: int, request: OffsetCommit) -> ResultOrSteps[OffsetCommitReply]:
         topics = request.topics
         if len(topics) > LONG_COMMIT or sum([len(topic.partitions) for topic in topics]) > LONG_COMMIT:
             return self._commit_in_steps(now_ms, request)
-        out = Result()
+        out: Result[OffsetCommitReply] = Result()
         error = self._accept(now_ms, request, out)
         if error is not ErrorCode.none:
             return Result(OffsetCommitReply(error))
@@ -238,9 +238,9 @@ class Offsets:
                 key = prefix + partition.to_bytes(4, "big", signed=True)
                 records.append(DecodedRecord(key, offset_value(value), decoded))
 
-    def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> ResultSteps:
+    def _commit_in_steps(self, now_ms: int, request: OffsetCommit) -> ResultSteps[OffsetCommitReply]:
         """Handles a commit of many partitions in steps. The commit fails if its records do not fit in one batch."""
-        out = Result()
+        out: Result[OffsetCommitReply] = Result()
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None and request.group_id not in self._groups:
             for part in parts_of(request):
@@ -268,7 +268,7 @@ class Offsets:
         return out
 
     def _add_block(
-        self, now_ms: int, request: OffsetCommit, out: Result, refused: dict[tuple[str, int], ErrorCode]
+        self, now_ms: int, request: OffsetCommit, out: ResultParts, refused: dict[tuple[str, int], ErrorCode]
     ) -> Generator[None, None, bool]:
         """Sets ``out.block`` to the commit's records. Returns False if the records do not fit in a batch."""
         limit = self._config.offset_metadata_max_bytes
@@ -292,16 +292,16 @@ class Offsets:
             out.block = PlannedCommits(plan, offsets, epochs).block(now_ms)
         return True
 
-    def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result:
+    def handle_planned(self, now_ms: int, request: PlannedCommits) -> Result[OffsetCommitReply]:
         """Handles commits that differ from their plan only in offsets and leader epochs (see groups/commit_plan)."""
-        out = Result(COMMITTED)
+        out: Result[OffsetCommitReply] = Result(COMMITTED)
         error = self._accept(now_ms, request.plan.request, out)
         if error is not ErrorCode.none:
             return Result(OffsetCommitReply(error))
         out.block = request.block(now_ms)
         return out
 
-    def handle_transactional(self, now_ms: int, request: TxnOffsetCommit) -> ResultSteps:
+    def handle_transactional(self, now_ms: int, request: TxnOffsetCommit) -> ResultSteps[OffsetCommitReply]:
         """Handles a commit in a transaction. As in Kafka, it renews no session, and its records have no topic id."""
         commit, limit = request.commit, self._config.offset_metadata_max_bytes
         group, consumer_group = self._groups.get(commit.group_id), self._consumer_groups.get(commit.group_id)
@@ -326,7 +326,7 @@ class Offsets:
         reply = OffsetCommitReply(ErrorCode.none, refused or None)
         return Result(reply, records, producer=request.producer if records else None)
 
-    def _accept(self, now_ms: int, request: OffsetCommit, out: Result) -> ErrorCode:
+    def _accept(self, now_ms: int, request: OffsetCommit, out: ResultParts) -> ErrorCode:
         """Returns the error of a commit, or ``ErrorCode.none``.
 
         An accepted commit renews the member's session if the group is a classic group and Stable or PreparingRebalance.
@@ -343,7 +343,7 @@ class Offsets:
 
     # --- OffsetFetch ------------------------------------------------------------------------------------------
 
-    def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result:
+    def handle_fetch(self, now_ms: int, request: OffsetFetch) -> Result[OffsetFetchReply]:
         consumer_group = self._consumer_groups.get(request.group_id)
         if consumer_group is not None:
             error = check_kip848_fetch(consumer_group, request.member_id, request.member_epoch)
@@ -391,7 +391,7 @@ class Offsets:
 
     # --- deletion ---------------------------------------------------------------------------------------------
 
-    def handle_delete(self, now_ms: int, request: OffsetDelete) -> Result:
+    def handle_delete(self, now_ms: int, request: OffsetDelete) -> Result[OffsetDeleteReply]:
         if not request.group_id:
             return Result(OffsetDeleteReply(ErrorCode.invalid_group_id))
         classic = self._groups.get(request.group_id)
@@ -400,7 +400,7 @@ class Offsets:
             return Result(OffsetDeleteReply(ErrorCode.group_id_not_found))
         if classic is not None and classic.state is not State.EMPTY and not classic.is_consumer_group:
             return Result(OffsetDeleteReply(ErrorCode.non_empty_group))
-        out = Result()
+        out: Result[OffsetDeleteReply] = Result()
         topics = []
         for topic, partitions in request.topics:
             error = ErrorCode.group_subscribed_to_topic if group.reads(topic) else ErrorCode.none

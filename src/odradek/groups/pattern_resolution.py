@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 
-from odradek.core.effects import Result, SetTimer, Work, result_of
+from odradek.core.effects import ResultParts, SetTimer, Work, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
@@ -50,7 +50,7 @@ class PatternResolution:
     def on_topics_created(self) -> None:
         self._topics_created_at = self._catalog.version
 
-    def note(self, change: MemberChange, out: Result) -> tuple[bool, bool]:
+    def note(self, change: MemberChange, out: ResultParts) -> tuple[bool, bool]:
         """Returns whether the member's pattern has changed, and whether the topics of the changed pattern are known.
 
         The second value is False if the pattern has not changed, and True if the new pattern is empty. Schedules a
@@ -77,7 +77,7 @@ class PatternResolution:
             out.effects.append(SetTimer((PATTERNS, group.group_id), change.now_ms))
         return before != after, is_known
 
-    def on_refusal(self, now_ms: int, group_id: str, out: Result) -> None:
+    def on_refusal(self, now_ms: int, group_id: str, out: ResultParts) -> None:
         """Takes a group out of ``due`` if ``note`` has put its timer into ``out``. A refused request sets no timer."""
         if SetTimer((PATTERNS, group_id), now_ms) in out.effects:
             self._forget(group_id)
@@ -109,7 +109,7 @@ class PatternResolution:
             or now_ms - resolved.timestamp_ms > self._config.consumer_regex_refresh_interval_ms
         )
 
-    def resolve(self, now_ms: int, group_id: str, pace: Pace, out: Result) -> Iterator[None]:
+    def resolve(self, now_ms: int, group_id: str, pace: Pace, out: ResultParts) -> Iterator[None]:
         """Finds the topics that a group's new and outdated patterns match.
 
         It does so at once for few matches, and in the background for many.
@@ -135,7 +135,7 @@ class PatternResolution:
         version: int,
         *,
         pace: Pace,
-        out: Result,
+        out: ResultParts,
     ) -> Iterator[None]:
         """Writes the records of resolved patterns, and starts a new epoch if the topics or their metadata have changed.
 

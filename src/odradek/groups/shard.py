@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple, TypeVar, cast
 
 from odradek.codecs.offsets_topic import (
     CoordinatorRecord,
@@ -34,6 +34,8 @@ from odradek.core.effects import (
     LogEntry,
     Request,
     Result,
+    ResultOrSteps,
+    ResultParts,
     ResultSteps,
     SetTimer,
     SimpleRecord,
@@ -66,6 +68,7 @@ from odradek.groups.messages import (
     JoinGroup,
     JoinGroupReply,
     LeaveGroup,
+    LeaveGroupReply,
     ListedGroup,
     ListGroups,
     ListGroupsReply,
@@ -73,6 +76,7 @@ from odradek.groups.messages import (
     OffsetDelete,
     OffsetFetch,
     SyncGroup,
+    SyncGroupReply,
     TopicsChanged,
     TopicsDeleted,
     TxnOffsetCommit,
@@ -81,6 +85,7 @@ from odradek.groups.offsets import DecodedRecord, Offsets, TopicIds
 from odradek.groups.pending_offsets import PendingOffset
 from odradek.groups.tombstones import Tombstones
 
+R = TypeVar("R")
 EXPIRY: Hashable = ("expiry",)
 CLASSIC = "classic"
 
@@ -144,7 +149,7 @@ class GroupShard:
         for part in (self._membership, self._offsets, self.consumers, self.consumers.patterns):
             part.batch_bytes = batch_bytes
 
-    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[R]) -> ResultOrSteps[R]:
         return run_first_step(self._handlers[type(request)](now_ms, request))
 
     def reply_to_dropped(self, request: Request[object], error: ErrorCode) -> object:
@@ -153,12 +158,12 @@ class GroupShard:
             return replace(request.error_reply(error), member_id=request.member_id or request.new_member_id)
         return request.error_reply(error)
 
-    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result | ResultSteps:
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> ResultOrSteps[None]:
         """Restores the groups of refused records from their durable state. Other groups do not notice."""
         return run_first_step(self._restore(now_ms, entries, error))
 
-    def _restore(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> ResultSteps:
-        out = Result()
+    def _restore(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> ResultSteps[None]:
+        out: Result[None] = Result()
         changes = dict.fromkeys(change for entry in entries for change in self.changes_of(entry))
         for group_id in [group_id for group_id, is_offset in changes if not is_offset]:
             group = self.groups.get(group_id)
@@ -221,7 +226,7 @@ class GroupShard:
 
     # --- the classic protocol, for groups of both kinds -------------------------------------------------------
 
-    def _join(self, now_ms: int, request: JoinGroup) -> Result | ResultSteps:
+    def _join(self, now_ms: int, request: JoinGroup) -> ResultOrSteps[JoinGroupReply]:
         group = self.consumer_groups.get(request.group_id)
         if group is None or join_error(self.config, request) is not ErrorCode.none:
             return self._membership.handle_join(now_ms, request)
@@ -229,29 +234,29 @@ class GroupShard:
             return self._classic_members.handle_join(now_ms, group, request)
         if request.member_id:
             return Result(JoinGroupReply(ErrorCode.unknown_member_id, member_id=request.member_id))
-        gone = Result()
+        gone: Result[None] = Result()
         self.consumers.delete(group, gone)
         return self._join_after(gone, self._membership.handle_join(now_ms, request))
 
     @staticmethod
-    def _join_after(gone: Result, steps: ResultSteps) -> ResultSteps:
+    def _join_after(gone: ResultParts, steps: ResultSteps[JoinGroupReply]) -> ResultSteps[JoinGroupReply]:
         out = yield from steps
         out.records = gone.records + out.records
         return out
 
-    def _sync(self, now_ms: int, request: SyncGroup) -> Result | ResultSteps:
+    def _sync(self, now_ms: int, request: SyncGroup) -> ResultOrSteps[SyncGroupReply]:
         group = self.consumer_groups.get(request.group_id)
         if group is None or group.is_empty:
             return self._membership.handle_sync(now_ms, request)
         return self._classic_members.handle_sync(now_ms, group, request)
 
-    def _heartbeat(self, now_ms: int, request: Heartbeat) -> Result:
+    def _heartbeat(self, now_ms: int, request: Heartbeat) -> Result[ErrorCode]:
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return self._membership.handle_heartbeat(now_ms, request)
         return self._classic_members.handle_heartbeat(now_ms, group, request)
 
-    def _leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps:
+    def _leave(self, now_ms: int, request: LeaveGroup) -> ResultSteps[LeaveGroupReply]:
         group = self.consumer_groups.get(request.group_id)
         if group is None:
             return self._membership.handle_leave(now_ms, request)
@@ -371,20 +376,20 @@ class GroupShard:
             group = self.consumer_groups[group_id] = Kip848Group(group_id)
         return group
 
-    def on_loaded(self, now_ms: int) -> Result | ResultSteps:
+    def on_loaded(self, now_ms: int) -> ResultOrSteps[None]:
         """Starts the sessions of all members and the expiry timer when the load has reached the end of the log."""
         self._loaded = True
         return run_first_step(self._begin(now_ms))
 
-    def _begin(self, now_ms: int) -> ResultSteps:
-        out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
+    def _begin(self, now_ms: int) -> ResultSteps[None]:
+        out: Result[None] = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         yield from self._membership.on_loaded(now_ms, out)
         yield from self.consumers.on_loaded(now_ms, out)
         return out
 
     # --- timers and events ------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultOrSteps[None]:
         if key == EXPIRY:
             return run_first_step(self._expire(now_ms))
         assert isinstance(key, tuple)
@@ -401,11 +406,11 @@ class GroupShard:
         assert kind == SYNC
         return run_first_step(self._membership.on_sync_timer(now_ms, group))
 
-    def _expire(self, now_ms: int) -> ResultSteps:
-        out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
+    def _expire(self, now_ms: int) -> ResultSteps[None]:
+        out: Result[None] = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.offsets_retention_check_interval_ms)])
         return in_parts(self._expired(now_ms, out), out)
 
-    def _expired(self, now_ms: int, out: Result) -> Iterator[SimpleRecord | None]:
+    def _expired(self, now_ms: int, out: ResultParts) -> Iterator[SimpleRecord | None]:
         for group in list(self.groups.values()):
             nothing_left = yield from self._offsets.expire(now_ms, group)
             if nothing_left and group.state is State.EMPTY:
@@ -414,13 +419,13 @@ class GroupShard:
         for consumer_group in list(self.consumer_groups.values()):
             nothing_left = yield from self._offsets.expire(now_ms, consumer_group)
             if nothing_left and consumer_group.is_empty:
-                gone = Result()
+                gone: Result[None] = Result()
                 self.consumers.delete(consumer_group, gone)
                 out.effects += gone.effects
                 yield from gone.records
             yield None
 
-    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result | ResultSteps:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> ResultOrSteps[None]:
         """Takes the result of work in the background: the topics of resolved patterns."""
         return run_first_step(self.consumers.on_work(now_ms, key, value))
 
@@ -438,12 +443,12 @@ class GroupShard:
         assert isinstance(notice, TopicsChanged)
         self.consumers.on_topics_changed(notice.topics, created=notice.created)
 
-    def on_event(self, now_ms: int, event: object) -> Result | ResultSteps:
+    def on_event(self, now_ms: int, event: object) -> ResultOrSteps[None]:
         """Deletes the offsets of deleted topics in every group."""
         assert isinstance(event, TopicsDeleted)
         return run_first_step(in_parts(self._offsets.on_topics_deleted(event.topics), Result()))
 
-    def catch_up(self, now_ms: int) -> Result | ResultSteps:
+    def catch_up(self, now_ms: int) -> ResultOrSteps[None]:
         """Deletes offsets of topics that were deleted when no shard could write the tombstones, e.g. before a crash."""
         if self._topic_id is None:
             return Result()
@@ -451,7 +456,7 @@ class GroupShard:
 
     # --- administration ---------------------------------------------------------------------------------------
 
-    def _describe(self, now_ms: int, request: DescribeGroup) -> ResultSteps:
+    def _describe(self, now_ms: int, request: DescribeGroup) -> ResultSteps[DescribedGroup]:
         group = self.groups.get(request.group_id)
         if group is None:
             why = "is not a classic group" if request.group_id in self.consumer_groups else "not found"
@@ -488,13 +493,14 @@ class GroupShard:
             )
         )
 
-    def _list(self, now_ms: int, request: ListGroups) -> Result:
+    def _list(self, now_ms: int, request: ListGroups) -> Result[ListGroupsReply]:
         classic = self.groups.values() if not request.types or CLASSIC in request.types else ()
         consumer = self.consumer_groups.values() if not request.types or CONSUMER in request.types else ()
         return Result(ListGroupsReply(groups=_listed(list(classic), list(consumer), request.states)))
 
-    def _delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps:
-        out, offsets, pace = Result(), Tombstones(), Pace()
+    def _delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps[list[tuple[str, ErrorCode]]]:
+        out: Result[list[tuple[str, ErrorCode]]] = Result()
+        offsets, pace = Tombstones(), Pace()
         rows = []
         limit = self._offsets.batch_bytes()
         for group_id in request.group_ids:

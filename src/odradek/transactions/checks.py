@@ -13,7 +13,7 @@ transaction. So a late or repeated EndTxn looks like the end of the next transac
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import Enum, auto
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
@@ -133,7 +133,9 @@ def verified(partition: PartitionKey, members: Collection[PartitionKey]) -> Erro
     return ErrorCode.none if partition in members else ErrorCode.transaction_abortable
 
 
-def verified_in_steps(partitions: Collection[PartitionKey], members: Collection[PartitionKey]) -> ResultSteps:
+def verified_in_steps(
+    partitions: Collection[PartitionKey], members: Collection[PartitionKey]
+) -> ResultSteps[Mapping[PartitionKey, ErrorCode]]:
     codes: dict[PartitionKey, ErrorCode] = {}
     pace = Pace()
     for partition in partitions:

@@ -22,8 +22,8 @@ The state table is in ``transitions``. Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import ClassVar, NamedTuple, cast
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from typing import ClassVar, NamedTuple, TypeVar, cast
 
 from odradek.codecs.transaction_state import (
     Decoded,
@@ -46,6 +46,7 @@ from odradek.core.effects import (
     Park,
     Request,
     Result,
+    ResultOrSteps,
     ResultSteps,
     SetTimer,
     SimpleRecord,
@@ -53,7 +54,7 @@ from odradek.core.effects import (
     most_bytes,
 )
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentity
+from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionKey, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
 from odradek.core.request_table import RequestTable
 from odradek.transactions import transitions
@@ -85,6 +86,7 @@ from odradek.transactions.messages import (
 )
 from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
 
+R = TypeVar("R")
 TIMEOUTS: Hashable = "timeouts"
 EXPIRY: Hashable = "expiry"
 AGAIN_MS = 1_000
@@ -152,7 +154,7 @@ class TransactionShard:
         table.add(ListTransactions, self._list)
         self._handlers = table.by_type
 
-    def handle(self, now_ms: int, request: Request[object]) -> Result | ResultSteps:
+    def handle(self, now_ms: int, request: Request[R]) -> ResultOrSteps[R]:
         try:
             result = self._handlers[type(request)](now_ms, request)
         except KafkaError as error:
@@ -162,19 +164,19 @@ class TransactionShard:
     def reply_to_dropped(self, request: Request[object], error: ErrorCode) -> object:
         return request.error_reply(error)
 
-    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result:
+    def on_refused(self, now_ms: int, entries: Sequence[LogEntry], error: ErrorCode) -> Result[None]:
         """Replies to a parked EndTxn whose decision was refused.
 
         If the end of a transaction was refused, its markers are announced and so reported again later.
         """
-        out = Result()
+        out: Result[None] = Result()
         for transactional_id in [changed for entry in entries for changed in self.changes_of(entry)]:
             out.effects.append(Complete(transactional_id, ProducerReply(error)))
             if transactional_id in self.transactions and self.transactions[transactional_id].state in PREPARED:
                 out.effects.append(SetTimer(_Again(transactional_id), now_ms + AGAIN_MS))
         return out
 
-    def _announce_again(self, transactional_id: str) -> Result:
+    def _announce_again(self, transactional_id: str) -> Result[None]:
         current = self.transactions.get(transactional_id)
         if current is None or current.state not in PREPARED:
             return Result()
@@ -204,11 +206,11 @@ class TransactionShard:
         self,
         transactional_id: str,
         after: Transaction,
-        make: Callable[[TransactionRecord], Result],
+        make: Callable[[TransactionRecord], Result[R]],
         *,
         reserved_bytes: int = 0,
         last: ProducerIdentity | None = None,
-    ) -> Result | ResultSteps:
+    ) -> ResultOrSteps[R]:
         """Returns the result that ``make`` returns for the record of ``after``; works in steps if ``after`` has many
         partitions.
 
@@ -225,10 +227,10 @@ class TransactionShard:
         self,
         transactional_id: str,
         after: Transaction,
-        make: Callable[[TransactionRecord], Result],
+        make: Callable[[TransactionRecord], Result[R]],
         reserved_bytes: int,
         last: ProducerIdentity | None,
-    ) -> ResultSteps:
+    ) -> ResultSteps[R]:
         version = min(self._version(), 1)
         value = yield from encode_value_in_steps(after, version)
         return make(self._record(transactional_id, stored_value(after, version), value, reserved_bytes, last))
@@ -262,7 +264,7 @@ class TransactionShard:
 
     # --- InitProducerId ---------------------------------------------------------------------------------------
 
-    def _init(self, now_ms: int, request: InitProducerId) -> Result | ResultSteps:
+    def _init(self, now_ms: int, request: InitProducerId) -> ResultOrSteps[ProducerReply]:
         if not request.transactional_id:
             return Result(ProducerReply(ErrorCode.invalid_request))
         if not 0 < request.timeout_ms <= self.config.max_timeout_ms:
@@ -280,7 +282,7 @@ class TransactionShard:
             return self._fence(now_ms, request.transactional_id, current, reply)
         return self._start_epoch(now_ms, request, current)
 
-    def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> Result | ResultSteps:
+    def _start_epoch(self, now_ms: int, request: InitProducerId, current: Transaction) -> ResultOrSteps[ProducerReply]:
         producer_id, epoch, last_epoch = self._next_epoch(request, current)
         after = transitions.initialized(current, producer_id, epoch, request.timeout_ms, now_ms)
         # At level 0 the record loses the version of the last transaction. Kafka refuses the request for ever instead.
@@ -316,7 +318,7 @@ class TransactionShard:
 
     def _fence(
         self, now_ms: int, transactional_id: str, current: Transaction, reply: ProducerReply | None = None
-    ) -> Result | ResultSteps:
+    ) -> ResultOrSteps[ProducerReply]:
         """Aborts the open transaction under a new epoch, so that its producer can write no more."""
         version, last_epoch = self._version(), current.producer_epoch
         if version < EPOCH_PER_TRANSACTION:
@@ -328,7 +330,7 @@ class TransactionShard:
 
     # --- partitions -------------------------------------------------------------------------------------------
 
-    def _add(self, now_ms: int, request: AddPartitions) -> Result | ResultSteps:
+    def _add(self, now_ms: int, request: AddPartitions) -> ResultOrSteps[ErrorCode]:
         if request.transactional_id in self._blocked:
             return Result(ErrorCode.concurrent_transactions)
         error = self._partition_error(request.transactional_id, request.producer)
@@ -341,7 +343,7 @@ class TransactionShard:
             return Result(ErrorCode.none)
         return self._write_added(now_ms, request, current)
 
-    def _add_in_steps(self, now_ms: int, request: AddPartitions, current: Transaction) -> ResultSteps:
+    def _add_in_steps(self, now_ms: int, request: AddPartitions, current: Transaction) -> ResultSteps[ErrorCode]:
         is_new = current.state is not TransactionState.ONGOING
         pace = Pace()
         for partition in request.partitions:
@@ -352,7 +354,7 @@ class TransactionShard:
                 yield None
         return Result(ErrorCode.none)
 
-    def _write_added(self, now_ms: int, request: AddPartitions, current: Transaction) -> Result | ResultSteps:
+    def _write_added(self, now_ms: int, request: AddPartitions, current: Transaction) -> ResultOrSteps[ErrorCode]:
         after = transitions.with_partitions(current, request.partitions, request.client_version, now_ms)
         self._check_level(now_ms, request.transactional_id, after)
         return self._write(
@@ -362,7 +364,7 @@ class TransactionShard:
             reserved_bytes=_END_BYTES,  # otherwise the transaction could not end
         )
 
-    def _verify(self, now_ms: int, request: VerifyPartitions) -> Result | ResultSteps:
+    def _verify(self, now_ms: int, request: VerifyPartitions) -> ResultOrSteps[Mapping[PartitionKey, ErrorCode]]:
         error = self._partition_error(request.transactional_id, request.producer)
         if error is not ErrorCode.none:
             return Result(request.error_reply(error))
@@ -383,7 +385,7 @@ class TransactionShard:
 
     # --- the end of a transaction -----------------------------------------------------------------------------
 
-    def _end(self, now_ms: int, request: EndTransaction) -> Result | ResultSteps:
+    def _end(self, now_ms: int, request: EndTransaction) -> ResultOrSteps[ProducerReply]:
         if not request.transactional_id:
             return Result(ProducerReply(ErrorCode.invalid_request))
         current = self.transactions.get(request.transactional_id)
@@ -401,12 +403,12 @@ class TransactionShard:
         if request.client_version >= EPOCH_PER_TRANSACTION:
             epoch = current.producer_epoch
             decision = _Decision(request.commit, min(epoch + 1, MAX_EPOCH), epoch, request.client_version)
-        out = Result(effects=[Park(request.transactional_id, is_limited=True)])
+        out: Result[ProducerReply] = Result(effects=[Park(request.transactional_id, is_limited=True)])
         return self._prepare(now_ms, request.transactional_id, current, decision, out)
 
     def _prepare(
-        self, now_ms: int, transactional_id: str, current: Transaction, decision: _Decision, out: Result
-    ) -> Result | ResultSteps:
+        self, now_ms: int, transactional_id: str, current: Transaction, decision: _Decision, out: Result[ProducerReply]
+    ) -> ResultOrSteps[ProducerReply]:
         """Adds the record of a decision and its announcement to ``out``."""
         commit, epoch, last_epoch, version = decision
         next_producer_id = NO_PRODUCER_ID
@@ -418,7 +420,7 @@ class TransactionShard:
         )  # fmt: skip
         self._check_level(now_ms, transactional_id, after)
 
-        def make(record: TransactionRecord) -> Result:
+        def make(record: TransactionRecord) -> Result[ProducerReply]:
             out.records.append(record)
             out.effects.append(Announce(Markers.of(transactional_id, after)))
             return out
@@ -426,7 +428,7 @@ class TransactionShard:
         last = None if last_epoch is None else ProducerIdentity(current.producer_id, last_epoch)
         return self._write(transactional_id, after, make, last=last)
 
-    def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> Result | ResultSteps:
+    def _on_markers_written(self, now_ms: int, request: MarkersWritten) -> ResultOrSteps[ErrorCode]:
         current = self._decided(request.transactional_id, request.producer)
         if current is None:  # a repeated report, or a report to an earlier shard
             return Result(ErrorCode.none)
@@ -434,7 +436,7 @@ class TransactionShard:
         effects: list[Effect] = [Complete(request.transactional_id, self._end_reply(after))]
         return self._write(request.transactional_id, after, lambda record: Result(ErrorCode.none, [record], effects))
 
-    def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result:
+    def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result[ErrorCode]:
         current = self._decided(request.transactional_id, request.producer)
         if current is None:
             return Result(ErrorCode.none)
@@ -454,7 +456,7 @@ class TransactionShard:
 
     # --- descriptions -----------------------------------------------------------------------------------------
 
-    def _describe(self, now_ms: int, request: DescribeTransaction) -> Result:
+    def _describe(self, now_ms: int, request: DescribeTransaction) -> Result[DescribedTransaction]:
         if not request.transactional_id:
             return Result(DescribedTransaction(ErrorCode.invalid_request))
         current = self.transactions.get(request.transactional_id)
@@ -462,7 +464,7 @@ class TransactionShard:
             return Result(DescribedTransaction(ErrorCode.transactional_id_not_found))
         return Result(DescribedTransaction(transaction=current))
 
-    def _list(self, now_ms: int, request: ListTransactions) -> ResultSteps:
+    def _list(self, now_ms: int, request: ListTransactions) -> ResultSteps[ListedTransactions]:
         listed: list[ListedTransaction] = []
         pace = Pace()
         for transactional_id, transaction in list(self.transactions.items()):
@@ -503,12 +505,12 @@ class TransactionShard:
         for number, record in enumerate(block.records()):
             self.replay(offset + number, record)
 
-    def on_loaded(self, now_ms: int) -> ResultSteps:
+    def on_loaded(self, now_ms: int) -> ResultSteps[None]:
         """Sets the timers, and announces the decisions of incomplete transactions again.
 
         A crash may have come before their markers.
         """
-        out = Result(
+        out: Result[None] = Result(
             effects=[
                 SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms),
                 SetTimer(EXPIRY, now_ms + self.config.removal_interval_ms),
@@ -522,24 +524,24 @@ class TransactionShard:
                 yield None
         return out
 
-    def catch_up(self, now_ms: int) -> Result:
+    def catch_up(self, now_ms: int) -> Result[None]:
         return Result()
 
     # --- timers -----------------------------------------------------------------------------------------------
 
-    def on_timer(self, now_ms: int, key: Hashable) -> Result | ResultSteps:
+    def on_timer(self, now_ms: int, key: Hashable) -> ResultOrSteps[None]:
         if isinstance(key, _Again):
             return self._announce_again(key.transactional_id)
         if key == TIMEOUTS:
             return self._abort_timed_out(now_ms)
         return self._remove_expired(now_ms)
 
-    def _abort_timed_out(self, now_ms: int) -> ResultSteps:
+    def _abort_timed_out(self, now_ms: int) -> ResultSteps[None]:
         """Aborts at most PART_RECORDS transactions. A timer that is due at once aborts the next ones.
 
         Also ends the refusals whose time has passed.
         """
-        out = Result(effects=[SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms)])
+        out: Result[None] = Result(effects=[SetTimer(TIMEOUTS, now_ms + self.config.abort_interval_ms)])
         pace = Pace()
         for transactional_id in list(self._ongoing):
             current = self.transactions[transactional_id]
@@ -561,8 +563,8 @@ class TransactionShard:
             del self._blocked[transactional_id]
         return out
 
-    def _remove_expired(self, now_ms: int) -> ResultSteps:
-        out = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.removal_interval_ms)])
+    def _remove_expired(self, now_ms: int) -> ResultSteps[None]:
+        out: Result[None] = Result(effects=[SetTimer(EXPIRY, now_ms + self.config.removal_interval_ms)])
         return (yield from in_parts(self._tombstones(now_ms - self.config.id_expiration_ms), out))
 
     def _tombstones(self, before_ms: int) -> Iterator[SimpleRecord | None]:
@@ -573,10 +575,10 @@ class TransactionShard:
 
     # --- events and notices -----------------------------------------------------------------------------------
 
-    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result:
+    def on_work(self, now_ms: int, key: Hashable, value: object) -> Result[None]:
         return Result()
 
-    def on_event(self, now_ms: int, event: object) -> Result:
+    def on_event(self, now_ms: int, event: object) -> Result[None]:
         return Result()
 
     def on_notice(self, notice: object) -> None:
@@ -586,13 +588,13 @@ class TransactionShard:
         """Does nothing: the times of this state are those of the records, as in Kafka."""
 
 
-def _refused_in_steps(request: Request[object], steps: ResultSteps) -> ResultSteps:
+def _refused_in_steps(request: Request[R], steps: ResultSteps[R]) -> ResultSteps[R]:
     try:
         return (yield from steps)
     except KafkaError as error:
         return _refusal(request, error)
 
 
-def _refusal(request: Request[object], error: KafkaError) -> Result:
+def _refusal(request: Request[R], error: KafkaError) -> Result[R]:
     effects: list[Effect] = [Warn(error.warning)] if isinstance(error, LevelTooLow) else []
     return Result(request.error_reply(error.code), effects=effects)

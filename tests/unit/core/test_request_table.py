@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from odradek.core.effects import Result
+from odradek.core.errors import ErrorCode
 from odradek.core.request_table import RequestTable
 from odradek.groups import commit_plan, kip848_messages
 from odradek.groups import messages as group_messages
@@ -50,6 +51,6 @@ def test_a_request_to_one_transactional_id_names_it(kind: type) -> None:
 
 
 def test_a_table_has_the_handlers_by_type() -> None:
-    table, result = RequestTable(), Result()
-    table.add(str, lambda now_ms, text: result)
-    assert table.by_type[str](5, "a") is result
+    table, result = RequestTable(), Result(ErrorCode.none)
+    table.add(group_messages.Heartbeat, lambda now_ms, request: result)
+    assert table.by_type[group_messages.Heartbeat](5, group_messages.Heartbeat("g", "m", None, 1)) is result
