@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.membership import controller_messages as messages
-from odradek.broker.membership.controller_messages import ControllerMessage
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import CommittedBatch, ObserverLog
+from odradek.broker.remote import controller_messages as messages
+from odradek.broker.remote.node_request import NodeRequest
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.catalog import ClusterCatalog
-from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
-from odradek.cluster.log_observer import LogObserver, PartRequest, RecordsRequest
+from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import NewBroker
@@ -28,11 +28,16 @@ from support.controlled_cluster import FEATURES, new_catalog
 
 DEFAULT_TIMES = LifecycleTimes()
 
+R = TypeVar("R")
+
 
 class Calling(Protocol):
     """A blocking connection."""
 
-    def call(self, api_key: int, version: int, message: Mapping[str, Any]) -> Any: ...
+    def send(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> int:
+        """Returns the correlation id."""
+
+    def receive_frame(self) -> bytes: ...
 
 
 class SkippingLog(ObserverLog):
@@ -108,31 +113,31 @@ class BlockingBroker:
 
     # --- the link -----------------------------------------------------------------------------------------------
 
-    def register(self, asked: NewBroker, answer: Callable[[Any], None]) -> None:
-        self._ask(messages.registration(asked), messages.registered, answer, ErrorCode.none)
+    def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
+        self._ask(messages.registration(asked), answer, lambda: answer(ErrorCode.none))
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[Any], None]) -> None:
-        self._ask(messages.heartbeat(asked), messages.heard, answer, ErrorCode.none)
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+        self._ask(messages.heartbeat(asked), answer, lambda: answer(ErrorCode.none))
 
-    def read(self, asked: RecordsRequest, answer: Callable[[Any], None]) -> None:
-        self._ask(messages.fetch(asked, self._key, self._cluster_id), messages.fetched, answer)
+    def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
+        self._ask(messages.fetch(asked, self._key, self._cluster_id), answer, lambda: answer(None))
 
-    def read_part(self, asked: PartRequest, answer: Callable[[Any], None]) -> None:
-        self._ask(messages.fetch_snapshot(asked, self._key, self._cluster_id), messages.part_of_snapshot, answer)
+    def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
+        self._ask(messages.fetch_snapshot(asked, self._key, self._cluster_id), answer, lambda: answer(None))
 
-    def _ask(
-        self, message: ControllerMessage, read: Callable[[Any], Any], answer: Callable[[Any], None], lost: Any = None
-    ) -> None:
+    def _ask(self, request: NodeRequest[R], answer: Callable[[R], None], on_loss: Callable[[], None]) -> None:
         def call() -> None:
             try:
                 if self._wire is None:
                     self._wire = self._connect()
-                reply = self._wire.call(*message)
+                number = self._wire.send(request.api_key, request.version, request.body)
+                frame = self._wire.receive_frame()
             except OSError:
                 self._wire = None
-                answer(lost)
+                on_loss()
             else:
-                answer(read(reply))
+                assert int.from_bytes(frame[:4], "big") == number
+                answer(request.read(frame))
 
         self._asked.append(call)
 

@@ -168,7 +168,7 @@ class Wire:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.socket.close()
 
-    def send(self, api_key: int, version: int, message: Mapping[str, Any]) -> int:
+    def send(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> int:
         """Writes a request. Returns its correlation id."""
         correlation_id = next(self._ids)
         self.socket.sendall(frames.encode_request(api_key, version, correlation_id, self.client_id, message))

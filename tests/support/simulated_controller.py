@@ -75,7 +75,7 @@ class BlockingWire:
     def close(self) -> None:
         self._wire.hang_up()
 
-    def send(self, api_key: int, version: int, message: Mapping[str, Any]) -> int:
+    def send(self, api_key: int, version: int, message: Mapping[str, Any] | bytes) -> int:
         correlation_id = next(self._ids)
         self._wire.send(frames.encode_request(api_key, version, correlation_id, self._client_id, message))
         return correlation_id

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, cast
 
-from odradek.wire import frames
-from odradek.wire.frames import FrameReader
+from odradek.broker.remote.node_request import NodeRequest, R, R_co
+from odradek.wire.frames import FrameError, FrameReader
 
 if TYPE_CHECKING:
     from odradek.broker.remote.dialer import Dialer
@@ -30,35 +30,37 @@ MOST_REPLY_BYTES = 100 << 20
 _MOST_DOUBLINGS = 10
 _NUMBERS = 1 << 31
 
-OnReply = Callable[[Any], None]
-"""Gets the reply, an instance of kio's class; or None, if none has come in time or none can be read. Then the other
-node may have served the request or not."""
 
-
-class _RequestToNode:
+class _RequestToNode(Generic[R_co]):
     """A request without a reply. ``timer``: that of its time-out. ``repeats``: whether it is sent again if the
     connection ends before its reply."""
 
-    __slots__ = ("api_key", "body", "number", "on_reply", "repeats", "timer", "version")
+    __slots__ = ("_on_reply", "_reply", "number", "repeats", "request", "timer")
 
     def __init__(
-        self, api_key: int, version: int, body: Mapping[str, object] | bytes, on_reply: OnReply, *, repeats: bool
-    ) -> None:
-        self.api_key, self.version, self.body = api_key, version, body
-        self.on_reply = on_reply
+        self, request: NodeRequest[R_co], on_reply: Callable[[R_co | None], None], *, repeats: bool
+    ) -> None:  # fmt: skip
+        self.request = request
         self.repeats = repeats
         self.number = 0
         self.timer: asyncio.TimerHandle | None = None
+        self._on_reply = on_reply
+        self._reply: R_co | None = None
 
-    def answer(self, reply: Any) -> None:
-        """Ends the request. Its owner's error is logged: it must not end the connection."""
+    def read(self, frame: bytes) -> None:
+        """Reads the reply, for ``answer``. Raises ValueError."""
+        self._reply = self.request.read(frame)
+
+    def answer(self) -> None:
+        """Ends the request, with None if no reply was read. Its owner's error is logged: it must not end the
+        connection."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
         try:
-            self.on_reply(reply)
+            self._on_reply(self._reply)
         except Exception:
-            log.exception("the reply of another node to a request for API %d could not be used", self.api_key)
+            log.exception("the reply of another node to a request for API %d could not be used", self.request.api_key)
 
 
 class RemoteNode:
@@ -84,8 +86,8 @@ class RemoteNode:
         self._dialer = dialer
         self._client_id = client_id
         self._most_bytes = most_bytes
-        self._waiting: deque[_RequestToNode] = deque()
-        self._in_flight: deque[_RequestToNode] = deque()
+        self._waiting: deque[_RequestToNode[object]] = deque()
+        self._in_flight: deque[_RequestToNode[object]] = deque()
         self._connection: _ExchangeWithNode | None = None
         self._give_up: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,26 +99,26 @@ class RemoteNode:
 
     def send(
         self,
-        api_key: int,
-        version: int,
-        body: Mapping[str, object] | bytes,
+        request: NodeRequest[R],
         timeout_ms: int,
-        on_reply: OnReply,
+        on_reply: Callable[[R | None], None],
         *,
         repeats: bool = False,
     ) -> None:
-        """Sends a request, or keeps it until there is a connection. ``on_reply`` is called once, after this call.
+        """Sends a request, or keeps it until there is a connection. ``on_reply`` is called once, after this call, with
+        what the request reads of the reply. It gets None if no reply has come in time, or none that can be read: then
+        the other node may have served the request or not.
 
         ``repeats``: if the connection ends before the reply, the request is sent again, until its time is over, as
         Kafka's brokers do with requests to their controller."""
-        request = _RequestToNode(api_key, version, body, on_reply, repeats=repeats)
-        request.timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, request)
+        sent = _RequestToNode(request, on_reply, repeats=repeats)
+        sent.timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, sent)
         if self._is_closed:
-            self._loop.call_soon(request.answer, None)
+            self._loop.call_soon(sent.answer)
         elif self._connection is not None:
-            self._write(request)
+            self._write(sent)
         else:
-            self._waiting.append(request)
+            self._waiting.append(sent)
             self._dial()
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ class RemoteNode:
             self._connection = None
         for queue in (self._in_flight, self._waiting):
             while queue:
-                queue.popleft().answer(None)
+                queue.popleft().answer()
 
     # --- the connection -----------------------------------------------------------------------------------------
 
@@ -183,14 +185,12 @@ class RemoteNode:
             self._write(request)
         return True
 
-    def _write(self, request: _RequestToNode) -> None:
+    def _write(self, request: _RequestToNode[object]) -> None:
         assert self._connection is not None
         self._number = (self._number + 1) % _NUMBERS
         request.number = self._number
         self._in_flight.append(request)
-        self._connection.write(
-            frames.encode_request(request.api_key, request.version, request.number, self._client_id, request.body)
-        )
+        self._connection.write(request.request.frame(request.number, self._client_id))
 
     def on_lost(self, connection: _ExchangeWithNode, reason: str) -> None:
         """Notes the end of a connection. Requests without a reply end, or are sent again over the next one."""
@@ -203,29 +203,31 @@ class RemoteNode:
             self._pause(reason)
         for request in ended:
             if not request.repeats:
-                request.answer(None)
+                request.answer()
         if self._waiting:
             self._dial()
 
     def on_frame(self, frame: bytes) -> None:
         """Takes a reply. Raises ValueError if it is none, or not the next one."""
         if not self._in_flight:
-            raise ValueError("a reply without a request")
-        request = self._in_flight[0]
-        number, reply = frames.decode_reply(request.api_key, request.version, frame)
+            raise FrameError("a reply without a request")
+        if len(frame) < 4:
+            raise FrameError("the reply is shorter than a correlation id")
+        request, number = self._in_flight[0], int.from_bytes(frame[:4], "big", signed=True)
         if number != request.number:
-            raise ValueError(f"the reply to request {number}, and the oldest without a reply is {request.number}")
+            raise FrameError(f"the reply to request {number}, and the oldest without a reply is {request.number}")
+        request.read(frame)
         if self._failures:
             self._failures = 0
             log.log(self._log_level, "%s can be reached again", self.name)
         self._in_flight.popleft()
-        request.answer(reply)
+        request.answer()
 
-    def _on_timeout(self, request: _RequestToNode) -> None:
+    def _on_timeout(self, request: _RequestToNode[object]) -> None:
         request.timer = None
         if request in self._waiting:
             self._waiting.remove(request)
-            request.answer(None)
+            request.answer()
             return
         connection = self._connection
         if request not in self._in_flight or connection is None:

@@ -7,17 +7,19 @@ connection of their own, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
-from odradek.broker.membership import controller_messages as messages
-from odradek.broker.membership.controller_messages import ControllerMessage
+from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.connection import RemoteNode
+from odradek.broker.remote.node_request import NodeRequest
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
+
+R = TypeVar("R")
 
 
 class RemoteControllerLink:
@@ -36,29 +38,25 @@ class RemoteControllerLink:
         self._beat_timeout_ms = beat_timeout_ms
 
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
-        self._beat(messages.registration(asked), messages.registered, answer)
+        self._beat(messages.registration(asked), answer)
 
     def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
-        self._beat(messages.heartbeat(asked), messages.heard, answer)
+        self._beat(messages.heartbeat(asked), answer)
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
-        self._read(messages.fetch(asked, self._observer, self._cluster_id), messages.fetched, answer)
+        self._reads.send(messages.fetch(asked, self._observer, self._cluster_id), TIMEOUT_MS, answer)
 
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
-        message = messages.fetch_snapshot(asked, self._observer, self._cluster_id)
-        self._read(message, messages.part_of_snapshot, answer)
+        self._reads.send(messages.fetch_snapshot(asked, self._observer, self._cluster_id), TIMEOUT_MS, answer)
 
     def close(self) -> None:
         self._beats.close()
         self._reads.close()
 
-    def _beat(self, message: ControllerMessage, taken: Callable[[Any], Any], answer: Callable[[Any], None]) -> None:
-        def take(reply: Any) -> None:
+    def _beat(self, request: NodeRequest[R | ErrorCode], answer: Callable[[R | ErrorCode], None]) -> None:
+        def on_reply(reply: R | ErrorCode | None) -> None:
             if reply is not None:
                 self.heard += 1
-            answer(ErrorCode.none if reply is None else taken(reply))
+            answer(ErrorCode.none if reply is None else reply)
 
-        self._beats.send(*message, self._beat_timeout_ms, take)
-
-    def _read(self, message: ControllerMessage, taken: Callable[[Any], Any], answer: Callable[[Any], None]) -> None:
-        self._reads.send(*message, TIMEOUT_MS, lambda reply: answer(None if reply is None else taken(reply)))
+        self._beats.send(request, self._beat_timeout_ms, on_reply)

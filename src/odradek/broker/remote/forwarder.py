@@ -7,11 +7,12 @@ controller, the broker asks for the end of what is committed, and waits until it
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.connection import RemoteNode
+from odradek.broker.remote.node_request import NodeRequest, R, schema_request
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC, NO_OFFSET
@@ -19,6 +20,9 @@ from odradek.security.forwarded_principal import pack_principal
 from odradek.wire.api_keys import DESCRIBE_QUORUM, ENVELOPE
 
 if TYPE_CHECKING:
+    from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
+    from kio.schema.envelope.v0.response import EnvelopeResponse
+
     from odradek.broker.remote.applied_offsets import AppliedOffsets
     from odradek.security.principal import Principal
 
@@ -58,35 +62,34 @@ class RequestForwarder:
             "request_principal": pack_principal(principal),
             "client_host_address": _packed_address(host),
         }
-        reply = yield from self.ask(ENVELOPE, _ENVELOPE_VERSION, message)
-        if reply.error_code:
-            raise KafkaError(reply.error_code, "The controller has refused the forwarded request.")
+        reply = yield from self.ask(schema_request(ENVELOPE, _ENVELOPE_VERSION, message, _forwarded_reply))
+        if isinstance(reply, ErrorCode):
+            raise KafkaError(reply, "The controller has refused the forwarded request.")
         if changes:
             yield from self.catch_up(until_ms - self._now_ms())
-        data: bytes = reply.response_data or b""
-        return data
+        return reply
 
-    def ask(
-        self, api_key: int, version: int, message: Mapping[str, object], timeout_ms: int = REQUEST_TIMEOUT_MS
-    ) -> Steps[Any]:
+    def ask(self, request: NodeRequest[R], timeout_ms: int = REQUEST_TIMEOUT_MS) -> Steps[R]:
         """Sends a request of this broker itself. Returns the reply. Raises KafkaError (REQUEST_TIMED_OUT)."""
-        promise: Deferred[Any] = Deferred()
-        self._controller.send(api_key, version, message, timeout_ms, promise.resolve, repeats=True)
-        reply = yield promise
+        reply = yield from self._reply(request, timeout_ms)
         if reply is None:
             raise KafkaError(ErrorCode.request_timed_out, _LATE)
         return reply
 
     def catch_up(self, within_ms: int = REQUEST_TIMEOUT_MS) -> Steps[None]:
         """Waits until this broker has applied all that is committed now, but at most for a time."""
-        promise: Deferred[Any] = Deferred()
-        self._controller.send(
-            DESCRIBE_QUORUM, _QUORUM_VERSION, _QUORUM, max(within_ms, 1), promise.resolve, repeats=True
+        end = yield from self._reply(
+            schema_request(DESCRIBE_QUORUM, _QUORUM_VERSION, _QUORUM, _high_watermark), max(within_ms, 1)
         )
-        reply = yield promise
-        end = NO_OFFSET if reply is None else _high_watermark(reply)
-        if end > 0:
+        if end is not None and end > 0:
             yield self._applied.wait_for(end, within_ms)
+
+    def _reply(self, request: NodeRequest[R], timeout_ms: int) -> Steps[R | None]:
+        """Returns the reply, None if none has come in time."""
+        promise: Deferred[R | None] = Deferred()
+        self._controller.send(request, timeout_ms, promise.resolve, repeats=True)
+        reply: R | None = yield promise
+        return reply
 
 
 def _packed_address(host: str) -> bytes:
@@ -97,7 +100,11 @@ def _packed_address(host: str) -> bytes:
         return ipaddress.ip_address("127.0.0.1").packed
 
 
-def _high_watermark(reply: Any) -> int:
+def _forwarded_reply(reply: EnvelopeResponse) -> bytes | ErrorCode:
+    return reply.error_code or reply.response_data or b""
+
+
+def _high_watermark(reply: DescribeQuorumResponse) -> int:
     """Returns the end of what is committed, −1 if the controller does not say it."""
     for topic in reply.topics:
         for part in topic.partitions:

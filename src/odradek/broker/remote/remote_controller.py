@@ -13,13 +13,16 @@ from odradek.broker.controller.write_events import Controller, TopicSpec
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, Change
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
-from odradek.wire import frames
 from odradek.wire.api_keys import ALLOCATE_PRODUCER_IDS, CREATE_TOPICS
 
 if TYPE_CHECKING:
     import asyncio
+
+    from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
+    from kio.schema.create_topics.v7.response import CreateTopicsResponse
 
     from odradek.broker.controller.write_events import ControlledBroker, ControllerRequestContext, Operation
     from odradek.broker.metadata.image import CatalogImage
@@ -163,19 +166,13 @@ class RemoteController(Controller):
         """Creates topics, and waits until this broker has them. Returns the errors of those that are refused.
 
         Raises KafkaError if the controller refuses the request, or does not answer in time."""
-        message = {"topics": [_row(spec) for spec in specs], "timeout": CREATION_WAIT_MS, "validate_only": False}
+        request = _creation(specs)
         if context is None:
-            reply = yield from self.forwarder.ask(CREATE_TOPICS, _CREATE_VERSION, message)
+            refused = yield from self.forwarder.ask(request)
             yield from self.forwarder.catch_up()
-        else:
-            request = frames.encode_request(CREATE_TOPICS, _CREATE_VERSION, 0, context.client_id, message)[4:]
-            data = yield from self.forwarder.forward(request, context.principal, context.client_host)
-            _, reply = frames.decode_reply(CREATE_TOPICS, _CREATE_VERSION, data)
-        return {
-            row.name: KafkaError(row.error_code, row.error_message or "")
-            for row in reply.topics
-            if row.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists)
-        }
+            return refused
+        whole = request.frame(0, context.client_id)[4:]
+        return request.read((yield from self.forwarder.forward(whole, context.principal, context.client_host)))
 
     def _within_wait(self, promise: Deferred[dict[str, KafkaError]]) -> Deferred[dict[str, KafkaError]]:
         """Returns the promise of the same errors; of none, if they do not come in time."""
@@ -197,15 +194,39 @@ class RemoteController(Controller):
 
     def _allocate(self, broker_id: int) -> Steps[None]:
         """Raises KafkaError (COORDINATOR_LOAD_IN_PROGRESS), after which clients try again, as Kafka's broker."""
-        message = {"broker_id": broker_id, "broker_epoch": self._broker_epoch()}
         try:
-            reply = yield from self.forwarder.ask(ALLOCATE_PRODUCER_IDS, _ALLOCATE_VERSION, message, IDS_TIMEOUT_MS)
+            ids = yield from self.forwarder.ask(_allocation(broker_id, self._broker_epoch()), IDS_TIMEOUT_MS)
         except KafkaError as error:
             raise KafkaError(ErrorCode.coordinator_load_in_progress, error.message) from None
-        if reply.error_code:
-            text = f"the controller gives no producer ids: {reply.error_code.name}"
+        if isinstance(ids, ErrorCode):
+            text = f"the controller gives no producer ids: {ids.name}"
             raise KafkaError(ErrorCode.coordinator_load_in_progress, text)
-        self.producer_ids.take_block(reply.producer_id_start, reply.producer_id_len)
+        self.producer_ids.take_block(ids.start, len(ids))
+
+
+def _allocation(broker_id: int, broker_epoch: int) -> NodeRequest[range | ErrorCode]:
+    """Returns the request for a block of producer ids."""
+    body = {"broker_id": broker_id, "broker_epoch": broker_epoch}
+    return schema_request(ALLOCATE_PRODUCER_IDS, _ALLOCATE_VERSION, body, _allocated)
+
+
+def _allocated(reply: AllocateProducerIdsResponse) -> range | ErrorCode:
+    first: int = reply.producer_id_start
+    return reply.error_code or range(first, first + reply.producer_id_len)
+
+
+def _creation(specs: Iterable[TopicSpec]) -> NodeRequest[dict[str, KafkaError]]:
+    """Returns the request to create topics. Its reply has the errors of those that are refused."""
+    body = {"topics": [_row(spec) for spec in specs], "timeout": CREATION_WAIT_MS, "validate_only": False}
+    return schema_request(CREATE_TOPICS, _CREATE_VERSION, body, _refused)
+
+
+def _refused(reply: CreateTopicsResponse) -> dict[str, KafkaError]:
+    return {
+        row.name: KafkaError(row.error_code, row.error_message or "")
+        for row in reply.topics
+        if row.error_code not in (ErrorCode.none, ErrorCode.topic_already_exists)
+    }
 
 
 def _row(spec: TopicSpec) -> dict[str, object]:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.simulated_loop import SimulatedLoop
 from support.world import Process, World
 
 from odradek.broker.remote.connection import CONNECT_TIMEOUT_S, RemoteNode
+from odradek.broker.remote.node_request import NodeRequest, schema_request
+from odradek.core.errors import ErrorCode
+from odradek.net import fetch_wire
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4.response import HeartbeatResponse
+
 HEARTBEAT, VERSION = 12, 4
 BODY: dict[str, object] = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
+FETCH = 1
+
+
+def error_of(reply: HeartbeatResponse) -> int:
+    return int(reply.error_code)
+
+
+BEAT = schema_request(HEARTBEAT, VERSION, BODY, error_of)
 
 
 class Far:
@@ -81,10 +96,7 @@ class Near:
         self.answers: list[tuple[str, int | None]] = []
 
     def send(self, name: str, timeout_ms: int = 5_000, *, repeats: bool = False) -> None:
-        def on_reply(reply: Any) -> None:
-            self.answers.append((name, None if reply is None else int(reply.error_code)))
-
-        self.node.send(HEARTBEAT, VERSION, BODY, timeout_ms, on_reply, repeats=repeats)
+        self.node.send(BEAT, timeout_ms, lambda error: self.answers.append((name, error)), repeats=repeats)
 
 
 @pytest.fixture
@@ -222,8 +234,65 @@ def test_a_reply_without_a_request_ends_the_connection(near: Near) -> None:
     assert (far.is_open, near.answers) == (False, [("a", 0)])
 
 
+def raising(error: int | None) -> None:
+    raise RuntimeError(error)
+
+
+def fetch_of(version: int, count: int) -> NodeRequest[fetch_wire.FetchReply]:
+    """A fetch of ``count`` partitions that is packed and read by ``net/fetch_wire``, without kio."""
+    rows = {(f"t{index}", 0): fetch_wire.FetchPartition(None, 7, 1, 1 << 20) for index in range(count)}
+    packed = fetch_wire.pack(version, fetch_wire.Limits(500, 1, 1 << 20, 0), fetch_wire.FetchRequestData(rows))
+    return NodeRequest(
+        FETCH, version, packed, lambda data: fetch_wire.parse_reply(version, memoryview(data), count)
+    )  # fmt: skip
+
+
+def fetch_reply(version: int, records: bytes) -> bytes:
+    row = {
+        "partition_index": 0, "error_code": ErrorCode.none, "high_watermark": 9, "last_stable_offset": 9,
+        "log_start_offset": 0, "aborted_transactions": None, "preferred_read_replica": -1, "records": records,
+    }  # fmt: skip
+    topic = {"topic": "t0", "partitions": [row]}
+    message = {"throttle_time": 0, "error_code": ErrorCode.none, "session_id": 0, "responses": [topic]}
+    return schemas.encode(FETCH, version, Kind.RESPONSE, message)
+
+
+@pytest.mark.parametrize("version", [11, 12])
+def test_a_request_reads_its_reply_itself_beside_those_that_a_schema_reads(near: Near, version: int) -> None:
+    read: list[fetch_wire.FetchReply | None] = []
+    records = random.Random(version).randbytes(100_000)
+    near.send("a")
+    near.node.send(fetch_of(version, 1), 5_000, read.append)
+    near.send("b")
+    far = near.dialer.accept()
+    far.reply(1, 25)
+    far.protocol.data_received(frames.frame(frames.reply_head(FETCH, version, 2), fetch_reply(version, records)))
+    far.reply(3, 27)
+    (reply,) = read
+    assert reply is not None
+    (part,) = reply.partitions
+    assert (part.topic, part.partition, part.high_watermark, bytes(part.records)) == ("t0", 0, 9, records)
+    assert near.answers == [("a", 25), ("b", 27)]
+
+
+def test_a_reply_that_its_request_cannot_read_ends_the_connection(near: Near) -> None:
+    """The request that is repeated is sent again, and its next reply is read."""
+    read: list[fetch_wire.FetchReply | None] = []
+    near.node.send(fetch_of(12, 1), 5_000, read.append)
+    near.node.send(fetch_of(12, 1), 5_000, read.append, repeats=True)
+    far = near.dialer.accept()
+    body = fetch_reply(12, b"abc")
+    far.protocol.data_received(frames.frame(frames.reply_head(FETCH, 12, 1), body[:-6]))
+    assert (far.is_open, read) == (False, [None])
+    near.world.advance(100)
+    again = near.dialer.accept()
+    again.protocol.data_received(frames.frame(frames.reply_head(FETCH, 12, *again.numbers), body))
+    assert read[1] is not None
+    assert bytes(read[1].partitions[0].records) == b"abc"
+
+
 def test_an_error_of_the_caller_does_not_end_the_connection(near: Near, caplog: pytest.LogCaptureFixture) -> None:
-    near.node.send(HEARTBEAT, VERSION, BODY, 1_000, lambda reply: 1 // 0)
+    near.node.send(BEAT, 1_000, raising)
     near.send("b")
     far = near.dialer.accept()
     far.reply(1)

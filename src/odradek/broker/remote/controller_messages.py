@@ -1,14 +1,15 @@
 """The messages between a broker and its controller: requests of the broker's machines, and what they take from replies.
 
-A request is a plain mapping for ``wire.schemas.encode``, a reply an instance of kio's class, both of the newest version
-that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats, ``cluster/log_observer`` reads the log.
+Each has the newest version that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats,
+``cluster/log_observer`` reads the log.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import LogPlace, ObserverKey
@@ -29,15 +30,7 @@ FETCH_BYTES = 8 << 20
 _REGISTRATION, _HEARTBEAT, _FETCH, _FETCH_SNAPSHOT = (62, 4), (63, 2), (1, 18), (59, 1)
 
 
-class ControllerMessage(NamedTuple):
-    """A request to the controller."""
-
-    api_key: int
-    version: int
-    body: dict[str, object]
-
-
-def registration(asked: NewBroker) -> ControllerMessage:
+def registration(asked: NewBroker) -> NodeRequest[int | ErrorCode]:
     listeners = [
         {"name": one.name, "host": one.host, "port": one.port, "security_protocol": one.security_protocol}
         for one in asked.endpoints
@@ -57,15 +50,15 @@ def registration(asked: NewBroker) -> ControllerMessage:
         "log_dirs": list(asked.directories),
         "previous_broker_epoch": NO_OFFSET if asked.previous_epoch is None else asked.previous_epoch,
     }
-    return ControllerMessage(*_REGISTRATION, body)
+    return schema_request(*_REGISTRATION, body, _registered)
 
 
-def registered(reply: BrokerRegistrationResponse) -> int | ErrorCode:
+def _registered(reply: BrokerRegistrationResponse) -> int | ErrorCode:
     """Returns the broker epoch, or the error."""
     return reply.error_code or reply.broker_epoch
 
 
-def heartbeat(asked: BrokerHeartbeat) -> ControllerMessage:
+def heartbeat(asked: BrokerHeartbeat) -> NodeRequest[HeartbeatAnswer | ErrorCode]:
     body: dict[str, object] = {
         "broker_id": asked.broker_id,
         "broker_epoch": asked.broker_epoch,
@@ -75,16 +68,16 @@ def heartbeat(asked: BrokerHeartbeat) -> ControllerMessage:
         "offline_log_dirs": [],
         "cordoned_log_dirs": None,
     }
-    return ControllerMessage(*_HEARTBEAT, body)
+    return schema_request(*_HEARTBEAT, body, _heard)
 
 
-def heard(reply: BrokerHeartbeatResponse) -> HeartbeatAnswer | ErrorCode:
+def _heard(reply: BrokerHeartbeatResponse) -> HeartbeatAnswer | ErrorCode:
     if reply.error_code:
         return reply.error_code
     return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
 
 
-def fetch(asked: RecordsRequest, observer: ObserverKey, cluster_id: str) -> ControllerMessage:
+def fetch(asked: RecordsRequest, observer: ObserverKey, cluster_id: str) -> NodeRequest[RecordsReply]:
     part = {
         "partition": 0,
         "current_leader_epoch": asked.leader_epoch,
@@ -108,10 +101,10 @@ def fetch(asked: RecordsRequest, observer: ObserverKey, cluster_id: str) -> Cont
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    return ControllerMessage(*_FETCH, body)
+    return schema_request(*_FETCH, body, _fetched)
 
 
-def fetched(reply: FetchResponse) -> RecordsReply:
+def _fetched(reply: FetchResponse) -> RecordsReply:
     if reply.error_code or not reply.responses or not reply.responses[0].partitions:
         return RecordsReply(reply.error_code or ErrorCode.unknown_server_error, NO_NODE, NO_NODE)
     part = reply.responses[0].partitions[0]
@@ -127,7 +120,7 @@ def fetched(reply: FetchResponse) -> RecordsReply:
     )
 
 
-def fetch_snapshot(asked: PartRequest, observer: ObserverKey, cluster_id: str) -> ControllerMessage:
+def fetch_snapshot(asked: PartRequest, observer: ObserverKey, cluster_id: str) -> NodeRequest[PartReply]:
     part = {
         "partition": 0,
         "current_leader_epoch": asked.leader_epoch,
@@ -141,10 +134,10 @@ def fetch_snapshot(asked: PartRequest, observer: ObserverKey, cluster_id: str) -
         "max_bytes": FETCH_BYTES,
         "topics": [{"name": METADATA_TOPIC, "partitions": [part]}],
     }
-    return ControllerMessage(*_FETCH_SNAPSHOT, body)
+    return schema_request(*_FETCH_SNAPSHOT, body, _part_of_snapshot)
 
 
-def part_of_snapshot(reply: FetchSnapshotResponse) -> PartReply:
+def _part_of_snapshot(reply: FetchSnapshotResponse) -> PartReply:
     if reply.error_code or not reply.topics or not reply.topics[0].partitions:
         return PartReply(reply.error_code or ErrorCode.unknown_server_error, NO_NODE, NO_NODE)
     part = reply.topics[0].partitions[0]
