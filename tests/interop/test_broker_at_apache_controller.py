@@ -101,7 +101,7 @@ def test_a_broker_starts_follows_and_stops(controller: tuple[ApacheBroker, str],
     broker.membership.begin_shutdown()
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED)
     assert not broker.lifecycle.failure
-    broker.log.close()
+    broker.log.metadata_log.close()
     copy = log_bytes(tmp_path / "broker")
     assert len(copy) > 1000
     assert log_bytes(node.directory / "data")[: len(copy)] == copy
