@@ -17,7 +17,7 @@ PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
 PURE = (
     "core", "acls", "catalog", "cluster", "groups", "transactions", "client/group/sticky_assignor", "lag/describe",
-    "storage/clean_rules", "pipelines/commit", "codecs",
+    "storage/cleaning/rules", "pipelines/commit", "codecs",
     "coordinator/replies", "coordinator/driver", "coordinator/loader", "coordinator/shard", "coordinator/shard_log",
     "coordinator/shard_loads", "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
 )  # fmt: skip

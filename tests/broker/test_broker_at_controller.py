@@ -14,7 +14,7 @@ from test_controller_node import create
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/broker")
 SESSION_MS = 9_000

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from support.cleaning import busy_log, compact, contents, job_of
 
-from odradek.storage.clean_jobs import Job
+from odradek.storage.cleaning.jobs import Job
 
 
 def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Path) -> None:
     log = busy_log(tmp_path / "a-0", 4)
     _, job = job_of(log)
     assert Job.from_json(job.to_json()) == job
-    command = [sys.executable, "-m", "odradek.storage.cleaner"]
+    command = [sys.executable, "-m", "odradek.storage.cleaning.cleaner"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

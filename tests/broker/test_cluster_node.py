@@ -10,7 +10,7 @@ from support.simulated_node import HOME
 from odradek.broker.cluster_node import MembershipEnded
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode, StorageError
-from odradek.storage import checkpoints
+from odradek.storage.disk import checkpoints
 
 
 @pytest.fixture

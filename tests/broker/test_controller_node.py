@@ -14,7 +14,7 @@ from odradek.broker.controller_node import ControllerNode
 from odradek.catalog.features import AT_FIRST
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.core.errors import ErrorCode, StorageError
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 REGISTER, BEAT, CREATE_TOPICS, UNREGISTER = 62, 63, 19, 64
 SESSION_MS = 2000

@@ -19,7 +19,7 @@ from odradek.broker.process import server_class
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.testing.ports import reserve_ports
 from odradek.testing.process import BrokerFailed, BrokerProcess
 

@@ -19,7 +19,7 @@ from odradek.batches.rows import iter_records
 from odradek.broker.front_end.router import served_apis
 from odradek.broker.handlers import handler_files
 from odradek.core.effects import SimpleRecord
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     CREATE_TOPICS,

@@ -21,7 +21,7 @@ from odradek.cluster.catalog import ClusterCatalog
 from odradek.cluster.observers import LogPlace
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/broker")
 PATH = HOME / DIRECTORY

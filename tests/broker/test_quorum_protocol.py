@@ -20,7 +20,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.cluster.log_observer import LogObserver
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 MEMBERS = {name for name in vars(MetadataQuorum) if not name.startswith("_")}
 

@@ -19,8 +19,8 @@ from odradek.catalog.state import DeleteTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import OffsetCommit, OffsetFetch, TopicCommit
-from odradek.storage import checkpoints
-from odradek.storage.files import OsFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import OsFiles
 
 OFTEN = {
     "log_flush_offset_checkpoint_interval_ms": "100",

@@ -24,7 +24,7 @@ from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.records import BrokerRegistrationChangeRecord, Endpoint, RegisterBrokerRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     DESCRIBE_CLUSTER,

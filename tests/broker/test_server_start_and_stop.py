@@ -28,7 +28,7 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
 from odradek.storage.config import LogConfig
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
 from odradek.testing.process import BrokerProcess
 

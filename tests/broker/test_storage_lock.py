@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 
-OURS = "import pathlib; from odradek.storage.files import OsFiles; lock = OsFiles().lock(pathlib.Path(sys.argv[1]))"
+OURS = (
+    "import pathlib; from odradek.storage.disk.files import OsFiles; lock = OsFiles().lock(pathlib.Path(sys.argv[1]))"
+)
 JAVAS = "import fcntl; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)"
 """The kind of lock that Java's FileChannel.tryLock takes, and that flock ignores on Linux."""
 

@@ -22,8 +22,8 @@ from support.connections import Server, heartbeat
 from odradek.broker.front_end import transport as transport_module
 from odradek.broker.front_end.connection import Connection
 from odradek.core.deferred import Deferred
-from odradek.storage.files import OsFiles
-from odradek.storage.slice import Slice
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES
 
 FILE_BYTES = 24 << 20

@@ -9,8 +9,8 @@ from support.node_settings import CONTROLLER
 
 from odradek.broker.metadata_log import snapshot
 from odradek.cli.main import run
-from odradek.storage import checkpoints
-from odradek.storage.files import OsFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import OsFiles
 
 CLUSTER_ID = "J8aAPcfLQt2bqs1JT_rMgQ"
 KAFKAS = Path(__file__).parent.parent / "data" / "kafka-bootstrap.checkpoint"

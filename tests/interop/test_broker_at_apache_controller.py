@@ -19,7 +19,7 @@ from odradek.batches.rows import iter_records
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.cluster.lifecycle import LifecycleState, LifecycleTimes
 from odradek.core.errors import ErrorCode
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kafka_cp")]
 CONTROLLER, BROKER, SESSION_MS = 100, 3, 3_000

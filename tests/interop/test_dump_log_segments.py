@@ -34,7 +34,7 @@ from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.storage.config import LogConfig
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
 
 T0 = 1_700_000_000_000

@@ -34,7 +34,7 @@ from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.state import CreateTopic
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 
 T0 = 1_700_000_000_000
 KAFKAS = Path(__file__).parent.parent / "data" / "kafka-quorum"

@@ -19,7 +19,7 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 from odradek.storage.log import Log as StorageLog
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, HEARTBEAT, METADATA, OFFSET_COMMIT, PRODUCE

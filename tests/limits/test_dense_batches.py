@@ -38,10 +38,10 @@ from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.varints import varint
-from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import TooLargeForSteps, clean
+from odradek.storage.cleaning.cleaner import TooLargeForSteps, clean
+from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import LogConfig
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, LIST_OFFSETS, PRODUCE
@@ -579,8 +579,8 @@ def test_a_log_with_dense_batches_is_not_cleaned_in_the_event_loop(tmp_path: Pat
 
 
 def test_the_cleaner_process_unpacks_a_limited_number_of_bytes_at_a_time(tmp_path: Path) -> None:
-    from odradek.storage.clean_columns import ColumnEngine
-    from odradek.storage.clean_rules import Transactions
+    from odradek.storage.cleaning.columns import ColumnEngine
+    from odradek.storage.cleaning.rules import Transactions
 
     size = 20 * MIB
     body = b"\0\0\0\2k" + varint(size) + bytes(size) + b"\0"

@@ -25,8 +25,8 @@ from test_topic_bursts import CREATE_TOPICS, METADATA, codes, creation, metadata
 from odradek.broker.front_end.transport import takes_spare
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.descriptors import SHARED, Descriptors
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.descriptors import SHARED, Descriptors
+from odradek.storage.disk.files import OsFiles
 from odradek.wire.api_keys import FETCH, PRODUCE
 
 LIMIT = 600

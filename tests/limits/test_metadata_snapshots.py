@@ -49,8 +49,8 @@ from odradek.catalog.state import (
 from odradek.core.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
-from odradek.storage.files import Files, OsFiles
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk.files import Files, OsFiles
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 T0 = 1_700_000_000_000
 HOME = Path("/data")

@@ -13,11 +13,11 @@ from support.logs import T0, batch, open_log, put, sequenced
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
-from odradek.storage.producer_states import ProducerState, decode_snapshot, encode_snapshot
-from odradek.storage.verification import Verifications
+from odradek.storage.producers.states import ProducerState, decode_snapshot, encode_snapshot
+from odradek.storage.producers.verification import Verifications
+from odradek.storage.segments.aborted_index import AbortedEntry, AbortedIndex
 
 LINES_PER_STEP = 30_000
 """The allowed lines of the broker's code in one step. They take about a millisecond."""

@@ -21,7 +21,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.server import BrokerServer
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.storage.files import OsFile, OsFiles
+from odradek.storage.disk.files import OsFile, OsFiles
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     ALTER_CLIENT_QUOTAS,

@@ -15,13 +15,13 @@ from support.cleaning import compact, marker, put
 from support.damaged_directories import read_as_consumer
 
 from odradek.batches.control import ABORT, COMMIT
-from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_jobs import measure
-from odradek.storage.clean_rows import RowEngine
+from odradek.storage.cleaning.columns import ColumnEngine
+from odradek.storage.cleaning.jobs import measure
+from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.evidence import Witnesses
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.recovery.evidence import Witnesses
 
 PATH = Path("/logs/money-0")
 T0 = 1_700_000_000_000

@@ -21,13 +21,13 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header
 from odradek.batches.rows import Row, iter_records
 from odradek.core.effects import SimpleRecord
-from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_jobs import measure
-from odradek.storage.clean_rows import RowEngine
+from odradek.storage.cleaning.columns import ColumnEngine
+from odradek.storage.cleaning.jobs import measure
+from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import Buffer
+from odradek.storage.disk.files import Buffer
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import Crash, MemoryFiles
 
 PATH = Path("/logs/model-0")
 T0 = 1_700_000_000_000

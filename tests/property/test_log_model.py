@@ -18,8 +18,8 @@ from odradek.batches.rows import iter_records
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import Crash, MemoryFiles
 
 PATH = Path("/logs/model-0")
 T0 = 1_700_000_000_000

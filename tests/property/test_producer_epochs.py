@@ -21,9 +21,9 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.evidence import Witnesses
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.recovery.evidence import Witnesses
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

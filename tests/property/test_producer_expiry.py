@@ -19,9 +19,9 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
-from odradek.storage.evidence import Witnesses
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.recovery.evidence import Witnesses
 
 PATH = Path("/logs/t-0")
 T0 = 1_700_000_000_000

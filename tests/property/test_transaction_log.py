@@ -22,10 +22,10 @@ from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.core.effects import SimpleRecord
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage import producer_rebuild
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.producers import rebuild as producer_rebuild
 
 PATH = Path("/logs/model-0")
 T0 = 1_700_000_000_000

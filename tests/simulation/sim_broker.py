@@ -17,8 +17,8 @@ from support.simulated_node import HOME, SimulatedNode, Wire
 from support.world import Process, SimulationFailure, World
 
 from odradek.core.errors import StorageError
-from odradek.storage.checkpoints import CLEAN_SHUTDOWN
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.checkpoints import CLEAN_SHUTDOWN
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 
 RESTART_MS = (20, 4_000)

@@ -16,10 +16,10 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups import offsets
 from odradek.groups.kip848_group import Kip848Group
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
-from odradek.storage.producers import Producers
-from odradek.storage.segment_list import SegmentList
+from odradek.storage.producers.producers import Producers
+from odradek.storage.segments.segment_list import SegmentList
 
 Bug = Callable[[], AbstractContextManager[Any]]
 RARELY = 0.2

@@ -20,7 +20,7 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataLog
 from odradek.catalog.state import CatalogState
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from sim_broker import BrokerStage

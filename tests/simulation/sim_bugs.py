@@ -25,7 +25,7 @@ from odradek.groups.kip848_group import Kip848Group
 from odradek.groups.kip848_member import Reconciliation
 from odradek.groups.offsets import Offsets
 from odradek.groups.shard import GroupShard
-from odradek.storage.clean_rows import RowEngine
+from odradek.storage.cleaning.rows import RowEngine
 
 Bug = Callable[[], Any]
 

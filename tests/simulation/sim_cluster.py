@@ -52,7 +52,7 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 T = TypeVar("T")
 HOME = Path("/simulated/controller")

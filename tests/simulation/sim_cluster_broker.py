@@ -27,7 +27,7 @@ from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_OFFSET
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/simulated/broker")
 LIMITS = MetadataConfig(bytes_between_snapshots=6_000, segment_bytes=3_000, retention_bytes=9_000)

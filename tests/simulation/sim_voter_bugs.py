@@ -13,7 +13,7 @@ from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 
 
 def _replacing(owner: Any, name: str, new: Any) -> Callable[[], AbstractContextManager[Any]]:

@@ -22,8 +22,8 @@ from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLOW_BUGS = 40

@@ -23,7 +23,7 @@ from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_OFFSET
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 from support.controlled_cluster import FEATURES, new_catalog
 
 DEFAULT_TIMES = LifecycleTimes()

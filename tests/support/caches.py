@@ -32,7 +32,7 @@ _HALVES = (
         "odradek.history.window_kernels",
         "odradek.monitor.code_kernels",
         "odradek.monitor.move_kernels",
-        "odradek.storage.clean_columns",
+        "odradek.storage.cleaning.columns",
     ),
 )
 KERNELS = tuple(itertools.chain(*_HALVES))

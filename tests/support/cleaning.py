@@ -10,12 +10,12 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import BatchHeader, scan
 from odradek.batches.rows import Row, batch_rows
 from odradek.core.effects import SimpleRecord
-from odradek.storage.clean_jobs import Job, LogToClean, measure
-from odradek.storage.clean_jobs import job_of as job_for
-from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import CleanedSegment, CleaningResult, Engine, clean
+from odradek.storage.cleaning.cleaner import CleanedSegment, CleaningResult, Engine, clean
+from odradek.storage.cleaning.jobs import Job, LogToClean, measure
+from odradek.storage.cleaning.jobs import job_of as job_for
+from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files, OsFiles
+from odradek.storage.disk.files import Files, OsFiles
 from odradek.storage.log import Log
 
 T0 = 1_700_000_000_000

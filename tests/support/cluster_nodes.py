@@ -7,7 +7,7 @@ from typing import Any
 
 from odradek.catalog.copy import CatalogCopy
 from odradek.core.errors import ErrorCode
-from odradek.storage import checkpoints
+from odradek.storage.disk import checkpoints
 from odradek.wire.api_keys import OFFSET_COMMIT, PRODUCE
 from support.logs import batch
 from support.simulated_brokers import SimulatedBroker, SimulatedNetwork

@@ -17,7 +17,7 @@ from odradek.batches.rows import iter_records
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.records import PARTITION, MetadataRecord, encode, kind_of
 from odradek.core.errors import ErrorCode
-from odradek.storage import checkpoints
+from odradek.storage.disk import checkpoints
 from odradek.wire import frames
 from odradek.wire.api_keys import CREATE_TOPICS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, INIT_PRODUCER_ID
 from support.cluster_nodes import SESSION_MS, Nodes, described, logs_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from odradek.storage.descriptors import CLOSE_ON_EXEC
-from odradek.storage.files import OsFile, OsFiles
+from odradek.storage.disk.descriptors import CLOSE_ON_EXEC
+from odradek.storage.disk.files import OsFile, OsFiles
 
 
 class CountedFiles(OsFiles):

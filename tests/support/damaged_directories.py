@@ -26,7 +26,7 @@ from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_v
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from odradek.storage.log import Log
-from odradek.storage.log_check import DataDirectory
+from odradek.storage.recovery.log_check import DataDirectory
 from support.cleaning import marker, put
 
 T0 = 1_790_000_000_000

@@ -22,7 +22,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, PartitionKey
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.log import Log
-from odradek.storage.producers import Producers
+from odradek.storage.producers.producers import Producers
 from odradek.transactions.messages import Markers, MarkersDelayed
 
 CHANCE = random.Random(1)

@@ -84,8 +84,8 @@ _COMMAND_MODULES = (
     "odradek.client.consumer.engine",
     "odradek.client.producer.columns",
     "odradek.client.producer.engine",
-    "odradek.storage.clean_columns",
-    "odradek.storage.cleaner",
+    "odradek.storage.cleaning.columns",
+    "odradek.storage.cleaning.cleaner",
 )
 _MEMBER_MODULES = ("aiokafka", "confluent_kafka", "kafka", "odradek", "support.brokers")
 _SPARK_MODULES = (

@@ -15,12 +15,12 @@ from odradek.batches.rows import Row, iter_records
 from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.aborted_index import collect_aborted
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
-from odradek.storage.segment import FoundOffset
+from odradek.storage.segments.aborted_index import collect_aborted
+from odradek.storage.segments.segment import FoundOffset
 
 T0 = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from odradek.broker.metadata.quorum import InThread, MetadataQuorum
     from odradek.broker.metadata.stored_catalog import StoredCatalog
-    from odradek.storage.files import Files
+    from odradek.storage.disk.files import Files
 
 KIND = "ODRADEK_TEST_QUORUM"
 NOTES = "ODRADEK_TEST_QUORUM_NOTES"
@@ -54,7 +54,7 @@ def _use(kind: str) -> None:
     from odradek.broker.metadata.quorum import LoneQuorum, OneVoterQuorum, Quorums
     from odradek.broker.metadata_log.log import DIRECTORY
     from odradek.broker.node import BrokerNode
-    from odradek.storage import checkpoints
+    from odradek.storage.disk import checkpoints
     from support.delayed_quorum import DelayedQuorum
     from support.voters import make_voter
 

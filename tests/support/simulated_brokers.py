@@ -9,8 +9,8 @@ from uuid import UUID
 
 from odradek.broker.cluster_node import ClusterBrokerNode
 from odradek.security.principal import USER, Principal
-from odradek.storage import checkpoints
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_controller import ANSWER_MS, CONTROLLER, SimulatedController
 from support.simulated_node import HOME, SimulatedNode, Wire

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odradek.broker.controller_node import ControllerNode
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_node import HOME, SimulatedNode, Wire
 from support.voters import make_voter

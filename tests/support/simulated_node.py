@@ -13,7 +13,7 @@ from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node import BrokerNode
 from odradek.broker.settings.config import BrokerConfig
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire.frames import FrameReader
 from support.simulated_loop import SimulatedLoop, SimulatedThreads
 from support.world import Process, World

@@ -8,7 +8,7 @@ from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.core.ids import NO_NODE
-from odradek.storage.files import Files, OsFiles
+from odradek.storage.disk.files import Files, OsFiles
 
 
 def make_voter(data_dir: Path, node_id: int = 1, *, epoch: int = 0, files: Files | None = None) -> None:

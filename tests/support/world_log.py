@@ -18,7 +18,7 @@ from odradek.coordinator.runtime import Runtime
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.clean_jobs import measure
+from odradek.storage.cleaning.jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.log import Log
 from support import cleaning

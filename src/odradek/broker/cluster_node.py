@@ -45,7 +45,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ConfigError, KafkaError, OdradekError, StorageError
 from odradek.core.ids import NO_OFFSET
 from odradek.security.protocols import PROTOCOLS
-from odradek.storage import checkpoints
+from odradek.storage.disk import checkpoints
 from odradek.wire.api_keys import FORWARDED
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.write_failures import RETRY_S
+from odradek.storage.disk.write_failures import RETRY_S
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.log_directory import LogDirectory

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.storage.descriptors import SHARED
-from odradek.storage.write_failures import RETRY_S
+from odradek.storage.disk.descriptors import SHARED
+from odradek.storage.disk.write_failures import RETRY_S
 
 if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from odradek.batches.header import BatchHeader, Buffer, head_with_offset
-from odradek.storage.segment import AppendedBatch
+from odradek.storage.segments.segment import AppendedBatch
 
 Origin = Literal["client", "coordinator"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET
-from odradek.storage.checkpoints import read_lines, write_lines
-from odradek.storage.files import Files
-from odradek.storage.write_failures import is_passing
+from odradek.storage.disk.checkpoints import read_lines, write_lines
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.write_failures import is_passing
 
 if TYPE_CHECKING:
     from _thread import LockType

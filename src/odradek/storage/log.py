@@ -10,7 +10,7 @@ Offsets:
 ``append`` returns after one ``write``. The page cache survives kill -9; a sync protects only from a power loss
 (``flush.messages``, ``flush.ms``, and the close of a segment). A failed read or write raises KAFKA_STORAGE_ERROR.
 After a full disk and other passing errors the log is as before the write. After any other failed write, or a failed
-sync, it is offline (``storage/write_failures``).
+sync, it is offline (``storage/disk/write_failures``).
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo, Origin, assign_offsets
-from odradek.storage.checkpoints import sync_new_partition
 from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
 from odradek.storage.config import LogConfig
-from odradek.storage.disk_state import DiskState
+from odradek.storage.disk.checkpoints import sync_new_partition
+from odradek.storage.disk.disk_state import DiskState
+from odradek.storage.disk.files import Files, OsFiles
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.evidence import Witnesses
-from odradek.storage.files import Files, OsFiles
-from odradek.storage.index import IndexCorrupt
-from odradek.storage.producer_rebuild import EndedTransaction, note_batch
-from odradek.storage.producer_snapshots import ProducerSnapshots
-from odradek.storage.producers import Producers
-from odradek.storage.recovery import LoadedLog, begin, load
+from odradek.storage.producers.producers import Producers
+from odradek.storage.producers.rebuild import EndedTransaction, note_batch
+from odradek.storage.producers.snapshots import ProducerSnapshots
+from odradek.storage.producers.verification import Guard
+from odradek.storage.recovery.evidence import Witnesses
+from odradek.storage.recovery.recovery import LoadedLog, begin, load
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment import FoundOffset, Segment
-from odradek.storage.segment_list import SegmentList
 from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
-from odradek.storage.slice import Slice, read_slice
-from odradek.storage.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
-from odradek.storage.verification import Guard
+from odradek.storage.segments.index import IndexCorrupt
+from odradek.storage.segments.segment import FoundOffset, Segment
+from odradek.storage.segments.segment_list import SegmentList
+from odradek.storage.segments.slice import Slice, read_slice
+from odradek.storage.segments.time_search import NOTHING_FOUND, LastFound, first_at_least, greatest
 
 _OS_FILES = OsFiles()
 _LONGEST_PROBE = 1 << 20

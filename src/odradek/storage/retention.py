@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from odradek.storage.config import LogConfig
-from odradek.storage.segment import Segment
+from odradek.storage.segments.segment import Segment
 
 
 class RetainedLog(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files
-from odradek.storage.index import IndexCorrupt
-from odradek.storage.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
-from odradek.storage.segment import DELETED_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, Segment, file_name
-from odradek.storage.write_failures import SyncFailed
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.write_failures import SyncFailed
+from odradek.storage.recovery.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
+from odradek.storage.segments.index import IndexCorrupt
+from odradek.storage.segments.segment import DELETED_SUFFIX, SUFFIXES, TXN_INDEX_SUFFIX, Segment, file_name
 
 _log = logging.getLogger("odradek.storage")
 

@@ -21,7 +21,7 @@ from odradek.catalog.records import (
 from odradek.catalog.state import RecordSteps
 from odradek.cluster.catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord, RegisterBrokerRecord
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 ONE, TWO = UUID(int=(1 << 64) + 1), UUID(int=(1 << 64) + 2)

@@ -25,14 +25,14 @@ from support.logs import aborted_in
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
-from odradek.storage.clean_columns import ColumnEngine
-from odradek.storage.clean_jobs import Job, SourceSegment, group_sources, max_keys, measure
-from odradek.storage.clean_rows import RowEngine
-from odradek.storage.clean_rules import ProducerStateEntry
-from odradek.storage.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, choose_engine, clean
+from odradek.storage.cleaning.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, choose_engine, clean
+from odradek.storage.cleaning.columns import ColumnEngine
+from odradek.storage.cleaning.jobs import Job, SourceSegment, group_sources, max_keys, measure
+from odradek.storage.cleaning.rows import RowEngine
+from odradek.storage.cleaning.rules import ProducerStateEntry
 from odradek.storage.config import DAY_MS
-from odradek.storage.files import OsFiles
-from odradek.storage.memory_files import Crash
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.disk.memory_files import Crash
 
 ENGINES = [RowEngine, ColumnEngine]
 

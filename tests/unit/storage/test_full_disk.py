@@ -17,8 +17,8 @@ from support.logs import T0, aborted_in, batch, code_of, described, open_log, pu
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.storage.disk.write_failures import SyncFailed, WriteFailures
 from odradek.storage.log import Log
-from odradek.storage.write_failures import SyncFailed, WriteFailures
 
 PATH = Path("/logs/flights-0")
 SETTINGS: dict[str, Any] = {"segment_bytes": 700, "index_interval_bytes": 1, "retention_bytes": 1500}

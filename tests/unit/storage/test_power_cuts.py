@@ -22,10 +22,10 @@ from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
 
 HOME = Path("/home/data")
 PATH = HOME / "flights-0"

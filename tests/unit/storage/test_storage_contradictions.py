@@ -20,13 +20,13 @@ from odradek.batches.header import scan
 from odradek.core.errors import KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import OsFiles
 from odradek.storage.epochs import FILE_NAME as EPOCHS
-from odradek.storage.evidence import LostRecords, Witnesses
-from odradek.storage.files import OsFiles
 from odradek.storage.log import Log
-from odradek.storage.log_check import DataDirectory
+from odradek.storage.recovery.evidence import LostRecords, Witnesses
+from odradek.storage.recovery.log_check import DataDirectory
 
 FILES = OsFiles()
 COMPACTED = LogConfig(segment_bytes=1000, index_interval_bytes=200, cleanup_policy=frozenset({"compact"}))

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from odradek.batches.steps import finish
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.storage import checkpoints
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files, OsFiles
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.files import Files, OsFiles
-from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
-from odradek.storage.memory_files import Crash, MemoryFiles
-from odradek.storage.producer_states import (
+from odradek.storage.producers.producers import Producers
+from odradek.storage.producers.states import (
     BatchMetadata,
     ProducerState,
     SnapshotCorrupt,
     decode_snapshot,
     encode_snapshot,
 )
-from odradek.storage.producers import Producers
+from odradek.storage.segments.index import IndexCorrupt, OffsetIndex, TimeIndex
 
 KAFKAS = Path(__file__).parents[2] / "data" / "kafka-log-0"
 

@@ -23,8 +23,8 @@ from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.files import OsFiles
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from support.logs import CODECS, batch, code_of, open_log, put, rows_from
 
 from odradek.batches.rows import iter_records
 from odradek.core.errors import ErrorCode
-from odradek.storage.files import OsFiles
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 
 @pytest.fixture

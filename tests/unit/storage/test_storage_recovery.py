@@ -9,9 +9,9 @@ from support.logs import T0, batch, code_of, find_timestamp, open_log, put, rows
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import Crash, MemoryFiles
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from support.logs import T0, aborted_in, batch, code_of, described, open_log, pu
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
-from odradek.storage.producer_states import decode_snapshot, encode_snapshot
+from odradek.storage.producers.states import decode_snapshot, encode_snapshot
+from odradek.storage.segments.aborted_index import AbortedEntry
 
 DATA = Path(__file__).parents[2] / "data"
 KAFKAS = DATA / "kafka-transactions-0"

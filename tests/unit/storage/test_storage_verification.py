@@ -14,7 +14,7 @@ from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import DAY_MS
 from odradek.storage.log import Log
-from odradek.storage.verification import VerificationGuard
+from odradek.storage.producers.verification import VerificationGuard
 
 
 @pytest.fixture

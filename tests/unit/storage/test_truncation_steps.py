@@ -10,10 +10,10 @@ from support.counted_files import CountedFiles
 from support.logs import T0, batch, open_log, put, sequenced
 
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.memory_files import MemoryFiles
-from odradek.storage.producer_states import encode_snapshot
+from odradek.storage.producers.states import encode_snapshot
 
 BATCHES = 1_200
 MOST_BYTES = 32 << 10

@@ -30,7 +30,7 @@ from odradek.catalog.state import (
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import METADATA_TOPIC
-from odradek.storage.write_failures import is_passing
+from odradek.storage.disk.write_failures import is_passing
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
 from odradek.core.deferred import Deferred
 from odradek.security.principal import ANONYMOUS
-from odradek.storage.slice import Slice
+from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk, joined
 from odradek.wire.frames import FrameError, FrameReader
 

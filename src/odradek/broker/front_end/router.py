@@ -22,7 +22,7 @@ from odradek.broker.limits.request_elements import FEW_ELEMENTS
 from odradek.broker.loop.scheduler import SHARE_S, Steps, Task
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.slice import Slice
+from odradek.storage.segments.slice import Slice
 from odradek.wire import schemas
 from odradek.wire.chunks import Chunk
 from odradek.wire.frames import FrameError, RequestHead, read_request_head, reply_head

@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import cast
 
-from odradek.storage.descriptors import SHARED, Descriptors
-from odradek.storage.slice import Slice
+from odradek.storage.disk.descriptors import SHARED, Descriptors
+from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")

@@ -35,7 +35,7 @@ from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, FetchingReplica
-from odradek.storage.slice import Slice
+from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, FetchedTopics, fetch_reply, fetch_reply_in_steps
 from odradek.wire.schemas import milliseconds

@@ -10,7 +10,7 @@ from odradek.broker.handlers.long_replies import Known, each_once, elements, rep
 from odradek.catalog.state import check_topic_name
 from odradek.core.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.producer_states import ProducerState
+from odradek.storage.producers.states import ProducerState
 
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0.request import DescribeProducersRequest

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from odradek.broker.loop.clock import Clock
-from odradek.storage.files import Files, OsFiles
+from odradek.storage.disk.files import Files, OsFiles
 
 
 def new_threads(count: int, name: str) -> Executor:

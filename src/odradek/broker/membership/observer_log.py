@@ -28,7 +28,7 @@ from odradek.catalog.records import Id16
 from odradek.cluster.observers import LogPlace
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
-from odradek.storage.files import File, Files
+from odradek.storage.disk.files import File, Files
 
 _logger = logging.getLogger("odradek.broker")
 READ_BYTES = 1 << 20

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.stored_catalog import StoredCatalog
     from odradek.broker.metadata.voter import Voter
     from odradek.broker.metadata_log.log import MetadataLog
-    from odradek.storage.files import Files
+    from odradek.storage.disk.files import Files
 
 InThread = Callable[[Callable[[], None]], Deferred[BaseException | None]]
 

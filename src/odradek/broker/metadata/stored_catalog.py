@@ -13,7 +13,7 @@ from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataL
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import CatalogRequest, CatalogState
 from odradek.core.effects import result_of
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.voter import Voter

@@ -12,8 +12,8 @@ from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.core.errors import KafkaError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 
 class Voter:

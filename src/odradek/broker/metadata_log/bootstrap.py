@@ -16,7 +16,7 @@ from odradek.catalog import records
 from odradek.catalog.features import AT_FIRST, KRAFT, METADATA
 from odradek.catalog.records import FeatureLevelRecord
 from odradek.core.errors import StorageError
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 
 FILE = "bootstrap.checkpoint"
 

@@ -15,9 +15,9 @@ from odradek.broker.metadata_log.snapshot import EPOCH, SNAPSHOT_NAME
 from odradek.core.crc import crc32c
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.files import Buffer, Files
-from odradek.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Buffer, Files
+from odradek.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _HEADER = struct.Struct(">qiibIhi30xi")

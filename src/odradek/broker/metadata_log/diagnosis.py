@@ -23,8 +23,8 @@ from odradek.broker.metadata_log.stray_logs import (
 from odradek.catalog.state import Topic, check_topic_name
 from odradek.core.counts import counted, span
 from odradek.core.errors import KafkaError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 _SHOWN = 5
 

@@ -34,12 +34,12 @@ from odradek.catalog.state import CatalogState
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC
-from odradek.storage import checkpoints
 from odradek.storage.config import DAY_MS, HOUR_MS, LogConfig
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.write_failures import WriteFailures, is_passing
 from odradek.storage.log import Log
-from odradek.storage.segment import LOG_SUFFIX
-from odradek.storage.write_failures import WriteFailures, is_passing
+from odradek.storage.segments.segment import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from odradek.broker.metadata_log.quorum_state import QuorumState

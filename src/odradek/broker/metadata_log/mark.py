@@ -17,8 +17,8 @@ from uuid import UUID
 
 from odradek.core.crc import crc32c
 from odradek.core.errors import StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 FILE = "metadata-recovery-point"
 

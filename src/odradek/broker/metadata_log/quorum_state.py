@@ -14,8 +14,8 @@ from typing import NamedTuple
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
-from odradek.storage.checkpoints import QUORUM_STATE
-from odradek.storage.files import Files
+from odradek.storage.disk.checkpoints import QUORUM_STATE
+from odradek.storage.disk.files import Files
 
 NO_DIRECTORY = "A" * 22
 """Kafka's text for the id that is zero."""

@@ -20,8 +20,8 @@ from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import UnsupportedRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC
-from odradek.storage.files import Files
-from odradek.storage.segment import LOG_SUFFIX, file_name
+from odradek.storage.disk.files import Files
+from odradek.storage.segments.segment import LOG_SUFFIX, file_name
 
 Replay = Callable[[int, bytes], None]
 """Gets the offset of each record, or -1 for one of a snapshot, and its value. Raises ValueError."""

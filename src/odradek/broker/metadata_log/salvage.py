@@ -32,8 +32,8 @@ from odradek.catalog.records import Id16, MetadataRecord, PartitionRecord, Remov
 from odradek.catalog.state import CatalogState
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
-from odradek.storage.files import Buffer, Files
-from odradek.storage.segment import LOG_SUFFIX, file_name
+from odradek.storage.disk.files import Buffer, Files
+from odradek.storage.segments.segment import LOG_SUFFIX, file_name
 
 _LONGEST_CORRECTED = 1 << 18
 

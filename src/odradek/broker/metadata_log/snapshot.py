@@ -31,7 +31,7 @@ from odradek.catalog.records import UnsupportedRecord
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 
 SUFFIX = ".checkpoint"
 PARTIAL_SUFFIX = SUFFIX + ".part"

@@ -17,8 +17,8 @@ from uuid import UUID, uuid4
 from odradek.catalog.state import Topic
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 _log = logging.getLogger("odradek.broker")
 

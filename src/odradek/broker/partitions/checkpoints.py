@@ -13,10 +13,10 @@ from pathlib import Path
 from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.evidence import Witnesses
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 from odradek.storage.log import Log
+from odradek.storage.recovery.evidence import Witnesses
 
 _log = logging.getLogger("odradek.broker")
 

@@ -13,8 +13,8 @@ from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 _FIELDS = ("cluster.id", "directory.id", "node.id")
 

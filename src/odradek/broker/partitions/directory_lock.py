@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from odradek.core.errors import StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files, Lock
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files, Lock
 
 
 class DirectoryLock:

@@ -3,8 +3,8 @@
 There are ``log.cleaner.threads`` tasks. Each one cleans the dirtiest log that is due, applies retention to compacted
 logs, and pauses for ``log.cleaner.backoff.ms`` if no log was due. Small logs are cleaned on the event loop, a
 millisecond at a time. For logs with more bytes or with large batches, a process of the lowest priority
-(``storage/cleaner``) reads closed segments and writes new ones. Only the swap of the segments runs in the broker: a few
-renames between two requests.
+(``storage/cleaning/cleaner``) reads closed segments and writes new ones. Only the swap of the segments runs in the
+broker: a few renames between two requests.
 
 A partition whose cleaning fails is not cleaned for ten minutes. The broker logs the failure and cleans the other
 partitions as before. ``status`` reports such partitions. It also reports whether a task has died, because then
@@ -30,13 +30,13 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import KafkaError, OdradekError, StorageError
 from odradek.core.ids import PartitionKey, TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.clean_jobs import Job, LogToClean, job_of, max_keys, measure
-from odradek.storage.clean_rows import RowEngine
-from odradek.storage.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
+from odradek.storage.cleaning.cleaner import CleanedSegment, CleaningResult, Counts, TooLargeForSteps, clean
+from odradek.storage.cleaning.jobs import Job, LogToClean, job_of, max_keys, measure
+from odradek.storage.cleaning.rows import RowEngine
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.write_failures import is_passing, lacks_room
 from odradek.storage.log import Log
-from odradek.storage.segment import Segment
-from odradek.storage.write_failures import is_passing, lacks_room
+from odradek.storage.segments.segment import Segment
 
 log = logging.getLogger("odradek.cleaner")
 
@@ -481,7 +481,7 @@ class CleanerProcess:
         """
         if self._ended:
             raise _CleaningAborted("the broker stops")
-        command = [sys.executable, "-m", "odradek.storage.cleaner"]
+        command = [sys.executable, "-m", "odradek.storage.cleaning.cleaner"]
         last: _Message = {}
         # In a new session, so that Ctrl-C signals only the broker, which then ends the process.
         pipe = subprocess.PIPE

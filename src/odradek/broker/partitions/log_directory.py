@@ -35,11 +35,11 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
+from odradek.storage.disk.write_failures import WriteFailures, is_passing
 from odradek.storage.log import Log
-from odradek.storage.write_failures import WriteFailures, is_passing
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage

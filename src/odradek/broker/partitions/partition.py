@@ -20,7 +20,7 @@ from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.log import Log
-from odradek.storage.verification import VerificationGuard
+from odradek.storage.producers.verification import VerificationGuard
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch

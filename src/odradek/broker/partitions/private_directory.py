@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.catalog.delta import Delta
-    from odradek.storage.files import Files
+    from odradek.storage.disk.files import Files
 
 log = logging.getLogger("odradek.broker")
 

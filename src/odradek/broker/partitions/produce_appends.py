@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Purgatory, PurgatoryClient
     from odradek.broker.partitions.transaction_verification import BatchVerification, TransactionServices
-    from odradek.storage.verification import Guard
+    from odradek.storage.producers.verification import Guard
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.settings.config import BrokerConfig
     from odradek.core.deferred import Deferred
-    from odradek.storage.verification import Guard
+    from odradek.storage.producers.verification import Guard
 
 _WORK_PER_PARTITION = 4  # elements of a step (core/pace)
 _UNAVAILABLE = (

@@ -36,8 +36,8 @@ from odradek.catalog.records import ConfigRecord, PartitionRecord, ProducerIdsRe
 from odradek.catalog.state import PRODUCER_ID_BLOCK, TOPIC, CatalogState
 from odradek.core.deferred import Deferred
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 KEEPING = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Settings with which a topic keeps all records."""

@@ -17,8 +17,8 @@ from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import format_node
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import OsFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import OsFiles
 
 CONTROLLER_ID, CONTROLLER_DIRECTORY = 100, "controller"
 MOST_BROKERS = 99

@@ -13,8 +13,8 @@ from odradek.broker.metadata_log.check import has_content
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.core.errors import ConfigError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
 
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 VERSION = "1"

@@ -33,9 +33,9 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CreateTopic, DeleteTopic, Topic
 from odradek.core.errors import CorruptRecord, KafkaError, StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.files import Files
-from odradek.storage.segment import LOG_SUFFIX
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files
+from odradek.storage.segments.segment import LOG_SUFFIX
 from odradek.text.similar_names import nearest
 
 

@@ -16,7 +16,7 @@ from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted
 
 if TYPE_CHECKING:
-    from odradek.storage.log_check import DataDirectory
+    from odradek.storage.recovery.log_check import DataDirectory
 
 
 app = typer.Typer(
@@ -36,7 +36,7 @@ def _log() -> None:
 @contextmanager
 def _opened(data_dir: Path) -> Iterator[DataDirectory]:
     from odradek.core.errors import KafkaError, StorageError
-    from odradek.storage.log_check import DataDirectory
+    from odradek.storage.recovery.log_check import DataDirectory
 
     check_data_dir(data_dir)
     try:

@@ -22,7 +22,7 @@ from odradek.cluster.records import NoOpRecord
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 CONTROLLER = 100
 

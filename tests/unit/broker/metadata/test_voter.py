@@ -28,8 +28,8 @@ from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError
-from odradek.storage import checkpoints
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 PATH = HOME / DIRECTORY

@@ -29,8 +29,8 @@ from odradek.catalog.state import (
     DeleteTopic,
 )
 from odradek.core.deferred import Deferred
-from odradek.storage import checkpoints
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 PATH = HOME / DIRECTORY

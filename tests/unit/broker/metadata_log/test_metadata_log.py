@@ -14,8 +14,8 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.state import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage import checkpoints
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 LOG = HOME / DIRECTORY / "00000000000000000000.log"

@@ -12,7 +12,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState
 from odradek.core.errors import StorageError
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 PATH = Path("/data") / DIRECTORY
 FILE = PATH / "quorum-state"

@@ -22,7 +22,7 @@ from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 LOG = HOME / DIRECTORY / "00000000000000000000.log"

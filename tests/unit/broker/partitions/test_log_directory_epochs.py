@@ -30,7 +30,7 @@ from odradek.broker.repair.catalog import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogRequest, CreateTopic
 from odradek.core.effects import SimpleRecord
-from odradek.storage.files import OsFiles
+from odradek.storage.disk.files import OsFiles
 
 NOW_MS = 1_700_000_000_000
 EPOCHS = "leader-epoch-checkpoint"

@@ -30,7 +30,7 @@ from odradek.catalog.records import (
 )
 from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.memory_files import MemoryFiles
+from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 T0 = 1_700_000_000_000

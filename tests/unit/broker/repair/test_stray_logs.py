@@ -31,8 +31,8 @@ from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.storage import checkpoints
-from odradek.storage.memory_files import Crash, MemoryFiles
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 T0 = 1_700_000_000_000

@@ -3,8 +3,8 @@
 A snapshot has the state at an offset. Kafka's format has one batch for each producer. Up to four earlier batches
 of each producer follow the entries: Kafka's reader ignores these bytes, and the CRC covers them. So duplicates are also
 found after a clean restart. At the end are the digests of the indexes of aborted transactions
-(``storage/index_digests``). The snapshot of many producers is written in steps (``SnapshotSteps``). If the broker
-crashes before the last step, the next start only reads more batches.
+(``storage/segments/index_digests``). The snapshot of many producers is written in steps (``SnapshotSteps``). If the
+broker crashes before the last step, the next start only reads more batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from odradek.batches.steps import finish
 from odradek.core.crc import crc32c
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from odradek.core.pace import Pace
-from odradek.storage.index_digests import NO_DIGEST, LogDigest, decode_digests, encode_digests
+from odradek.storage.segments.index_digests import NO_DIGEST, LogDigest, decode_digests, encode_digests
 
 SUFFIX = ".snapshot"
 BATCHES_KEPT = 5

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.descriptors import is_exhausted
-from odradek.storage.write_failures import WriteFailures, is_passing
+from odradek.storage.disk.descriptors import is_exhausted
+from odradek.storage.disk.write_failures import WriteFailures, is_passing
 
 _log = logging.getLogger("odradek.storage")
 

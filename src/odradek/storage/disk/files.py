@@ -1,9 +1,9 @@
-"""The file system interface of the log, and the real file system (one in memory: ``storage/memory_files``).
+"""The file system interface of the log, and the real file system (one in memory: ``storage/disk/memory_files``).
 
 Both raise ``OSError``; ``Log`` turns it into Kafka's storage error.
 
-A file of a log is opened at its first use and can be closed between uses (``storage/descriptors``). ``Files.lazy`` and
-``Files.lazy_view`` do not open it.
+A file of a log is opened at its first use and can be closed between uses (``storage/disk/descriptors``). ``Files.lazy``
+and ``Files.lazy_view`` do not open it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from odradek.storage.descriptors import CLOSE_ON_EXEC, SHARED, Descriptor, Descriptors
-from odradek.storage.write_failures import SyncFailed
+from odradek.storage.disk.descriptors import CLOSE_ON_EXEC, SHARED, Descriptor, Descriptors
+from odradek.storage.disk.write_failures import SyncFailed
 
 try:
     import fcntl

@@ -21,13 +21,13 @@ from odradek.batches.search import at_or_after, search
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord
 from odradek.core.refcount import has_only_references
-from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
 from odradek.storage.config import LogConfig
-from odradek.storage.files import File, Files
-from odradek.storage.index import IndexCorrupt, OffsetIndex, TimeIndex
-from odradek.storage.index_digests import IndexDigest
-from odradek.storage.salvage import MAX_RELATIVE_OFFSET, BadBytes, FileCheck, GoodBatch, Surroundings, rewrite
-from odradek.storage.write_failures import is_passing
+from odradek.storage.disk.files import File, Files
+from odradek.storage.disk.write_failures import is_passing
+from odradek.storage.segments.aborted_index import AbortedEntry, AbortedIndex
+from odradek.storage.segments.index import IndexCorrupt, OffsetIndex, TimeIndex
+from odradek.storage.segments.index_digests import IndexDigest
+from odradek.storage.segments.salvage import MAX_RELATIVE_OFFSET, BadBytes, FileCheck, GoodBatch, Surroundings, rewrite
 
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Hashable
 from pathlib import Path
 
-from odradek.storage.descriptors import is_exhausted
+from odradek.storage.disk.descriptors import is_exhausted
 
 _log = logging.getLogger("odradek.storage")
 

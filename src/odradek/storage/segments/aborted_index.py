@@ -15,10 +15,10 @@ from typing import NamedTuple, Protocol
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.crc import crc32c
-from odradek.storage.files import Files, Mapped
-from odradek.storage.index import IndexCorrupt, IndexFile
-from odradek.storage.index_digests import IndexDigest
-from odradek.storage.write_failures import is_passing
+from odradek.storage.disk.files import Files, Mapped
+from odradek.storage.disk.write_failures import is_passing
+from odradek.storage.segments.index import IndexCorrupt, IndexFile
+from odradek.storage.segments.index_digests import IndexDigest
 
 _VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")

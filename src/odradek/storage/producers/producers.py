@@ -1,4 +1,4 @@
-"""The state of idempotent and transactional producers in a log. ``storage/producer_states`` has their snapshots.
+"""The state of idempotent and transactional producers in a log. ``storage/producers/states`` has their snapshots.
 
 Rules for each producer id:
 * The state has the last five batches. A batch with the epoch, first and last sequence of one of them is a duplicate:
@@ -25,9 +25,8 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER_EPOCH
 from odradek.core.pace import Pace
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.files import Files
-from odradek.storage.index_digests import NO_DIGEST, LogDigest, decode_digests
-from odradek.storage.producer_states import (
+from odradek.storage.disk.files import Files
+from odradek.storage.producers.states import (
     MAX_SEQUENCE,
     BatchMetadata,
     ProducerState,
@@ -38,7 +37,8 @@ from odradek.storage.producer_states import (
     snapshot_offsets,
     snapshot_path,
 )
-from odradek.storage.verification import Guard, Verifications
+from odradek.storage.producers.verification import Guard, Verifications
+from odradek.storage.segments.index_digests import NO_DIGEST, LogDigest, decode_digests
 
 MAX_PRODUCER_EPOCH = 0x7FFF
 STRICT_EPOCHS_VERSION = 2

@@ -1,6 +1,6 @@
 """The cleaner's engine in pure Python for small logs, in small steps inside the broker.
 
-``clean_columns`` does the same for large logs and writes the same bytes. In both, ``survey``, ``map`` and ``filter``
+``cleaning/columns`` does the same for large logs and writes the same bytes. In both, ``survey``, ``map`` and ``filter``
 are generators that yield the number of processed bytes, so that the caller can pause them.
 """
 
@@ -13,8 +13,8 @@ from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
 from odradek.core.varints import OverlongVarint, read_varint, varint
-from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
-from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
+from odradek.storage.cleaning.rules import CleaningRules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.segments.segment import LOG_SUFFIX, AppendedBatch, Segment
 
 _RECORDS_PER_STEP = 100
 _LONG_MASK = (1 << 63) - 1

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.storage.files import Files
+from odradek.storage.disk.files import Files
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
 LOG_START = "log-start-offset-checkpoint"

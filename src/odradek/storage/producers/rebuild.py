@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from odradek.batches.control import ABORT, COMMIT, read_control
 from odradek.batches.header import BatchHeader, Buffer
-from odradek.storage.aborted_index import AbortedEntry
 from odradek.storage.config import LogConfig
-from odradek.storage.producers import Producers
-from odradek.storage.segment import Segment
+from odradek.storage.producers.producers import Producers
+from odradek.storage.segments.aborted_index import AbortedEntry
+from odradek.storage.segments.segment import Segment
 
 BATCHES_A_STEP = 250
 """The batches that one step reads: about a millisecond."""

@@ -25,7 +25,7 @@ from odradek.batches.header import (
     read_header,
 )
 from odradek.core.errors import CorruptRecord
-from odradek.storage.files import File, Files
+from odradek.storage.disk.files import File, Files
 
 LOST_SUFFIX = ".lost"
 _LOST_NAME = re.compile(r"(\d{20})-(\d{20})\.lost")

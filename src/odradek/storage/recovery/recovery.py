@@ -3,8 +3,8 @@
 1. An interrupted deletion or compaction is finished or undone.
 2. Segments are opened in order. After an unclean shutdown, segments that end after the recovery point are read, and
    each batch is checked. A torn batch at the end is removed. A bad batch before the end is removed too, and its bytes
-   are kept (``storage/salvage``); the batches after it stay. Missing or invalid indexes are rebuilt.
-   What contradicts the other files is reported (``storage/evidence``).
+   are kept (``storage/segments/salvage``); the batches after it stay. Missing or invalid indexes are rebuilt.
+   What contradicts the other files is reported (``storage/recovery/evidence``).
 3. Leader epochs and producer states are truncated to the log and completed from its batches. After an unclean shutdown,
    a snapshot above the start of the segment with the recovery point is removed. The same pass over the
    batches writes the indexes of aborted transactions of the segments that step 2 has read.
@@ -23,11 +23,15 @@ from pathlib import Path
 from odradek.batches.header import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, Buffer, read_header
 from odradek.batches.steps import finish
 from odradek.core.errors import CorruptRecord, StorageError
-from odradek.storage.aborted_index import AbortedEntry, AbortedIndex
-from odradek.storage.checkpoints import LOG_START, PARTITION_METADATA
 from odradek.storage.config import LogConfig
+from odradek.storage.disk.checkpoints import LOG_START, PARTITION_METADATA
+from odradek.storage.disk.files import Files
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.evidence import (
+from odradek.storage.producers.producers import Producers
+from odradek.storage.producers.rebuild import rebuild
+from odradek.storage.producers.states import SUFFIX as SNAPSHOT_SUFFIX
+from odradek.storage.producers.states import snapshot_offsets, snapshot_path
+from odradek.storage.recovery.evidence import (
     LostRange,
     Report,
     Witnesses,
@@ -38,15 +42,11 @@ from odradek.storage.evidence import (
     mends,
     orphaned_indexes,
 )
-from odradek.storage.files import Files
-from odradek.storage.index import IndexCorrupt
-from odradek.storage.index_digests import SegmentDigest, decode_digests
-from odradek.storage.producer_rebuild import rebuild
-from odradek.storage.producer_states import SUFFIX as SNAPSHOT_SUFFIX
-from odradek.storage.producer_states import snapshot_offsets, snapshot_path
-from odradek.storage.producers import Producers
-from odradek.storage.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
-from odradek.storage.segment import (
+from odradek.storage.segments.aborted_index import AbortedEntry, AbortedIndex
+from odradek.storage.segments.index import IndexCorrupt
+from odradek.storage.segments.index_digests import SegmentDigest, decode_digests
+from odradek.storage.segments.salvage import BadBytes, GoodBatch, Surroundings, keep_lost, known_gaps, lost_path
+from odradek.storage.segments.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -16,8 +16,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.storage.files import Files, Mapped, View
-from odradek.storage.write_failures import is_passing
+from odradek.storage.disk.files import Files, Mapped, View
+from odradek.storage.disk.write_failures import is_passing
 
 PIECE_ENTRIES = 64
 

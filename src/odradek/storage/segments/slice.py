@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from odradek.storage.files import File
-from odradek.storage.segment import Segment
+from odradek.storage.disk.files import File
+from odradek.storage.segments.segment import Segment
 
 
 class Slice:

@@ -15,8 +15,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from odradek.storage.files import Buffer, Mapped
-from odradek.storage.write_failures import SyncFailed
+from odradek.storage.disk.files import Buffer, Mapped
+from odradek.storage.disk.write_failures import SyncFailed
 
 
 class Crash(BaseException):

@@ -5,12 +5,12 @@
    after them.
 2. Map: the offset map gets the newest offset of every key in the dirty section, until it is full.
 3. Copy: every segment from the log's start to the end of the mapped section is rewritten by the rules of
-   ``clean_rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
+   ``cleaning/rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
 
 Source segments are closed and are only read. New files have the suffix ``.cleaned`` until ``Log.replace_segments``
 renames them. ``clean`` is a generator, and its caller controls its speed. The broker runs it on its event loop for
-small logs, in steps of one millisecond. For other logs it starts ``python -m odradek.storage.cleaner``, a process with
-the lowest priority that ends after the cleaning. This process uses numba if it is installed.
+small logs, in steps of one millisecond. For other logs it starts ``python -m odradek.storage.cleaning.cleaner``, a
+process with the lowest priority that ends after the cleaning. This process uses numba if it is installed.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from odradek.batches.compression import decompress_small
 from odradek.batches.control import read_control
 from odradek.batches.header import HEADER_BYTES, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
-from odradek.storage.aborted_index import decode_entries
-from odradek.storage.clean_jobs import Job, SourceSegment, group_sources
-from odradek.storage.clean_rows import FilteredPart, MappedPart, RowEngine, SegmentSurvey
-from odradek.storage.clean_rules import (
+from odradek.storage.cleaning.jobs import Job, SourceSegment, group_sources
+from odradek.storage.cleaning.rows import FilteredPart, MappedPart, RowEngine, SegmentSurvey
+from odradek.storage.cleaning.rules import (
     AbortedSearch,
     AbortedTransactionSpan,
     CleaningRules,
     Transactions,
 )
 from odradek.storage.config import LogConfig
-from odradek.storage.files import Files, OsFiles
-from odradek.storage.recovery import CLEANED_SUFFIX
-from odradek.storage.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
+from odradek.storage.disk.files import Files, OsFiles
+from odradek.storage.recovery.recovery import CLEANED_SUFFIX
+from odradek.storage.segments.aborted_index import decode_entries
+from odradek.storage.segments.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segment, file_name
 
 _SMALL_RECORDS = 150_000
 """The largest number of records in a log that the broker cleans without a process."""
@@ -330,7 +330,7 @@ def choose_engine(size: int) -> Engine:
     if size <= _ROWS_BYTES:
         return RowEngine()
     try:
-        from odradek.storage.clean_columns import ColumnEngine
+        from odradek.storage.cleaning.columns import ColumnEngine
     except ImportError:
         return RowEngine()
     return ColumnEngine()

@@ -24,9 +24,9 @@ from typing import NamedTuple
 
 from odradek.core.counts import span
 from odradek.core.errors import StorageError
-from odradek.storage import checkpoints
-from odradek.storage.salvage import GoodBatch
-from odradek.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_name
+from odradek.storage.disk import checkpoints
+from odradek.storage.segments.salvage import GoodBatch
+from odradek.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, Segment, file_name
 
 _log = logging.getLogger("odradek.storage")
 

@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.storage.aborted_index import AbortedEntry, collect_aborted
-from odradek.storage.index_digests import IndexDigest, LogDigest, SegmentDigest
-from odradek.storage.segment import Segment
-from odradek.storage.slice import Slice
+from odradek.storage.segments.aborted_index import AbortedEntry, collect_aborted
+from odradek.storage.segments.index_digests import IndexDigest, LogDigest, SegmentDigest
+from odradek.storage.segments.segment import Segment
+from odradek.storage.segments.slice import Slice
 
 
 class SegmentList:

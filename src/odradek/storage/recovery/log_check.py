@@ -9,10 +9,13 @@ from time import time_ns
 from odradek.core.counts import span
 from odradek.core.errors import StorageError
 from odradek.core.ids import INTERNAL_TOPICS, NO_EPOCH, TopicPartition
-from odradek.storage import checkpoints
 from odradek.storage.config import LogConfig
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.files import Files, OsFiles
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.evidence import (
+from odradek.storage.log import Log
+from odradek.storage.producers.states import snapshot_offsets
+from odradek.storage.recovery.evidence import (
     LostRange,
     Report,
     Witnesses,
@@ -23,12 +26,9 @@ from odradek.storage.evidence import (
     mends,
     orphaned_indexes,
 )
-from odradek.storage.files import Files, OsFiles
-from odradek.storage.log import Log
-from odradek.storage.producer_states import snapshot_offsets
-from odradek.storage.recovery import INDEX_SUFFIXES, base_offsets
-from odradek.storage.salvage import BadBytes, Surroundings, known_gaps
-from odradek.storage.segment import LOG_SUFFIX, Segment, file_name
+from odradek.storage.recovery.recovery import INDEX_SUFFIXES, base_offsets
+from odradek.storage.segments.salvage import BadBytes, Surroundings, known_gaps
+from odradek.storage.segments.segment import LOG_SUFFIX, Segment, file_name
 
 
 class Findings(Report):

@@ -1,6 +1,6 @@
 """The cleaner's engine in numba for large logs. The broker process does not import it.
 
-``clean_rows`` documents the steps. The offset map has 128-bit hashes of keys (SipHash-2-4 with a random key for each
+``cleaning/rows`` documents the steps. The offset map has 128-bit hashes of keys (SipHash-2-4 with a random key for each
 cleaning). A collision would lose a record, and the random key prevents provoked collisions. The map is one flat table
 of (hash, hash, offset + 1) with open addressing, 24 bytes for an entry as in Kafka.
 """
@@ -36,9 +36,9 @@ from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
 from odradek.batches.kernel_cache import INT64, READ_ONLY, TABLE, UINT8S, kernel
 from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
-from odradek.storage.clean_rows import FilteredPart, MappedPart, SegmentSurvey
-from odradek.storage.clean_rules import CleaningRules, Transactions, check_crc, emptied, rewritten
-from odradek.storage.segment import LOG_SUFFIX, AppendedBatch, Segment
+from odradek.storage.cleaning.rows import FilteredPart, MappedPart, SegmentSurvey
+from odradek.storage.cleaning.rules import CleaningRules, Transactions, check_crc, emptied, rewritten
+from odradek.storage.segments.segment import LOG_SUFFIX, AppendedBatch, Segment
 
 _U64 = types.uint64
 _U64S = types.uint64[::1]

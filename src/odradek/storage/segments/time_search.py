@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odradek.batches.steps import BatchSteps
-from odradek.storage.disk_state import DiskState
-from odradek.storage.segment import FoundOffset, Segment
+from odradek.storage.disk.disk_state import DiskState
+from odradek.storage.segments.segment import FoundOffset, Segment
 
 _STEP_SEGMENTS = 500
 LastFound = tuple[tuple[int | None, int, int], FoundOffset | None]

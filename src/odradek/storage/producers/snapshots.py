@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import KafkaError
 from odradek.storage.config import LogConfig
-from odradek.storage.disk_state import DiskState
-from odradek.storage.producer_rebuild import EndedTransaction, rebuild
-from odradek.storage.producer_states import STATES_AT_ONCE
-from odradek.storage.producers import Producers
-from odradek.storage.segment_list import SegmentList
-from odradek.storage.write_failures import SyncFailed
+from odradek.storage.disk.disk_state import DiskState
+from odradek.storage.disk.write_failures import SyncFailed
+from odradek.storage.producers.producers import Producers
+from odradek.storage.producers.rebuild import EndedTransaction, rebuild
+from odradek.storage.producers.states import STATES_AT_ONCE
+from odradek.storage.segments.segment_list import SegmentList
 
 
 class ProducerSnapshots:

@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from odradek.storage.clean_rules import ProducerStateEntry
+from odradek.storage.cleaning.rules import ProducerStateEntry
 from odradek.storage.log import Log
-from odradek.storage.salvage import MAX_RELATIVE_OFFSET
-from odradek.storage.segment import Segment
+from odradek.storage.segments.salvage import MAX_RELATIVE_OFFSET
+from odradek.storage.segments.segment import Segment
 
 MAP_ENTRY_BYTES = 24
 

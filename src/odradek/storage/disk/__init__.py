@@ -1,0 +1,1 @@
+"""Files of a data directory: the file system, its failures, descriptors and checkpoints."""

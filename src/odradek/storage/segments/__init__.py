@@ -1,0 +1,1 @@
+"""The segments of a log, their indexes, and searches in them."""
