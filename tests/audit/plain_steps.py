@@ -1,11 +1,13 @@
 """A process that runs pipelines without Spark (``tests/attack/plain_engine.py``).
 
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
-partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords. Each command has to end with 0."""
+partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy.
+Each command has to end with 0."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -26,12 +28,19 @@ def delete(bootstrap: str, topic: str, offset: str) -> None:
         admin.delete_records({TopicPartition(topic, 0): int(offset)})
 
 
+def replace(folder: str, by: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(by, folder)
+
+
+STEPS = {"send": send, "delete": delete, "replace": replace}
+
 if __name__ == "__main__":
     import plain_engine
 
     plain_engine.use()
     for step in json.loads(sys.argv[1]):
-        if step[0] in ("send", "delete"):
-            {"send": send, "delete": delete}[step[0]](*step[1:])
+        if step[0] in STEPS:
+            STEPS[step[0]](*step[1:])
         elif code := run(step):
             raise SystemExit(f"{step}: {code}")

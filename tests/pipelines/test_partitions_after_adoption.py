@@ -33,6 +33,12 @@ def steps_of(bootstrap: str, topic: str, table: Path, kind: str, *, adopted: boo
     return [["send", bootstrap, topic, "7"], *before, *after, *([adopt] * adopted), ingest]
 
 
+def rows_of(table: Path, kind: str) -> list[tuple[str, int]]:
+    files = deltalake.DeltaTable(table).to_pyarrow_dataset() if kind == "delta" else ds.dataset(table)
+    rows = files.to_table(columns=["topic", "offset"]).to_pylist()
+    return sorted((row["topic"], row["offset"]) for row in rows)
+
+
 def test_an_added_partition_is_read_from_its_start(bootstrap: str, topic: str, tmp_path: Path) -> None:
     tables = {f"{topic}-{kind}-{is_adopted}": (kind, is_adopted) for kind in KINDS for is_adopted in (False, True)}
     steps = []
@@ -56,3 +62,34 @@ def test_an_added_partition_is_read_from_its_start(bootstrap: str, topic: str, t
             held = admin.list_group_offsets(f"{name}-group")
         assert {tp.partition: at.offset for tp, at in held.items()} == {0: 22, 1: 10}
         assert (f"{name}-1 is new: neither the table nor the group" in done.stdout) == is_adopted
+
+
+def test_a_topic_that_an_older_copy_of_the_table_does_not_have_is_read_from_its_start(
+    bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """The group stands behind the records that only the lost table had. The checkpoint knows where the run began."""
+    steps = []
+    for kind in KINDS:
+        first, later, table = f"{topic}-{kind}-a", f"{topic}-{kind}-b", str(tmp_path / kind)
+        create_topic(bootstrap, first)
+        create_topic(bootstrap, later)
+        log = ["-b", bootstrap, "--group", f"{topic}-{kind}", "--output", table]
+        log += ["--checkpoint", str(tmp_path / f"{kind}-checkpoint")]
+        ingest = ["pipeline", "ingest", *log, "--table-format", kind, "--topics"]
+        steps += [
+            ["send", bootstrap, first, "10"], [*ingest, first], ["replace", f"{table}-old", table],
+            ["send", bootstrap, later, "20"], ["delete", bootstrap, later, "5"], [*ingest, f"{first},{later}"],
+            ["send", bootstrap, later, "5"], ["replace", table, f"{table}-old"],
+            ["pipeline", "adopt", *log, "--execute"], [*ingest, f"{first},{later}"],
+        ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for kind in KINDS:
+        first, later = f"{topic}-{kind}-a", f"{topic}-{kind}-b"
+        assert rows_of(tmp_path / kind, kind) == [
+            *((first, at) for at in range(10)),
+            *((later, at) for at in range(5, 25)),
+        ]
+        assert f"A run of this table has committed {later}-0, and the table has nothing of it" in done.stdout

@@ -101,6 +101,19 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start, end)
 
 
+def origins_of(checkpoint: Location) -> tuple[dict[TopicPartition, int], dict[str, str]]:
+    """Returns the offsets at which the query began to read its partitions, and the ids of their topics, as far as the
+    checkpoint still has them. Spark removes old micro-batches."""
+    origins: dict[TopicPartition, int] = {}
+    ids: dict[str, str] = {}
+    for number in sorted(_numbers(checkpoint, "offsets")):
+        with contextlib.suppress(StorageError):
+            offset = _offset_at(checkpoint, number)
+            origins = {**offset.origins, **origins}
+            ids |= {topic: str(one) for topic, one in offset.ids.items()}
+    return origins, ids
+
+
 def newest_number(checkpoint: Location) -> int | None:
     """Returns the number of the newest micro-batch that Spark has planned, done or not; None if there is none yet."""
     return max(_numbers(checkpoint, "offsets"), default=None)

@@ -57,6 +57,11 @@ def output_of(commit: OffsetAndMetadata) -> str:
     return "" if mark_of(commit) is None else _parts(commit)[3]
 
 
+def is_output(commit: OffsetAndMetadata, output: str) -> bool:
+    """Returns whether a marked commit names this output."""
+    return output_of(commit) == output[-_MOST_OUTPUT:]
+
+
 def other_output(commit: OffsetAndMetadata, output: str) -> str:
     """Returns another output that a marked commit names; empty if it names none or this one."""
     found = output_of(commit)

@@ -43,6 +43,11 @@ def _show(request: AdoptLine, adoption: Adoption) -> None:
         note(f"It is not known whether topic {topic} was deleted and created again since the table read it.")
     for tp, at in adoption.new.items():
         note(f"{tp} is new: neither the table nor the group has an offset of it, so it begins at its log start, {at}.")
+    for tp, at in adoption.forgotten.items():
+        note(
+            f"A run of this table has committed {tp}, and the table has nothing of it: it is an older "
+            f"copy. The partition begins at {at}."
+        )
     for tp, at in adoption.deleted.items():
         first = adoption.offsets[tp]
         note(f"The records of {tp} at {span(at, first)} are deleted: it begins at its log start, {first}.")
@@ -75,6 +80,9 @@ def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
         "replaced": list(adoption.replaced),
         "unknown": list(adoption.unknown),
         "new": [{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in adoption.new.items()],
+        "forgotten": [
+            {"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in adoption.forgotten.items()
+        ],
         "deleted": [
             {"topic": tp.topic, "partition": tp.partition, "from": at, "to": adoption.offsets[tp]}
             for tp, at in adoption.deleted.items()

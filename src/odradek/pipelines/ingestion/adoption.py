@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
+from odradek.pipelines.checkpoint import origins_of
 from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import start_spark
@@ -28,6 +29,7 @@ from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
+from odradek.spark.commit_marks import is_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import is_uri
 
@@ -49,9 +51,11 @@ class Adoption:
     both are None if there is none. ``replaced``: topics that were deleted and created again since the table read
     them: they begin at their start. ``unknown``: topics of which that is not known. ``new``: partitions of the
     table's topics that neither the table nor the group knows, and their log starts: the group is committed there.
-    ``deleted``: partitions whose records from the table's offset on were deleted, and that offset: they begin at
-    their log start. ``lost``: files of the newest micro-batch that are nowhere: the table goes on without their
-    rows. ``is_done``: whether it was done."""
+    ``forgotten``: partitions of which the table has nothing, although a run of it has committed them: the table is
+    an older copy. The group is set to where the old checkpoint began, else to the log start. ``deleted``:
+    partitions whose records from the table's offset on were deleted, and that offset: they begin at their log
+    start. ``lost``: files of the newest micro-batch that are nowhere: the table goes on without their rows.
+    ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -61,6 +65,7 @@ class Adoption:
     replaced: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     new: Mapping[TopicPartition, int] = field(default_factory=dict)
+    forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
     deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     is_done: bool = False
@@ -91,23 +96,27 @@ def adopt(options: AdoptOptions) -> Adoption:
         offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
         deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
         unknown = tuple(sorted(present.keys() - topics.keys()))
-        existing = _partitions(admin, {tp.topic for tp in offsets})
-        held = {tp: one.offset for tp, one in admin.list_group_offsets(options.group, [*offsets, *existing]).items()}
+        committed = {tp: one for tp, one in admin.list_group_offsets(options.group).items() if one.offset >= 0}
+        existing = _partitions(admin, {tp.topic for tp in (*offsets, *committed)})
+        of_table = [tp for tp in existing if tp.topic in {one.topic for one in offsets}]
         # With a reset to the end, the new checkpoint would skip their records: the old one read them from their start.
-        new = _log_starts(admin, [tp for tp in existing if tp not in offsets and held.get(tp, NO_OFFSET) < 0])
-        held = {tp: at for tp, at in held.items() if tp in offsets}
+        new = _log_starts(admin, [tp for tp in of_table if tp not in offsets and tp not in committed])
+        ours = [tp for tp, one in committed.items() if is_output(one, table.location.uri)]
+        forgotten = _starts_of(admin, table, {tp for tp in ours if tp in existing and tp not in offsets})
+        held = {tp: one.offset for tp, one in committed.items() if tp in offsets}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
         old_uri = None if old is None else old.uri
         lost = table.lost_files
-        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, deleted, lost)
+        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, forgotten, deleted, lost)
         if not options.execute:
             return found
         table.adopt(_plan(offsets, {**topics, **present}))
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        commits = {tp: OffsetAndMetadata(at) for tp, at in sorted((offsets | new).items()) if tp in set(existing)}
+        starts = sorted((offsets | new | forgotten).items())
+        commits = {tp: OffsetAndMetadata(at) for tp, at in starts if tp in set(existing)}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
@@ -179,6 +188,15 @@ def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
 
 def _log_starts(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(sorted(partitions), EARLIEST)).items()}
+
+
+def _starts_of(admin: Admin, table: Table, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns where the query of the checkpoint began to read these partitions, or their log starts."""
+    origins, ids = origins_of(table.checkpoint)
+    described = admin.describe_topics({tp.topic for tp in partitions}, missing_ok=True)
+    same = {name for name, one in described.items() if ids.get(name) == str(one.topic_id)}
+    starts = _log_starts(admin, partitions)
+    return {tp: max(at, origins.get(tp, 0)) if tp.topic in same else at for tp, at in starts.items()}
 
 
 def _of_present_topics(
