@@ -229,12 +229,12 @@ class AttackEpisode:
             done = self.end(driver, 900)
             assert done is not None
             if "there is nothing to adopt" in done.error and "with a new --checkpoint" in done.error:
-                self._follow_new_checkpoint(table)
+                self._follow_new_checkpoint(table, end)
                 return
             if not done.is_done:
                 raise AttackFound(f"adopt, the remedy of {end.error!r}, ends with {done.error!r}")
 
-    def _follow_new_checkpoint(self, table: AttackedTable) -> None:
+    def _follow_new_checkpoint(self, table: AttackedTable, end: CommandEnd) -> None:
         """An empty table begins again at the group's offsets, so the group is deleted first."""
         table.checkpoint = self.place / f"{table.name}-checkpoint-{time.monotonic_ns()}"
         table.losses.forget()

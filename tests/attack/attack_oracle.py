@@ -246,6 +246,7 @@ _OLD = frozenset({"checkpoint", "notes", "table", "topic", "deleted", "delta-log
 REFUSALS = (
     Refusal(r"another pipeline is writing to this table: .* or remove (\S+\.json)", "remove", frozenset({"run"})),
     Refusal(r"another pipeline is writing to ", "wait", frozenset({"run"})),
+    Refusal(r"is a new table: give it a --checkpoint of its own", "new_checkpoint", _OLD),
     Refusal(r"odradek pipeline adopt", "adopt", _OLD),
     Refusal(r"another run has written .* to the checkpoint at the same time", "again", frozenset({"run"})),
     Refusal(r"failOnDataLoss", "loss", frozenset({"topic", "deleted"})),

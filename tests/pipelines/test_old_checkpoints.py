@@ -20,7 +20,7 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines import adopt, ingest
-from odradek.pipelines.checkpoint import planned_batch
+from odradek.pipelines.checkpoint import planned_batch, remove_sums_without_files
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
@@ -458,6 +458,17 @@ def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
     for id, place, text in (("another id", tmp_path / "t", other), (None, tmp_path / "new", new)):
         with pytest.raises(ConfigError, match=text):
             check_checkpoint(LocalLocation(checkpoint), LocalLocation(place), id, has_batches=False)
+
+
+def test_checksums_without_their_files_are_removed(tmp_path: Path) -> None:
+    """Spark cannot write a file again whose checksum is there: "Rename destination … already exists"."""
+    for name in ("commits/0", "commits/.0.crc", "commits/.1.crc", "offsets/1", "offsets/.1.crc", "offsets/.x.crc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    remove_sums_without_files(LocalLocation(tmp_path))
+    held = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    assert held == ["commits/.0.crc", "commits/0", "offsets/.1.crc", "offsets/.x.crc", "offsets/1"]
+    remove_sums_without_files(LocalLocation(tmp_path / "none"))
 
 
 def test_of_two_runs_that_begin_with_one_checkpoint_one_marks_it(tmp_path: Path) -> None:

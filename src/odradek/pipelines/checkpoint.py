@@ -6,6 +6,7 @@ If the query was killed after a micro-batch and before the commit, the checkpoin
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ RESTORE = (
     "Restore the checkpoint. For a table, a new one can begin at the table's offsets instead: `odradek pipeline adopt` "
     "shows how"
 )
+_SUM = re.compile(r"\.(\d+)\.crc")
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,16 @@ def remove_unfinished_plan(checkpoint: Location) -> None:
     if all(name.startswith(".") for name in names):
         for name in names:
             log.delete(name)
+
+
+def remove_sums_without_files(checkpoint: Location) -> None:
+    """Removes Hadoop's checksums of files that are not there: with such a checksum Spark cannot write the file again.
+    Raises StorageError."""
+    for log in (checkpoint.child("offsets"), checkpoint.child("commits")):
+        names = set(log.children())
+        for name in names:
+            if (sum_of := _SUM.fullmatch(name)) and sum_of[1] not in names:
+                log.delete(name)
 
 
 def commits_without_offsets(checkpoint: Location, done: int | None, newest: int | None) -> str:

@@ -128,7 +128,8 @@ def _has_records(
 def check_new(checkpoint: Location, table: Location) -> None:
     """Raises ConfigError if a new table gets the checkpoint of another query. Writes nothing."""
     is_used = checkpoint.read_text(_MARK) is not None or {"offsets", "metadata"} & set(checkpoint.children())
-    if is_used and table.child(STATE).read_text(_FILE) is None:
+    is_new = table.child(STATE).read_text(_FILE) is None and not set(table.children()) - {STATE}
+    if is_used and is_new:
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query, and {table.uri} is a new table: give it a "
             "--checkpoint of its own"

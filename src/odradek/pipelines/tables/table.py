@@ -22,6 +22,7 @@ from odradek.pipelines.checkpoint import (
     newest_number,
     plan_of,
     planned_batch,
+    remove_sums_without_files,
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import (
@@ -237,6 +238,7 @@ class Table:
         assert self._id is not None
         bind(self.checkpoint, self.location, self._id, has_batches=self._has_batches)
         remove_unfinished_plan(self.checkpoint)
+        remove_sums_without_files(self.checkpoint)
 
     def group(self, options: ReadOptions) -> TableGroup:
         """Returns the group of a run with these options of the source."""
