@@ -136,3 +136,11 @@ def test_the_directory_of_a_node_is_not_repaired(tmp_path: Path, capsys: pytest.
         "put its files back from a copy (docs/cluster.md)\n"
     )
     assert not (tmp_path / "meta.properties").exists()
+
+
+def test_a_folder_of_more_brokers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("1", "2", "3", "controller"):
+        (tmp_path / "c" / name).mkdir(parents=True)
+        (tmp_path / "c" / name / "meta.properties").write_text("")
+    assert run(["serve", "--brokers", "2", "--data-dir", str(tmp_path / "c"), "--listen", "127.0.0.1:0"]) == 2
+    assert "has a broker 3: with --brokers 2 its partitions have no leader. Give --brokers 3" in capsys.readouterr().err

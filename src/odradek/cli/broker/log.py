@@ -46,7 +46,7 @@ def _opened(data_dir: Path) -> Iterator[DataDirectory]:
         finally:
             directory.close()
     except (StorageError, KafkaError) as error:
-        raise CommandError(str(error), EXIT_FAILED) from error
+        raise CommandError(str(error)) from error
 
 
 def _check_known(directory: DataDirectory, names: Sequence[str]) -> None:

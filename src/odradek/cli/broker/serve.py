@@ -168,7 +168,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
             "listeners names others"
         )
     if not colon or not host or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"--listen takes HOST:PORT, not {listen!r}")
+        raise ValueError(f"--listen takes HOST:PORT, for example 127.0.0.1:9092, not {listen!r}")
     return host, int(port)
 
 

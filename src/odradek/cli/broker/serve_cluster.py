@@ -53,9 +53,21 @@ def serve_cluster(
     ports = range(port, port + options.brokers + 1) if port else free_row(host, options.brokers + 1)
     if ports[-1] > 65_535:
         raise CommandError(f"--listen {host}:{port}: the last of {len(ports)} ports in a row is above 65535")
+    _check_no_more(data_dir, options.brokers)
     nodes = lay_out(data_dir.absolute(), host, ports, options.racks, settings)
     prepare(nodes)
     return asyncio.run(_Supervisor(nodes, options).run())
+
+
+def _check_no_more(data_dir: Path, brokers: int) -> None:
+    """Raises CommandError if the folder has directories of more brokers, whose partitions would have no leader."""
+    names = [path.parent.name for path in data_dir.glob("*/meta.properties")]
+    held = [int(name) for name in names if name.isdecimal()]
+    if held and max(held) > brokers:
+        raise CommandError(
+            f"{data_dir} has a broker {max(held)}: with --brokers {brokers} its partitions have no leader. Give "
+            f"--brokers {max(held)}; to remove the broker, unregister it, and move its directory away"
+        )
 
 
 def free_row(host: str, count: int) -> range:

@@ -187,7 +187,8 @@ class ConsumerConfig:
             if key not in kinds:
                 raise unknown_setting(name, kinds)
             if key in values:
-                raise ConfigError(f"{name} is set twice")
+                what = " (the first argument has the brokers' addresses; topics go to subscribe)"
+                raise ConfigError(f"{name} is set twice{what if key == 'bootstrap_servers' else ''}")
             values[key] = _convert(name, kinds[key], value)
         required = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
         if any(name not in values for name in required):
