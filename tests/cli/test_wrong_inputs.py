@@ -47,7 +47,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "zookeeper export": ("--group", "g", *ZOOKEEPER), "zookeeper import": ("--file", "{file}", *ZOOKEEPER),
     "zookeeper migrate": ("--to", "kafka", "--group", "g", *ZOOKEEPER, *KAFKA),
     "zookeeper compare": ("--group", "g", *ZOOKEEPER, *KAFKA), "zookeeper delete": ("--group", "g", *ZOOKEEPER),
-    "cluster format": ("--data-dir", "{folder}", "--node-id", "1"),
+    "cluster format": ("--data-dir", "{folder}", "--node-id", "1"), "cluster describe": KAFKA,
     "log check": ("--data-dir", "{folder}"), "log accept": ("t-0", "--data-dir", "{folder}", "--yes"),
     "metadata check": ("--data-dir", "{folder}"), "metadata repair": ("--data-dir", "{folder}", "--yes"),
     "metadata strays": ("--data-dir", "{folder}"), "offsets dump": KAFKA, "pipeline history": KAFKA,

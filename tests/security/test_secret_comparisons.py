@@ -41,7 +41,9 @@ ALLOWED = {
     "tokens[-1] != (';', False)",
     "tokens[1][0].lower() not in _FLAGS",
     # Names of mechanisms, settings, fields and users; the first bytes of a kind of file.
-    "authorization not in ('', found.subject)",
+    "jaas.name != module",
+    "name not in secrets",
+    "authorization not in ('', accepted.subject)",
     "client.authorization not in ('', client.user)",
     "extensions.get('tokenauth', '').lower() == 'true'",
     "mechanism == OAUTHBEARER",

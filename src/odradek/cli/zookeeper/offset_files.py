@@ -63,6 +63,8 @@ def export(line: ExportLine) -> None:
         raise CommandError(f"--output {line.output}: {problem}")
     with line.store() as store:
         names = chosen_groups(store, line.group, line.all_groups)
+        if line.all_groups:
+            names = list(store.groups())  # the file of Kafka's tool has ZooKeeper's order
         with progress("Reading", len(names), "groups") as advance:
             exported = []
             for name in names:
