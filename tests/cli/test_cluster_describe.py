@@ -28,7 +28,7 @@ def test_a_cluster_with_a_dead_broker(capsys: pytest.CaptureFixture[str]) -> Non
         found = described(capsys, cluster.address(2))
         assert found["cluster_id"] == cluster.cluster_id
         assert found["partitions_without_leader"] == 0
-        one, two, controller = found["nodes"]  # type: ignore[misc]
+        one, two, controller = found["nodes"]
         assert (one["node_id"], one["roles"], one["rack"], one["fenced"], one["leaders"]) == (
             1,
             ["broker"],
@@ -54,7 +54,7 @@ def test_a_cluster_with_a_dead_broker(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_lone_broker_is_both(capsys: pytest.CaptureFixture[str]) -> None:
     with odradek.Broker(in_thread=True) as broker:
-        (node,) = described(capsys, broker.bootstrap_servers)["nodes"]  # type: ignore[misc]
+        (node,) = described(capsys, broker.bootstrap_servers)["nodes"]
         assert (node["roles"], node["active_controller"], node["lag"]) == (["broker", "controller"], True, 0)
 
 

@@ -158,9 +158,10 @@ def verify_table(
     for tp, one in rows.items():
         if one.repeated:
             audits[tp].repeated = repeats(table, chosen, tp, one, MOST_REPEATS)
-    _add_notes(audits, table.notes(audits, {}))
+    notes = table.notes(audits, {})
+    _add_notes(audits, notes)
     if admin is not None:
-        _look_at_log(admin, table, audits, group, stage)
+        _look_at_log(admin, table, audits, {tp.topic for tp in (*audits, *notes)}, group=group, stage=stage)
     return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)))
 
 
@@ -171,11 +172,17 @@ def _add_notes(audits: dict[TopicPartition, PartitionAudit], notes: Mapping[Topi
 
 
 def _look_at_log(
-    admin: Admin, table: AuditedTable, audits: dict[TopicPartition, PartitionAudit], group: str | None, stage: Stage
+    admin: Admin,
+    table: AuditedTable,
+    audits: dict[TopicPartition, PartitionAudit],
+    known: set[str],
+    *,
+    group: str | None,
+    stage: Stage,
 ) -> None:
+    """Adds what the log and the group say. ``known``: the topics of the table's rows and notes."""
     commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
-    topics = {tp.topic for tp in (*audits, *commits, *table.notes(audits, {}))}
-    described = admin.describe_topics(sorted(topics), missing_ok=True)
+    described = admin.describe_topics(sorted(known | {tp.topic for tp in commits}), missing_ok=True)
     for tp, one in audits.items():
         one.topic_is_missing = tp.topic not in described
     there = [TopicPartition(name, row.partition) for name, topic in described.items() for row in topic.partitions]

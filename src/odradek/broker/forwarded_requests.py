@@ -59,7 +59,7 @@ def _is_for_this_node(context: Context, message: object) -> bool:
     """Returns whether a request is only about the loggers of a broker's process, which have no records."""
     if context.api_key not in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
         return False
-    resources = message.resources  # type: ignore[attr-defined]
+    resources = message.resources  # type: ignore[attr-defined]  # both APIs have it, in each version
     return bool(resources) and all(one.resource_type == LOGGER for one in resources)
 
 

@@ -7,19 +7,16 @@ connection of their own, as in Kafka.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
 
 from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.connection import RemoteNode
-from odradek.broker.remote.node_request import NodeRequest
+from odradek.broker.remote.node_request import NodeRequest, R
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
-
-R = TypeVar("R")
 
 
 class RemoteControllerLink:

@@ -97,12 +97,13 @@ def adopt(options: AdoptOptions) -> Adoption:
         deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
         unknown = tuple(sorted(present.keys() - topics.keys()))
         committed = {tp: one for tp, one in admin.list_group_offsets(options.group).items() if one.offset >= 0}
-        existing = _partitions(admin, {tp.topic for tp in (*offsets, *committed)})
-        of_table = [tp for tp in existing if tp.topic in {one.topic for one in offsets}]
+        of_table = {tp.topic for tp in offsets}
+        existing = set(_partitions(admin, of_table | {tp.topic for tp in committed}))
+        others = existing - offsets.keys()
         # With a reset to the end, the new checkpoint would skip their records: the old one read them from their start.
-        new = _log_starts(admin, [tp for tp in of_table if tp not in offsets and tp not in committed])
-        ours = [tp for tp, one in committed.items() if is_output(one, table.location.uri)]
-        forgotten = _starts_of(admin, table, {tp for tp in ours if tp in existing and tp not in offsets})
+        new = _log_starts(admin, [tp for tp in others - committed.keys() if tp.topic in of_table])
+        ours = {tp for tp in others & committed.keys() if is_output(committed[tp], table.location.uri)}
+        forgotten = _starts_of(admin, table, ours) if ours else {}
         held = {tp: one.offset for tp, one in committed.items() if tp in offsets}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
@@ -116,7 +117,7 @@ def adopt(options: AdoptOptions) -> Adoption:
             old.rename(kept_as)
         table.bind_anew()
         starts = sorted((offsets | new | forgotten).items())
-        commits = {tp: OffsetAndMetadata(at) for tp, at in starts if tp in set(existing)}
+        commits = {tp: OffsetAndMetadata(at) for tp, at in starts if tp in existing}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
