@@ -29,8 +29,8 @@ from odradek.codecs.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition
-from odradek.net.fetch_session import FetchSession
-from odradek.net.fetch_wire import FetchPartition
+from odradek.wire.fetch_messages import FetchPartition
+from odradek.wire.fetch_session import FetchSession
 
 T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 

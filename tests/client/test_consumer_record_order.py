@@ -29,8 +29,8 @@ from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import EpochEnd, ListedOffset, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, LATEST
-from odradek.net.fetch_session import FetchSession
-from odradek.net.fetch_wire import FetchPartition
+from odradek.wire.fetch_messages import FetchPartition
+from odradek.wire.fetch_session import FetchSession
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 POLLS = 200

@@ -29,9 +29,8 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.in_flight_fetches import InFlightFetch
 from odradek.core.errors import OdradekError
-from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchPartition
-from odradek.wire import frames, schemas
+from odradek.wire import fetch_messages, frames, schemas
+from odradek.wire.fetch_messages import FetchPartition
 from odradek.wire.schemas import Kind
 
 VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
@@ -120,7 +119,7 @@ class Reader:
     async def _never(*_: Any) -> None:
         raise AssertionError("no callbacks here")
 
-    def give(self, data: fetch_wire.FetchReply) -> tuple[int, bool]:
+    def give(self, data: fetch_messages.FetchReply) -> tuple[int, bool]:
         """Takes all records of a reply. Returns how many there were, and whether there was an error."""
         engine, fetcher = self.engine, self.engine.fetcher
         states = engine.subscription.partitions
@@ -157,10 +156,10 @@ class Reader:
         return rows, failed
 
 
-def parsed(version: int, data: bytes) -> fetch_wire.FetchReply | None:
+def parsed(version: int, data: bytes) -> fetch_messages.FetchReply | None:
     """The parsed reply; None if our parser refuses it. Without tagged fields, kio's result must be equal."""
     try:
-        ours = fetch_wire.parse_reply(version, memoryview(data), 2)
+        ours = fetch_messages.parse_reply(version, memoryview(data), 2)
     except ValueError:
         ours = None
     try:

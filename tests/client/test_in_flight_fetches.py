@@ -16,11 +16,10 @@ from odradek.client.consumer.in_flight_fetches import THROTTLE_CHECK_S, InFlight
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.net import fetch_wire
 from odradek.net.endpoint import Address
-from odradek.net.fetch_wire import FetchPartition
-from odradek.wire import frames, schemas
+from odradek.wire import fetch_messages, frames, schemas
 from odradek.wire.api_keys import FETCH
+from odradek.wire.fetch_messages import FetchPartition
 from odradek.wire.schemas import Kind
 
 T0 = TopicPartition("t", 0)
@@ -98,7 +97,7 @@ class Harness:
         self.is_open = True
         return self.connection
 
-    def _on_reply(self, fetch: InFlightFetch, found: fetch_wire.FetchReply) -> set[str]:
+    def _on_reply(self, fetch: InFlightFetch, found: fetch_messages.FetchReply) -> set[str]:
         if self.on_reply_error is not None:
             raise self.on_reply_error
         self.events.append(found.session_id)

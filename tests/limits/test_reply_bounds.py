@@ -481,7 +481,7 @@ def test_other_replies_have_at_most_a_million_elements(cluster: ScriptedCluster)
 
 @pytest.mark.parametrize("version", range(4, 18))
 def test_the_number_of_partitions_in_a_fetch_reply_is_limited(version: int) -> None:
-    from odradek.net import fetch_wire
+    from odradek.wire import fetch_messages
 
     with scripted() as cluster:
         reply = fetch_reply(cluster)
@@ -494,16 +494,16 @@ def test_the_number_of_partitions_in_a_fetch_reply_is_limited(version: int) -> N
         head = frames.reply_head(FETCH, version, 1)
         return memoryview(head + schemas.encode(FETCH, version, Kind.RESPONSE, body))
 
-    assert len(fetch_wire.parse_reply(version, packed(1_004), 2).partitions) == 1_004
+    assert len(fetch_messages.parse_reply(version, packed(1_004), 2).partitions) == 1_004
     with pytest.raises(ValueError, match="1005 elements, but at most 1004 are expected"):
-        fetch_wire.parse_reply(version, packed(1_005), 2)
+        fetch_messages.parse_reply(version, packed(1_005), 2)
 
 
 def test_the_number_of_tagged_fields_of_a_fetch_reply_is_limited() -> None:
-    from odradek.net import fetch_wire
+    from odradek.wire import fetch_messages
 
     with pytest.raises(ValueError, match="1001 tagged fields"):
-        fetch_wire.parse_reply(16, memoryview(bytes(4) + b"\xe9\x07" + b"\x01\x00" * 1_001 + bytes(50)), 1)
+        fetch_messages.parse_reply(16, memoryview(bytes(4) + b"\xe9\x07" + b"\x01\x00" * 1_001 + bytes(50)), 1)
 
 
 def test_assignments_and_subscriptions_have_at_most_a_million_partitions() -> None:

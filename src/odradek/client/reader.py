@@ -42,8 +42,9 @@ from odradek.client.errors import (
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, TopicPartition
-from odradek.net import fetch_exchange, fetch_wire
-from odradek.net.fetch_wire import FetchReplyPartition
+from odradek.net import fetch_exchange
+from odradek.wire import fetch_messages
+from odradek.wire.fetch_messages import FetchReplyPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -495,15 +496,15 @@ class _Source:
             await self._check_divergence(offset, epoch, deadline)
         self._confirmed_epoch = epoch
         connection = await self.cluster.connection(leader if self._follower is None else self._follower)
-        limits = fetch_wire.Limits(
+        limits = fetch_messages.Limits(
             min(self.max_wait_ms, max(deadline.left_ms, 1)),
             min_bytes=1,
             max_bytes=self.max_bytes,
             isolation_level=self.isolation_level,
             rack="" if self._leader_only else self.cluster.config.client_rack,
         )
-        wanted = fetch_wire.FetchPartition(topic_id, offset, epoch, self.max_bytes)
-        request = fetch_wire.FetchRequestData({self.partition: wanted})
+        wanted = fetch_messages.FetchPartition(topic_id, offset, epoch, self.max_bytes)
+        request = fetch_messages.FetchRequestData({self.partition: wanted})
         reply = await fetch_exchange.fetch(connection, limits, request)
         if reply.error_code is not ErrorCode.none:
             raise error_for(reply.error_code, f"{self.partition}: {connection.address} refused the fetch")

@@ -1,1 +1,1 @@
-"""Connections to brokers and the wire format of fetches, for clients and for followers."""
+"""Connections of clients to brokers."""

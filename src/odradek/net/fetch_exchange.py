@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from odradek.net import fetch_wire
 from odradek.net.connection import BrokerConnection, ReplySink
 from odradek.net.errors import unreadable
-from odradek.net.fetch_wire import FetchPartition, FetchReply, FetchRequestData, Limits
+from odradek.wire import fetch_messages
 from odradek.wire.api_keys import FETCH
+from odradek.wire.fetch_messages import FetchPartition, FetchReply, FetchRequestData, Limits
 
 
 def version_for(connection: BrokerConnection, partitions: Iterable[FetchPartition]) -> int:
@@ -17,14 +17,14 @@ def version_for(connection: BrokerConnection, partitions: Iterable[FetchPartitio
 
     Raises UnsupportedVersion."""
     has_all_ids = all(one.topic_id is not None for one in partitions)
-    return connection.version(FETCH, None if has_all_ids else fetch_wire.IDS_FROM - 1)
+    return connection.version(FETCH, None if has_all_ids else fetch_messages.IDS_FROM - 1)
 
 
 def send(
     connection: BrokerConnection, version: int, limits: Limits, request: FetchRequestData, reply: ReplySink
 ) -> None:
     """Sends a fetch; ``reply`` gets the bytes for ``read_reply``, or the error. Raises ConnectionLost."""
-    packed = fetch_wire.pack(version, limits, request)
+    packed = fetch_messages.pack(version, limits, request)
     connection.send(FETCH, version, packed, reply, held_s=limits.max_wait_ms / 1000)
 
 
@@ -34,7 +34,7 @@ def read_reply(connection: BrokerConnection, version: int, frame: memoryview, re
     ``requested_count``: the number of requested partitions, including those of the session. Closes the connection and
     raises ConnectionLost or ReplyTooLarge if the reply cannot be read."""
     try:
-        reply = fetch_wire.parse_reply(version, frame, requested_count)
+        reply = fetch_messages.parse_reply(version, frame, requested_count)
     except ValueError as error:
         connection.close()
         raise unreadable(connection.address, error) from error

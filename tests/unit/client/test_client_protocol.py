@@ -19,8 +19,7 @@ from odradek.client import errors
 from odradek.codecs.consumer_protocol import decode_assignment, encode_assignment
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.net import fetch_wire
-from odradek.wire import frames, schemas
+from odradek.wire import fetch_messages, frames, schemas
 from odradek.wire.api_keys import FETCH
 from odradek.wire.schemas import Kind
 
@@ -71,7 +70,7 @@ def encoded(version: int, message: dict[str, Any]) -> bytes:
 @given(st.sampled_from(VERSIONS), replies)
 @settings(max_examples=examples(50))
 def test_fetch_replies_of_every_version_are_parsed(version: int, message: dict[str, Any]) -> None:
-    reply = fetch_wire.parse_reply(version, memoryview(encoded(version, message)), 9)
+    reply = fetch_messages.parse_reply(version, memoryview(encoded(version, message)), 9)
     assert reply.throttle_ms == message["throttle_time"]
     if version >= 7:
         assert (reply.error_code.value, reply.session_id) == (message["error_code"], message["session_id"])
@@ -101,7 +100,7 @@ def test_records_are_a_view_of_the_reply() -> None:
     }  # fmt: skip
     message = {"throttle_time": 0, "responses": [{"topic": "t", "topic_id": TOPIC_ID, "partitions": [row]}]}
     data = encoded(16, message | {"error_code": 0, "session_id": 0})
-    reply = fetch_wire.parse_reply(16, memoryview(data), 1)
+    reply = fetch_messages.parse_reply(16, memoryview(data), 1)
     assert reply.partitions[0].records.obj is data
 
 
@@ -114,7 +113,7 @@ def test_damaged_fetch_replies_are_parsed_or_raise_value_error(
     data[position % len(data)] = byte
     damaged = bytes(data[: max(4, len(data) - cut)])
     with contextlib.suppress(ValueError):
-        reply = fetch_wire.parse_reply(version, memoryview(damaged), 9)
+        reply = fetch_messages.parse_reply(version, memoryview(damaged), 9)
         assert sum(len(row.records) for row in reply.partitions) <= len(damaged)
 
 

@@ -25,8 +25,8 @@ from odradek.client.errors import LogTruncated, OffsetOutOfRange, corrupt_record
 from odradek.client.group.offset_storage import OffsetStorage
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchPartition, FetchReplyPartition
+from odradek.wire import fetch_messages
+from odradek.wire.fetch_messages import FetchPartition, FetchReplyPartition
 
 logger = logging.getLogger("odradek.consumer")
 
@@ -315,7 +315,7 @@ class Fetcher:
 
     # --- one fetch --------------------------------------------------------------------------------------------
 
-    def on_reply(self, fetch: InFlightFetch, reply: fetch_wire.FetchReply) -> set[str]:
+    def on_reply(self, fetch: InFlightFetch, reply: fetch_messages.FetchReply) -> set[str]:
         """Buffers the records of partitions whose version and fetch offset have not changed.
 
         Returns the topics whose metadata must be looked up again."""

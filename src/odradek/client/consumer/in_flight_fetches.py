@@ -17,11 +17,12 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.errors import error_for
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.net import fetch_exchange, fetch_wire
+from odradek.net import fetch_exchange
 from odradek.net.connection import BrokerConnection
-from odradek.net.fetch_session import FetchSession
-from odradek.net.fetch_wire import FetchPartition
 from odradek.net.node_connections import NodeConnections
+from odradek.wire import fetch_messages
+from odradek.wire.fetch_messages import FetchPartition
+from odradek.wire.fetch_session import FetchSession
 
 logger = logging.getLogger("odradek.consumer")
 THROTTLE_CHECK_S = 0.5
@@ -78,7 +79,7 @@ class InFlightFetches:
         cluster: Cluster,
         *,
         prepare: Callable[[], Awaitable[None]],
-        on_reply: Callable[[InFlightFetch, fetch_wire.FetchReply], set[str]],
+        on_reply: Callable[[InFlightFetch, fetch_messages.FetchReply], set[str]],
         on_lost: Callable[[InFlightFetch], None],
         on_end: Callable[[InFlightFetch], None],
         fail: Callable[[Exception], None],
@@ -137,8 +138,8 @@ class InFlightFetches:
         config = self._config
         try:
             version = fetch_exchange.version_for(connection, fetch.wanted.values())
-            request = session.request(fetch.wanted, by_id=version >= fetch_wire.IDS_FROM)
-            limits = fetch_wire.Limits(
+            request = session.request(fetch.wanted, by_id=version >= fetch_messages.IDS_FROM)
+            limits = fetch_messages.Limits(
                 fetch.wait_ms, config.fetch_min_bytes, fetch.max_bytes, self._isolation, config.client_rack
             )
             fetch_exchange.send(connection, version, limits, request, _Reply(self, fetch, connection, version))

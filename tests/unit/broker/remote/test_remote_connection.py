@@ -14,8 +14,7 @@ from support.world import Process, World
 from odradek.broker.remote.connection import CONNECT_TIMEOUT_S, RemoteNode
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.core.errors import ErrorCode
-from odradek.net import fetch_wire
-from odradek.wire import frames, schemas
+from odradek.wire import fetch_messages, frames, schemas
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
@@ -238,12 +237,14 @@ def raising(error: int | None) -> None:
     raise RuntimeError(error)
 
 
-def fetch_of(version: int, count: int) -> NodeRequest[fetch_wire.FetchReply]:
-    """A fetch of ``count`` partitions that is packed and read by ``net/fetch_wire``, without kio."""
-    rows = {(f"t{index}", 0): fetch_wire.FetchPartition(None, 7, 1, 1 << 20) for index in range(count)}
-    packed = fetch_wire.pack(version, fetch_wire.Limits(500, 1, 1 << 20, 0), fetch_wire.FetchRequestData(rows))
+def fetch_of(version: int, count: int) -> NodeRequest[fetch_messages.FetchReply]:
+    """A fetch of ``count`` partitions that is packed and read by ``wire/fetch_messages``, without kio."""
+    rows = {(f"t{index}", 0): fetch_messages.FetchPartition(None, 7, 1, 1 << 20) for index in range(count)}
+    packed = fetch_messages.pack(
+        version, fetch_messages.Limits(500, 1, 1 << 20, 0), fetch_messages.FetchRequestData(rows)
+    )
     return NodeRequest(
-        FETCH, version, packed, lambda data: fetch_wire.parse_reply(version, memoryview(data), count)
+        FETCH, version, packed, lambda data: fetch_messages.parse_reply(version, memoryview(data), count)
     )  # fmt: skip
 
 
@@ -259,7 +260,7 @@ def fetch_reply(version: int, records: bytes) -> bytes:
 
 @pytest.mark.parametrize("version", [11, 12])
 def test_a_request_reads_its_reply_itself_beside_those_that_a_schema_reads(near: Near, version: int) -> None:
-    read: list[fetch_wire.FetchReply | None] = []
+    read: list[fetch_messages.FetchReply | None] = []
     records = random.Random(version).randbytes(100_000)
     near.send("a")
     near.node.send(fetch_of(version, 1), 5_000, read.append)
@@ -277,7 +278,7 @@ def test_a_request_reads_its_reply_itself_beside_those_that_a_schema_reads(near:
 
 def test_a_reply_that_its_request_cannot_read_ends_the_connection(near: Near) -> None:
     """The request that is repeated is sent again, and its next reply is read."""
-    read: list[fetch_wire.FetchReply | None] = []
+    read: list[fetch_messages.FetchReply | None] = []
     near.node.send(fetch_of(12, 1), 5_000, read.append)
     near.node.send(fetch_of(12, 1), 5_000, read.append, repeats=True)
     far = near.dialer.accept()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import INITIAL_EPOCH, TopicPartition
-from odradek.net.fetch_wire import FetchPartition, FetchRequestData
+from odradek.wire.fetch_messages import FetchPartition, FetchRequestData
 
 NO_SESSION = 0
 

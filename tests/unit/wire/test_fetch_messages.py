@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.core.ids import FetchingReplica, TopicPartition
-from odradek.net import fetch_wire
-from odradek.net.fetch_wire import FetchPartition, FetchRequestData, Limits
-from odradek.wire import schemas
+from odradek.wire import fetch_messages, schemas
 from odradek.wire.api_keys import FETCH
+from odradek.wire.fetch_messages import FetchPartition, FetchRequestData, Limits
 from odradek.wire.schemas import Kind
 
 VERSIONS = range(4, schemas.known_versions(FETCH)[1] + 1)
@@ -76,7 +75,7 @@ def test_a_packed_request_equals_the_encoding_of_the_schema(
     wanted = {tp: FetchPartition(IDS[tp.topic], *row) for tp, row in rows.items()}
     asked = FetchRequestData(wanted, [(tp, IDS[tp.topic]) for tp in forgotten], *session)
     encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
-    assert fetch_wire.pack(version, limits, asked) == encoded
+    assert fetch_messages.pack(version, limits, asked) == encoded
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -89,7 +88,7 @@ def test_a_request_may_have_more_topics_and_partitions_than_one_byte_can_count(v
     limits, asked = Limits(500, 1, 1 << 20, 0), FetchRequestData(wanted)
     assert asked.session_epoch == -1
     encoded = schemas.encode(FETCH, version, Kind.REQUEST, message(limits, asked))
-    assert fetch_wire.pack(version, limits, asked) == encoded
+    assert fetch_messages.pack(version, limits, asked) == encoded
 
 
 def test_a_topic_without_an_id_is_packed_without_one() -> None:
@@ -97,7 +96,7 @@ def test_a_topic_without_an_id_is_packed_without_one() -> None:
         Limits(500, 1, 1 << 20, 0),
         FetchRequestData({TopicPartition("t", 0): FetchPartition(None, 5, 1, 9)}),
     )
-    assert fetch_wire.pack(17, limits, asked) == schemas.encode(FETCH, 17, Kind.REQUEST, message(limits, asked))
+    assert fetch_messages.pack(17, limits, asked) == schemas.encode(FETCH, 17, Kind.REQUEST, message(limits, asked))
 
 
 @pytest.mark.parametrize("version", [11, 12, 18])
@@ -112,5 +111,5 @@ def test_a_reply_may_name_the_current_leader(version: int) -> None:
         FETCH, version, Kind.RESPONSE, {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": [topic]}
     )
     head = b"\0\0\0\1" + (b"\0" if version >= 12 else b"")
-    reply = fetch_wire.parse_reply(version, memoryview(head + body), 2)
+    reply = fetch_messages.parse_reply(version, memoryview(head + body), 2)
     assert [part.current_leader for part in reply.partitions] == [(2, 7) if version >= 12 else None, None]
