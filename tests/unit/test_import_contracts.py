@@ -53,7 +53,7 @@ def test_every_package_has_a_row() -> None:
         ("; `cli/broker/serve.py` also `broker`,", ";"),
         ("| `client/consumer/` | `Consumer`: positions, fetches, polls | `client/group` |\n", ""),
         ("`client/consumer/errors`, ", ""),
-        ("| `net/` | connections to brokers, fetches on the wire | `wire` |\n", ""),
+        ("| `net/` | connections of clients to brokers | `wire` |\n", ""),
         ("| `core`; `codecs`; `core` |", "| `codecs` |"),
     ],
 )
@@ -118,7 +118,7 @@ def test_every_package_in_a_row_is_imported() -> None:
 
 def test_an_unused_package_in_a_row_is_found() -> None:
     table = packages(
-        PAGE.replace("| `net/` | connections to brokers, fetches on the wire | `wire` |", NET_IMPORTS_MORE)
+        PAGE.replace("| `net/` | connections of clients to brokers | `wire` |", NET_IMPORTS_MORE)
     )
     assert unused(table["net"], imports_of_packages(table)["net"], table) == {"storage", "client/consumer/errors"}
 
