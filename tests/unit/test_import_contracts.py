@@ -117,9 +117,7 @@ def test_every_package_in_a_row_is_imported() -> None:
 
 
 def test_an_unused_package_in_a_row_is_found() -> None:
-    table = packages(
-        PAGE.replace("| `net/` | connections of clients to brokers | `wire` |", NET_IMPORTS_MORE)
-    )
+    table = packages(PAGE.replace("| `net/` | connections of clients to brokers | `wire` |", NET_IMPORTS_MORE))
     assert unused(table["net"], imports_of_packages(table)["net"], table) == {"storage", "client/consumer/errors"}
 
 
