@@ -7,7 +7,7 @@ from support.cluster_nodes import LEFT, NONE, SESSION_MS, SHORT, Nodes, commit, 
 from support.simulated_brokers import SimulatedBroker
 from support.simulated_node import HOME
 
-from odradek.broker.cluster_node import MembershipEnded
+from odradek.broker.cluster_role import MembershipEnded
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.disk import checkpoints
@@ -52,7 +52,7 @@ def test_a_broker_serves_its_partitions_again_after_a_restart(nodes: Nodes, how:
     nodes.create("t", 1, 2)
     nodes.settle()
     assert produce(first, "t", 0) is NONE
-    epoch = first.broker.membership.lifecycle.epoch
+    epoch = first.role.membership.lifecycle.epoch
     getattr(first, how)()
     stopped_ms = nodes.world.now_ms
     if how == "stop":
@@ -62,7 +62,7 @@ def test_a_broker_serves_its_partitions_again_after_a_restart(nodes: Nodes, how:
     first.begin()
     first.run_until_joined()
     assert nodes.world.now_ms - stopped_ms >= SESSION_MS - 500, "the session ends before another one begins"
-    assert first.broker.membership.lifecycle.epoch > epoch
+    assert first.role.membership.lifecycle.epoch > epoch
     nodes.settle()
     assert produce(first, "t", 0) is NONE
     partition = first.broker.partition("t", 0)
@@ -97,7 +97,7 @@ def test_changes_during_the_absence_of_a_broker_are_made_at_its_start(nodes: Nod
 def test_a_controller_that_restarts_fences_no_broker_and_changes_follow(nodes: Nodes) -> None:
     nodes.create("t", 1, 2)
     nodes.settle()
-    epochs = [one.broker.membership.lifecycle.epoch for one in nodes.brokers.values()]
+    epochs = [one.role.membership.lifecycle.epoch for one in nodes.brokers.values()]
     nodes.controller.node.kill()
     nodes.world.advance(10 * SESSION_MS)
     assert [produce(one, "t", at) for at, one in enumerate(nodes.brokers.values())] == [NONE, NONE]
@@ -105,7 +105,7 @@ def test_a_controller_that_restarts_fences_no_broker_and_changes_follow(nodes: N
     nodes.world.advance(2 * SESSION_MS)
     nodes.create("u", 2)
     nodes.check_images()
-    assert [one.broker.membership.lifecycle.epoch for one in nodes.brokers.values()] == epochs
+    assert [one.role.membership.lifecycle.epoch for one in nodes.brokers.values()] == epochs
     assert {one.is_fenced for one in nodes.controller.broker.catalog.state.nodes.brokers.values()} == {False}
 
 
@@ -121,7 +121,7 @@ def test_a_broker_that_is_cut_off_is_fenced_and_leads_again_afterwards(nodes: No
     nodes.network.cut_off.clear()
     nodes.world.advance(3 * SESSION_MS)
     nodes.settle()
-    assert first.broker.membership.lifecycle.state is LifecycleState.RUNNING
+    assert first.role.membership.lifecycle.state is LifecycleState.RUNNING
     assert produce(first, "t", 0) is NONE
     nodes.check_images()
 
@@ -142,7 +142,7 @@ def test_a_snapshot_changes_what_differs(is_down: bool) -> None:
     nodes.settle()
     for name in ("gone", "kept", "again", "grown"):
         assert produce(first, name, 0) is NONE
-    before = first.broker.copy.applied.end_offset
+    before = first.role.copy.applied.end_offset
     if is_down:
         first.stop()
     else:
@@ -165,7 +165,7 @@ def test_a_snapshot_changes_what_differs(is_down: bool) -> None:
         nodes.world.advance(3 * SESSION_MS)
     nodes.brokers[1] = first
     nodes.check_images()
-    assert first.broker.membership.observer.snapshots == 1
+    assert first.role.membership.observer.snapshots == 1
     assert logs_of(first) == {"kept-0", "grown-0"}
     kept = first.broker.partition("kept", 0)
     assert kept is not None
@@ -193,7 +193,7 @@ def test_the_snapshots_of_a_broker_are_those_of_what_it_has_applied() -> None:
     first.kill()
     nodes.world.advance(3 * SESSION_MS)
     first.begin()
-    assert first.broker.copy.applied.end_offset > 0, "the start reads the snapshot"
+    assert first.role.copy.applied.end_offset > 0, "the start reads the snapshot"
     first.run_until_joined()
     nodes.check_images()
     assert produce(first, "t59", 0) is NONE
@@ -216,8 +216,8 @@ def test_an_unregistered_broker_ends_with_one_line(nodes: Nodes) -> None:
     nodes.world.advance(2 * SESSION_MS)
     assert nodes.controller.connect().call(64, 0, {"broker_id": 1}).error_code is NONE
     first.node.process.is_alive = True
-    first.node.loop.run(first.broker.membership.set_ready)
-    first.node.loop.run(first.broker.membership._drive)
+    first.node.loop.run(first.role.membership.set_ready)
+    first.node.loop.run(first.role.membership._drive)
     nodes.world.advance(4 * SESSION_MS)
     assert len(ended) == 1
     assert "broker 1 with the broker epoch" in ended[0]

@@ -9,8 +9,8 @@ import pytest
 from support.cluster_schedule import ClusterSchedule
 from support.world import SimulationFailure
 
-from odradek.broker import cluster_node
-from odradek.broker.cluster_node import BrokerMember
+from odradek.broker import cluster_role
+from odradek.broker.cluster_role import BrokerMember
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
@@ -53,14 +53,14 @@ def reply_before_the_change_is_applied(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshots_delete_nothing(patch: pytest.MonkeyPatch) -> None:
-    right = cluster_node.delta_between
+    right = cluster_role.delta_between
 
     def delta_between(before: Any, after: Any) -> Generator[None, None, Delta]:
         delta = yield from right(before, after)
         delta.deleted.clear()
         return delta
 
-    patch.setattr(cluster_node, "delta_between", delta_between)
+    patch.setattr(cluster_role, "delta_between", delta_between)
 
 
 def producer_ids_of_any_record(patch: pytest.MonkeyPatch) -> None:

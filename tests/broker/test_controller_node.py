@@ -10,7 +10,7 @@ from support.simulated_controller import SimulatedController
 from support.simulated_node import SimulatedNode
 from support.world import World
 
-from odradek.broker.controller_node import ControllerNode
+from odradek.broker.controller_role import ControllerRole
 from odradek.catalog.features import AT_FIRST
 from odradek.cluster.catalog import ClusterCatalog
 from odradek.core.errors import ErrorCode, StorageError
@@ -136,4 +136,4 @@ def test_a_directory_of_a_lone_broker_is_refused() -> None:
     lone.begin()
     lone.kill()
     with pytest.raises(StorageError, match=r"data is the directory of a lone broker, and this node is a controller"):
-        SimulatedNode(world, files, {}, kind=ControllerNode).begin()
+        SimulatedNode(world, files, {}, new_role=ControllerRole).begin()

@@ -13,10 +13,10 @@ from support.controller_process import CLUSTER_ID, CONTROLLER, controller_proces
 from support.simulated_controller import SimulatedController
 from test_controller_node import FEATURES_OF_A_NODE
 
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.metadata_log import bootstrap, quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
-from odradek.broker.process import server_class
-from odradek.broker.server import BrokerServer
+from odradek.broker.process import role_class
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk.files import OsFiles
@@ -171,8 +171,8 @@ def test_a_directory_with_other_levels_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_settings_choose_the_kind_of_node() -> None:
-    assert server_class(BrokerConfig()) is BrokerServer
-    assert server_class(BrokerConfig(controller_settings(1))).__name__ == "ControllerServer"
+    assert role_class(BrokerConfig()) is LoneRole
+    assert role_class(BrokerConfig(controller_settings(1))).__name__ == "ControllerRole"
 
 
 def test_a_formatted_directory_begins_at_the_first_epoch() -> None:

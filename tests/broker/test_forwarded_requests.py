@@ -259,7 +259,7 @@ def test_a_request_without_a_controller_ends_at_the_time_out(nodes: Nodes) -> No
 def test_a_broker_that_does_not_learn_of_the_change_replies_at_the_time_out_of_the_request(nodes: Nodes) -> None:
     first = nodes.brokers[1]
     nodes.settle()
-    first.broker.membership.copy.on_applied = lambda end: None  # it looks as if nothing were applied any more
+    first.role.membership.copy.on_applied = lambda end: None  # it looks as if nothing were applied any more
     begun_ms = nodes.world.now_ms
     assert create(nodes, 1, "t", answer_ms=LONG_MS) is NONE
     assert nodes.world.now_ms - begun_ms == pytest.approx(10_000, abs=100)
@@ -306,7 +306,7 @@ def test_a_block_for_another_incarnation_is_not_used(nodes: Nodes) -> None:
     """The record of a block names only the broker's id: a process that was paused reads that of its successor."""
     paused = nodes.brokers[1]
     before = producer_id(nodes, 1)
-    epoch = paused.broker.membership.lifecycle.epoch
+    epoch = paused.role.membership.lifecycle.epoch
     reply = nodes.controller.connect().call(67, 0, {"broker_id": 1, "broker_epoch": epoch})
     assert reply.error_code is NONE
     nodes.settle()

@@ -112,7 +112,7 @@ def test_a_change_ends_the_waits_of_all_observers() -> None:
         part = wire.receive(FETCH, 18, correlation_id).responses[0].partitions[0]
         assert part.high_watermark == epoch + 1
         assert len(records_in(part.records)) == 1
-    assert not controller.broker.cluster.observer_reads.waiters
+    assert not controller.role.registered_brokers.observer_reads.waiters
 
 
 def test_the_fetch_of_a_client_that_has_left_waits_no_more() -> None:
@@ -120,10 +120,10 @@ def test_the_fetch_of_a_client_that_has_left_waits_no_more() -> None:
     wire = BlockingWire(controller, "f")
     wire.send(FETCH, 18, fetch_message(controller.broker.metadata_log.end_offset, max_wait=60_000))
     controller.world.advance(10)
-    assert len(controller.broker.cluster.observer_reads.waiters) == 1
+    assert len(controller.role.registered_brokers.observer_reads.waiters) == 1
     wire.close()
     controller.world.advance(10)
-    assert not controller.broker.cluster.observer_reads.waiters
+    assert not controller.role.registered_brokers.observer_reads.waiters
 
 
 def test_a_stop_does_not_wait_for_fetches() -> None:

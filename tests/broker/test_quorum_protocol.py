@@ -13,10 +13,10 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import InThread, LoneQuorum, MetadataQuorum, Quorums
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig
-from odradek.broker.node import BrokerNode
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.writer_role import WriterRole
 from odradek.cluster.log_observer import LogObserver
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
@@ -52,7 +52,7 @@ def test_a_broker_runs_on_a_quorum_that_has_only_the_members_of_the_protocol(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quorums = ForeignQuorums()
-    monkeypatch.setattr(BrokerNode, "quorums", quorums)
+    monkeypatch.setattr(WriterRole, "quorums", quorums)
 
     async def run(names: list[str]) -> None:
         broker = BrokerServer(BrokerConfig(), tmp_path / "data", ("127.0.0.1", 0))

@@ -113,7 +113,7 @@ def test_a_recreated_topic_has_no_commits_of_its_predecessor(tmp_path: Path) -> 
         assert topic.id is not None
         commit = OffsetCommit("g", [TopicCommit("flights", topic.id.bytes, [(0, 42, -1, "")])])
         assert (await ask(broker, commit)).error is ErrorCode.none
-        broker.stored_catalog.apply(DeleteTopic(topic.id))
+        broker.role.stored.apply(DeleteTopic(topic.id))
         await broker.abandon()
 
     async def after() -> None:

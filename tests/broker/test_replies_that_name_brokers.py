@@ -16,7 +16,8 @@ from support.simulated_node import SimulatedNode
 from support.world import World
 
 from odradek.broker.coordinators.group_metadata import BrokerGroupCatalog
-from odradek.broker.node import BrokerNode
+from odradek.broker.lone_role import LoneRole
+from odradek.broker.metadata.brokers import RegisteredNodes
 from odradek.broker.settings.listener import Listener
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from odradek.catalog.state import CatalogState, RecordSteps
@@ -47,13 +48,14 @@ GONE = UUID(int=2000)
 """A log directory that no broker has."""
 
 
-class RegisteredBroker(BrokerNode):
-    """A broker of a cluster: its catalogue has registered brokers."""
+class RegisteredRole(LoneRole):
+    """The role of a broker whose catalogue has registered brokers."""
 
-    is_lone = False
-
-    def _new_shard(self) -> CatalogState:
+    def new_catalog(self) -> CatalogState:
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(1))
+
+    def new_brokers(self) -> RegisteredNodes:
+        return RegisteredNodes(self.node.catalog, self.node.listeners, self.node.new_uuid)
 
 
 def registered(broker: int, rack: str | None) -> RegisterBrokerRecord:
@@ -84,7 +86,7 @@ class ClusterClient:
         world = World(1)
         self.node = SimulatedNode(
             world, MemoryFiles(), {"node.id": str(OWN), "offsets.topic.num.partitions": "3"},
-            kind=RegisteredBroker, is_slow=is_slow,
+            new_role=RegisteredRole, is_slow=is_slow,
         )  # fmt: skip
         self.node.begin()
         self.broker = self.node.broker

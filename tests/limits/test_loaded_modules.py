@@ -66,14 +66,12 @@ OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
 OF_A_CLUSTER = (
-    "odradek.cluster", "odradek.broker.controller_node", "odradek.broker.controller_server",
+    "odradek.cluster", "odradek.broker.controller_role", "odradek.broker.cluster_role",
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.incarnation", "odradek.broker.remote",
-    "odradek.broker.cluster_node",
-    "odradek.broker.cluster_broker_server", "odradek.broker.forwarded_requests", "odradek.broker.handlers.client_view",
-    "odradek.security.forwarded_principal",
-    "odradek.broker.handlers.observer_fetches",
+    "odradek.broker.forwarded_requests", "odradek.broker.handlers.client_view",
+    "odradek.broker.handlers.observer_fetches", "odradek.security.forwarded_principal",
 )  # fmt: skip
 
 

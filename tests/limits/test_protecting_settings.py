@@ -392,7 +392,7 @@ async def store(directory: Path, settings: dict[str, str]) -> None:
     """Stores settings without the checks of a request, like an older broker."""
     broker = BrokerServer(BrokerConfig(), directory, ("127.0.0.1", 0))
     await broker.start()
-    broker.stored_catalog.apply(AlterConfigs(BROKER, "1", settings))
+    broker.role.stored.apply(AlterConfigs(BROKER, "1", settings))
     await broker.stop()
 
 

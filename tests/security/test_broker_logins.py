@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,8 +24,10 @@ import odradek
 from odradek.broker import process
 from odradek.broker.handlers import k18_api_versions
 from odradek.broker.logins import first_users
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.writer_role import StartChanges
 from odradek.cli.broker.serve import FirstChanges, serve
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
@@ -423,7 +426,8 @@ def test_keys_are_derived_once_and_for_new_users_alone(tmp_path: Path, monkeypat
 
     async def start() -> None:
         added = given[0].first_users
-        broker = BrokerServer(BrokerConfig({}), tmp_path / "data", ("127.0.0.1", 0), first_users=added)
+        new_role = partial(LoneRole, changes=StartChanges(first_users=added))
+        broker = BrokerServer(BrokerConfig({}), tmp_path / "data", ("127.0.0.1", 0), new_role=new_role)
         await broker.start()
         await broker.stop()
 
@@ -473,8 +477,10 @@ def test_a_plain_broker_loads_no_module_of_logins(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from pathlib import Path
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.writer_role import StartChanges
 async def run():
     broker = BrokerServer(BrokerConfig({"num.partitions": "2"}), Path(sys.argv[1]), ("127.0.0.1", 0))
     await broker.start()

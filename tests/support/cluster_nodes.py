@@ -66,7 +66,7 @@ class Nodes:
         """Waits until every broker has what is committed now."""
         end = self.controller.broker.metadata_log.synced_end
         for _ in range(2_000):
-            if all(one.broker.copy.applied.end_offset >= end for one in self.brokers.values()):
+            if all(one.role.copy.applied.end_offset >= end for one in self.brokers.values()):
                 return
             self.world.advance(5)
         raise AssertionError("a broker does not follow the metadata log")

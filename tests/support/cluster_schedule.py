@@ -237,9 +237,9 @@ class ClusterSchedule:
         """Compares the image of each idle broker with the controller's log up to the same offset."""
         wanted: dict[int, list[int]] = {}
         for number in self.up:
-            node = self.nodes.brokers[number].broker
-            if node.joined.resolved and not node.controller.waiting and not node.scheduler.busy:
-                wanted.setdefault(node.copy.applied.end_offset, []).append(number)
+            node, role = self.nodes.brokers[number].broker, self.nodes.brokers[number].role
+            if role.joined.resolved and not node.controller.waiting and not node.scheduler.busy:
+                wanted.setdefault(role.copy.applied.end_offset, []).append(number)
         if not wanted:
             return
         state = new_catalog()

@@ -40,20 +40,20 @@ def install() -> None:
 @contextmanager
 def chosen(kind: str) -> Iterator[None]:
     """Within the block, brokers of this process use this quorum, whatever the variable says."""
-    from odradek.broker.node import BrokerNode
+    from odradek.broker.writer_role import WriterRole
 
-    before = BrokerNode.quorums
+    before = WriterRole.quorums
     _use(kind)
     try:
         yield
     finally:
-        BrokerNode.quorums = before
+        WriterRole.quorums = before
 
 
 def _use(kind: str) -> None:
     from odradek.broker.metadata.quorum import LoneQuorum, OneVoterQuorum, Quorums
     from odradek.broker.metadata_log.log import DIRECTORY
-    from odradek.broker.node import BrokerNode
+    from odradek.broker.writer_role import WriterRole
     from odradek.storage.disk import checkpoints
     from support.delayed_quorum import DelayedQuorum
     from support.voters import make_voter
@@ -71,7 +71,7 @@ def _use(kind: str) -> None:
             _note(kind)
             return made
 
-    BrokerNode.quorums = QuorumsOfTests()
+    WriterRole.quorums = QuorumsOfTests()
 
 
 def _note(line: str) -> None:

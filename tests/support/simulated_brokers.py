@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
-from odradek.broker.cluster_node import ClusterBrokerNode
+from odradek.broker.cluster_role import ClusterRole
+from odradek.broker.node import Node
 from odradek.security.principal import USER, Principal
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
@@ -93,8 +94,8 @@ class SimulatedNetwork:
         return near.world.at(near.world.now_ms + self.travel_ms(), arrive, near.process).cancel
 
 
-class SimulatedClusterBroker(ClusterBrokerNode):
-    """A broker that dials in a simulated network."""
+class SimulatedClusterRole(ClusterRole):
+    """The role of a broker that dials in a simulated network."""
 
     dial: Callable[..., Callable[[], object]]
 
@@ -130,21 +131,25 @@ class SimulatedBroker:
         self.begin()
 
     def begin(self) -> None:
-        self.node = SimulatedNode(self.world, self.files, dict(self._settings), kind=SimulatedClusterBroker)
+        self.node = SimulatedNode(self.world, self.files, dict(self._settings), new_role=SimulatedClusterRole)
         node, broker = self.node, self.broker
-        broker.dial = lambda make, on_failure: self.network.dial(node, make, on_failure)
+        self.role.dial = lambda make, on_failure: self.network.dial(node, make, on_failure)
         node.loop.run(lambda: broker.begin(node.loop))
         broker.begin_upkeep()
 
     @property
-    def broker(self) -> SimulatedClusterBroker:
-        assert isinstance(self.node.broker, SimulatedClusterBroker)
+    def broker(self) -> Node:
         return self.node.broker
+
+    @property
+    def role(self) -> SimulatedClusterRole:
+        assert isinstance(self.broker.role, SimulatedClusterRole)
+        return self.broker.role
 
     @property
     def is_joined(self) -> bool:
         """Whether it may serve clients. Raises the error that has ended its start."""
-        joined = self.broker.joined
+        joined = self.role.joined
         if joined.resolved and joined.value is not None:
             raise joined.value
         return joined.resolved
@@ -152,7 +157,7 @@ class SimulatedBroker:
     def run_until_joined(self, within_ms: int = 30_000) -> None:
         end_ms = self.world.now_ms + within_ms
         while not self.is_joined:
-            assert self.world.now_ms < end_ms, self.broker.membership.lifecycle.state
+            assert self.world.now_ms < end_ms, self.role.membership.lifecycle.state
             self.world.advance(5)
 
     def kill(self) -> None:
@@ -162,7 +167,7 @@ class SimulatedBroker:
         """Stops cleanly, with a controlled shutdown."""
 
         async def stop() -> None:
-            await self.broker.leave()
+            await self.role.leave()
             await self.broker.end()
 
         task = self.node.loop.create_task(stop())

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.broker.controller_node import ControllerNode
+from odradek.broker.controller_role import ControllerRole
+from odradek.broker.node import Node
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_node import HOME, SimulatedNode, Wire
@@ -34,15 +35,19 @@ class SimulatedController:
         self.begin()
 
     def begin(self) -> None:
-        self.node = SimulatedNode(self.world, self.files, self._settings, kind=ControllerNode)
-        self.broker.most_replicas = self._most_replicas
+        self.node = SimulatedNode(self.world, self.files, self._settings, new_role=ControllerRole)
+        self.role.most_replicas = self._most_replicas
         self.node.begin()
         self.world.settle()
 
     @property
-    def broker(self) -> ControllerNode:
-        assert isinstance(self.node.broker, ControllerNode)
+    def broker(self) -> Node:
         return self.node.broker
+
+    @property
+    def role(self) -> ControllerRole:
+        assert isinstance(self.broker.role, ControllerRole)
+        return self.broker.role
 
     def connect(self, client_id: str = "c") -> BlockingWire:
         return BlockingWire(self, client_id)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.front_end.connection import Connection
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.node import BrokerNode
+from odradek.broker.node import Node
 from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire.frames import FrameReader
 from support.simulated_loop import SimulatedLoop, SimulatedThreads
 from support.world import Process, World
+
+if TYPE_CHECKING:
+    from odradek.broker.node import NodeRole
 
 ADDRESS = ("127.0.0.1", 9092)
 HOME = Path("/simulated/data")
@@ -115,7 +119,7 @@ class SimulatedNode:
         settings: dict[str, str],
         *,
         is_slow: bool = False,
-        kind: type[BrokerNode] = BrokerNode,
+        new_role: Callable[[Node], NodeRole] = LoneRole,
         hosts: Mapping[str, str] | None = None,
     ) -> None:
         self.world = world
@@ -138,7 +142,7 @@ class SimulatedNode:
             self._look_up,
         )
         config = BrokerConfig(settings)
-        self.broker = kind(config, HOME, config.listeners_at(ADDRESS), outside)
+        self.broker = Node(config, HOME, config.listeners_at(ADDRESS), outside, new_role)
 
     def _look_up(self, host: str) -> str:
         if host not in self._hosts:

@@ -63,6 +63,7 @@ SAME_NAME = {
     "Consumer": "the same reason as for Admin",
     "Producer": "the same reason as for Admin",
     "Cluster": "odradek.Cluster has processes, the client's class connections: users see only the first",
+    "Node": "the client's class is a row of its metadata, the broker's class a process: users see only the first",
     "DefaultSource": "Spark looks for this name in each package that it discovers",
 }
 """Names that two classes under ``src`` have, each with the reason. Every other class name is unique."""

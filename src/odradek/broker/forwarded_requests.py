@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from odradek.broker.front_end.router import Api, served_apis
+from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.handlers.api import Context
 from odradek.broker.handlers.client_view import ClientView
 from odradek.broker.remote.forwarder import REQUEST_TIMEOUT_MS, RequestForwarder
@@ -23,6 +23,8 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Client, Later
     from odradek.broker.loop.scheduler import Steps
+    from odradek.core.deferred import Deferred
+    from odradek.wire.chunks import Chunk
 
 READS = frozenset({DESCRIBE_QUORUM, LIST_PARTITION_REASSIGNMENTS})
 """These change nothing, so no reply waits."""
@@ -34,6 +36,18 @@ class RequestToForward(ClientView):
     def __init__(self, connection: Client, frame: bytes) -> None:
         super().__init__(connection, connection.principal, connection.client_host)
         self.frame = frame
+
+
+class ForwardingRouter(Router):
+    """The router of a broker of a cluster."""
+
+    def __init__(self, broker: BrokerServices, forwarder: RequestForwarder) -> None:
+        super().__init__(broker, forwarding_apis(forwarder))
+
+    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
+        if int.from_bytes(frame[:2], "big") in FORWARDED:
+            connection = RequestToForward(connection, frame)
+        return super().dispatch(frame, connection)
 
 
 def forwarding_apis(forwarder: RequestForwarder) -> dict[int, Api]:

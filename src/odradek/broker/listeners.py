@@ -10,7 +10,7 @@ from odradek.broker.front_end.connection import Connection
 
 if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler
-    from odradek.broker.node import BrokerNode
+    from odradek.broker.node import Node
     from odradek.broker.settings.listener import Listener
     from odradek.broker.tls.listener_tls import ListenerTls
 
@@ -21,7 +21,7 @@ TLS_CHECK_S = 2.0
 class BrokerListeners:
     """``bind``, then ``open`` when the node can serve, then ``close``; ``release`` after a start that has failed."""
 
-    def __init__(self, node: BrokerNode) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
         self._sockets = BoundSockets(node.config.socket_listen_backlog_size)
         self._tls: dict[str, ListenerTls] = {}

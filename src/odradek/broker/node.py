@@ -1,26 +1,27 @@
 """The node: a data directory and the parts that serve requests, without sockets.
 
-``broker/server`` adds the listeners. A test drives a node with the bytes of connections: ``Connection.connection_made``
-with a transport of its own, then ``data_received``. Loop, files, clocks, ids and threads are passed in.
+Its role is what differs between a lone broker (``lone_role``), a broker of a cluster (``cluster_role``) and a
+controller (``controller_role``). ``broker/server`` adds the listeners. A test drives a node with the bytes of
+connections: ``Connection.connection_made`` with a transport of its own, then ``data_received``. Loop, files, clocks,
+ids and threads are passed in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from odradek.broker.controller.write_events import Controller, TopicSpec
+from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.disk_work import DiskWork
-from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.limits.admissions import Admissions
 from odradek.broker.limits.host_limits import HostLimits
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
@@ -30,47 +31,103 @@ from odradek.broker.loop.clock import Alarms
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.metadata.brokers import LoneBroker, RegisteredNodes
-from odradek.broker.metadata.catalog import Catalog
-from odradek.broker.metadata.loader import MetadataLoader
-from odradek.broker.metadata.producer_ids import ProducerIds
-from odradek.broker.metadata.quorum import MetadataQuorum, Quorums
-from odradek.broker.metadata.stored_catalog import StoredCatalog, metadata_config
-from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
-from odradek.broker.metadata_log.log import MetadataLog
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
-from odradek.broker.publishers import authorizer_of, in_order, tokens_of
+from odradek.broker.publishers import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.upkeep import LOAD_REST_S, Upkeep, load_in_turn
-from odradek.catalog.features import AT_FIRST, TRANSACTION
-from odradek.catalog.state import BROKER, CatalogState, Topic
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from odradek.batches.steps import BatchSteps
-    from odradek.broker.controller.registered_brokers import RegisteredBrokers
+    from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
     from odradek.broker.front_end.connection import Connection
     from odradek.broker.front_end.request_quota import RequestQuota
+    from odradek.broker.front_end.router import Api, Router
     from odradek.broker.handlers.api import Client
     from odradek.broker.limits.request_elements import RequestElements
-    from odradek.broker.logins.first_users import FirstUsers
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.brokers import Brokers, ClientRequest
+    from odradek.broker.metadata.catalog import Catalog
+    from odradek.broker.metadata.loader import MetadataLoader
+    from odradek.broker.metadata.producer_ids import ProducerIds
+    from odradek.broker.metadata.quorum import MetadataQuorum
+    from odradek.broker.metadata_log.log import MetadataLog
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
+    from odradek.catalog.state import Topic
     from odradek.coordinator.runtime import Environment
     from odradek.wire.chunks import Chunk
+
+    # For type checks only: at run time the Protocol would occupy kilobytes.
+
+    class NodeRole(Protocol):
+        """What a node is in its cluster. Its methods are in the order in which a node calls them."""
+
+        @property
+        def joined(self) -> Deferred[Exception | None] | None:
+            """Has None when the node may serve clients, or the exception that ends the start. None instead of a promise
+            if the node waits for no other node."""
+
+        def new_controller(self) -> Controller:
+            """Returns what changes the catalogue: this process, or the way to another one."""
+
+        def open_catalog(self) -> None:
+            """Opens the metadata log, and sets the node's ``catalog``, ``metadata_log`` and ``quorum``. Raises
+            StorageError, ConfigError."""
+
+        def new_router(self) -> Router:
+            """Returns the router of the node's requests, with its APIs."""
+
+        def follow_catalog(self) -> None:
+            """Sets the node's ``loader`` and, at a broker, ``producer_ids``, and begins to publish the catalogue.
+
+            Raises StorageError, ConfigError."""
+
+        def new_brokers(self) -> Brokers:
+            """Returns the brokers that replies name."""
+
+        def begin_upkeep(self, upkeep: Upkeep) -> None:
+            """Adds periodic work of the role's own."""
+
+        def loads_later(self) -> Iterator[Callable[[], object]]:
+            """Yields functions that import modules which the node uses soon after its start."""
+
+        def check_broker_name(self, name: str) -> None:
+            """Raises KafkaError (INVALID_REQUEST) if the node does not answer for the settings of this broker. The
+            name "" means all brokers."""
+
+        def check_transactions(self) -> None:
+            """Raises KafkaError (COORDINATOR_NOT_AVAILABLE) if the node serves no transactional ids."""
+
+        def overdue_markers(self) -> OverdueMarkers | None:
+            """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
+
+        async def leave(self) -> None:
+            """Lets the other nodes take over before a stop."""
+
+        def has_loaded(self) -> bool:
+            """Returns whether the node may have opened logs."""
+
+        def close(self) -> None:
+            """Ends the role's connections and timers: the node ends."""
+
+        def give_up(self) -> None:
+            """Releases what the role has opened, after a start that has failed."""
+
 
 T = TypeVar("T")
 log = logging.getLogger("odradek.broker")
@@ -81,19 +138,12 @@ _COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
-class BrokerNode:
+class Node:
     """A node. ``begin`` opens the data directory, ``end`` is a clean shutdown.
 
-    ``listeners``: where clients reach it; replies have the address of the first, if none is advertised.
-    ``delete_configs``: broker settings whose dynamic values ``begin`` deletes.
-    ``first_users``: users that ``begin`` adds if they do not exist.
+    ``listeners``: where clients reach it; replies have the address of the first, if none is advertised. ``new_role``:
+    makes the role of the node, which is not complete yet.
     """
-
-    is_lone = True
-    cluster: RegisteredBrokers | None = None
-    """The registered brokers, at the controller of a cluster."""
-    quorums: ClassVar[Quorums] = Quorums()
-    """The maker of the quorums of this process. The process of a test may have another one."""
 
     def __init__(
         self,
@@ -101,9 +151,7 @@ class BrokerNode:
         data_dir: Path,
         listeners: tuple[Listener, ...],
         world: NodeWorld,
-        delete_configs: Sequence[str] = (),
-        *,
-        first_users: FirstUsers | None = None,
+        new_role: Callable[[Node], NodeRole],
     ) -> None:
         self.config = config
         self.world = world
@@ -114,17 +162,18 @@ class BrokerNode:
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
+        # The role sets the next parts.
         self.catalog: Catalog
         self.metadata_log: MetadataLog
         self.quorum: MetadataQuorum
-        self.stored_catalog: StoredCatalog
+        self.loader: MetadataLoader
+        self.producer_ids: ProducerIds
         self.coordinators = Coordinators(self)
         for kind in TYPES:
             self.coordinators.register(kind)
         self.authorizer, self.tokens = authorizer_of(config), tokens_of(config)
-        self.controller = Controller(self)
-        self.loader: MetadataLoader
-        self.producer_ids: ProducerIds
+        self.role = new_role(self)
+        self.controller = self.role.new_controller()
         self.host_limits = HostLimits(config, world.look_up, world.begin_thread)
         self.router: Router
         self.scheduler: Scheduler
@@ -133,8 +182,6 @@ class BrokerNode:
         self.heap: Heap
         self.reply_memory: ReplyMemory
         self.admissions = Admissions(config, self.host_limits)
-        self._delete_configs = delete_configs
-        self._first_users = first_users
         self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
         self._alarms: Alarms
@@ -152,7 +199,7 @@ class BrokerNode:
     @cached_property
     def brokers(self) -> Brokers:
         """The brokers that replies name."""
-        return LoneBroker(self) if self.is_lone else RegisteredNodes(self.catalog, self.listeners, self.new_uuid)
+        return self.role.new_brokers()
 
     @cached_property
     def groups(self) -> GroupRuntime:
@@ -221,6 +268,13 @@ class BrokerNode:
     def node_id(self) -> int:
         return self.directory.node_id
 
+    def check_own_name(self, name: str) -> None:
+        """Raises KafkaError (INVALID_REQUEST) for the name of another broker. The name "" means all brokers."""
+        if name not in ("", str(self.node_id)):
+            raise KafkaError(
+                ErrorCode.invalid_request, f"Unexpected broker id, expected {self.node_id}, but received {name}"
+            )
+
     @property
     def address(self) -> tuple[str, int]:
         """Host and port of the first listener."""
@@ -240,6 +294,10 @@ class BrokerNode:
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
+
+    def steady_ms(self) -> int:
+        """Returns the time of a clock that no test moves and that never jumps."""
+        return int(self.loop.time() * 1000)
 
     def new_uuid(self) -> UUID:
         return self.world.new_uuid()
@@ -299,71 +357,6 @@ class BrokerNode:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def _apis(self) -> dict[int, Api]:
-        return served_apis()
-
-    def _new_shard(self) -> CatalogState | None:
-        """Returns an empty catalogue; None for that of a lone broker."""
-        return None
-
-    def _open_catalog(self) -> None:
-        """Reads the catalogue and checks the broker's settings in it. Raises StorageError, ConfigError."""
-        self.quorums.prepare(self.directory.path, self.node_id, self.directory.files)
-        stored = self.stored_catalog = self.directory.open_catalog(metadata_config(self.config), self._new_shard())
-        catalog, self.metadata_log = stored.catalog, stored.log
-        self.catalog, self.quorum = catalog, self.quorums.quorum_of(stored, self.node_id, self.in_thread)
-        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
-        if not self.directory.is_new:  # a directory without a level, from an earlier release, has level 0
-            self._log_transaction_version(catalog.features().get(TRANSACTION, 0))
-        if self._first_users is not None:
-            self._first_users.add(stored)
-        if self._delete_configs or catalog.configs(BROKER, str(self.node_id)) or catalog.configs(BROKER, ""):
-            from odradek.broker.metadata import stored_settings
-
-            stored_settings.delete(stored, self.node_id, self._delete_configs)
-            stored_settings.check(catalog, self.node_id, self.config)
-        stored.lead()
-
-    @staticmethod
-    def _log_transaction_version(level: int) -> None:
-        """Logs the level of ``transaction.version``, as a warning below 2.
-
-        Such a level allows the fault of KAFKA-17754: a delayed EndTxn ends a later transaction."""
-        initial = AT_FIRST[TRANSACTION]
-        if level >= initial:
-            log.info("the level of %s is %d", TRANSACTION, level)
-            return
-        log.warning(
-            "the level of %s is %d: an EndTxn that the network delays may end a later transaction of its producer. "
-            "Raise the level: kafka-features --bootstrap-server HOST:PORT upgrade --feature %s=%d",
-            TRANSACTION, level, TRANSACTION, initial,
-        )  # fmt: skip
-
-    def _follow_catalog(self) -> None:
-        """Publishes the catalogue: this opens the logs and loads the coordinators. Raises StorageError, ConfigError."""
-        self.producer_ids = ProducerIds(self.node_id, self.controller)
-        self.loader = MetadataLoader(self.catalog, in_order(self))
-        self.loader.load()
-        lost = self.directory.lost_epochs()
-        if lost:
-            with self._metadata_log_errors():
-                self.finish(self.controller.raise_epochs(lost.items()))
-
-    def begin_epochs(self) -> None:
-        """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""
-        from odradek.broker.metadata.lone_broker import BeginEpochs
-
-        with self._metadata_log_errors():
-            self.stored_catalog.apply(BeginEpochs())
-
-    @contextmanager
-    def _metadata_log_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except KafkaError as error:
-            path = self.directory.path / METADATA_DIRECTORY
-            raise StorageError(f"{path} cannot be written: {error.message}") from error
-
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Locks the directory and reads the logs. Then connections may be admitted.
 
@@ -388,14 +381,15 @@ class BrokerNode:
         self.directory.on_opened = self.coordinators.load_opened
         self.directory.failures.on_begin = self._disk_work.retry_later
         self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
-        self._open_catalog()
+        self.role.open_catalog()
         self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
-        self.router = Router(self, self._apis())
+        self.router = self.role.new_router()
         self.quotas.on_replaced = self._on_quotas_replaced
-        self._follow_catalog()
+        self.role.follow_catalog()
 
     async def give_up(self) -> None:
         """Releases everything after a failed ``begin``."""
+        self.role.give_up()
         if self.existing_log_cleaner is not None:
             await self.existing_log_cleaner.stop()
         self.coordinators.stop()
@@ -405,8 +399,7 @@ class BrokerNode:
         """Begins the periodic work. Call it when the node serves clients."""
         upkeep = Upkeep(self, self._alarms.call_at, lambda: self._stopping)
         upkeep.begin()
-        if (tokens := self.tokens) is not None and (self.is_lone or self.cluster is not None):
-            upkeep.every(tokens.check_interval_ms, lambda: tokens.remove_ended(self))
+        self.role.begin_upkeep(upkeep)
         self.loop.call_later(LOAD_REST_S, self._load_rest)
 
     def connection_owners(self, listener: Listener) -> OwnerFactory:
@@ -420,9 +413,13 @@ class BrokerNode:
         return Logins(self, self.catalog, self.tokens, self.directory, self.now_ms)
 
     def _load_rest(self) -> None:
-        """Imports the modules of frequent requests and of the log cleaner, unless they are imported."""
+        """Imports modules that are needed soon, unless they are imported."""
+        load_in_turn(self.loop, self.role.loads_later(), lambda: self._stopping)
+
+    def loaders(self) -> Iterator[Callable[[], object]]:
+        """Yields functions that import the modules of frequent requests and of the log cleaner."""
         own: list[Callable[[], object]] = [lambda: self.commit_fast_path, lambda: self.log_cleaner]
-        load_in_turn(self.loop, chain(self.router.loaders(), self.coordinators.loaders(), own), lambda: self._stopping)
+        return chain(self.router.loaders(), self.coordinators.loaders(), own)
 
     def _fail(self, reason: str) -> None:
         """Ends the broker after a failed write whose result on the disk is unknown."""
@@ -471,7 +468,12 @@ class BrokerNode:
 
     async def end(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
+        self.role.close()
         self._stopping = True
+        if not self.role.has_loaded():
+            self._alarms.cancel_all()
+            await self.give_up()  # no log was opened, so the mark of an earlier clean stop stays
+            return
         for connection in tuple(self.connections):
             connection.close()
         if self.existing_log_cleaner is not None:
@@ -501,6 +503,7 @@ class BrokerNode:
         Only the metadata log is closed cleanly: it is small, and its records are synced already. After a failed write
         nothing is written any more.
         """
+        self.role.close()
         self._stopping = True
         for connection in tuple(self.connections):
             connection.abort()

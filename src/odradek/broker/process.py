@@ -9,17 +9,20 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.garbage import Collector
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.resources import open_security_logs
+from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.operating_system import require_posix
 
@@ -29,7 +32,8 @@ except ImportError:  # Windows, where no broker runs
     pass
 
 if TYPE_CHECKING:
-    from odradek.broker.logins.first_users import FirstUsers
+    from odradek.broker.cluster_role import ClusterRole
+    from odradek.broker.controller_role import ControllerRole
 
 log = logging.getLogger("odradek.broker")
 
@@ -37,16 +41,6 @@ Ready = Callable[[str], None]
 """Gets ``HOST:PORT`` of each listener in the order of the settings, with spaces between them."""
 EXIT_DISK_FAILED = 74
 """The exit code after a failed write: EX_IOERR of sysexits.h."""
-
-
-class StartChanges(NamedTuple):
-    """What the start changes in the stored catalogue (the parameters of BrokerServer with these names)."""
-
-    delete_configs: Sequence[str] = ()
-    first_users: FirstUsers | None = None
-
-
-NO_CHANGES = StartChanges()
 
 
 class DiskFailed(StorageError):
@@ -86,31 +80,31 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        world = NodeWorld.of_process(clock)
-        make = server_class(config)
-        broker = make(config, data_dir, listen, world, changes.delete_configs, first_users=changes.first_users)
+        new_role = partial(role_class(config), changes=changes)
+        broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role)
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 
-def server_class(config: BrokerConfig) -> type[BrokerServer]:
-    """Returns the kind of node that the settings describe. Only nodes of a cluster load its modules."""
+def role_class(config: BrokerConfig) -> type[LoneRole] | type[ClusterRole] | type[ControllerRole]:
+    """Returns the role that the settings describe. Only nodes of a cluster load its modules."""
     if config.roles is None:
-        return BrokerServer
+        return LoneRole
     if config.roles.is_controller:
-        from odradek.broker.controller_server import ControllerServer
+        from odradek.broker.controller_role import ControllerRole
 
-        return ControllerServer
-    from odradek.broker.cluster_broker_server import ClusterBrokerServer
+        return ControllerRole
+    from odradek.broker.cluster_role import ClusterRole
 
-    return ClusterBrokerServer
+    return ClusterRole
 
 
-async def _started(broker: BrokerServer, stop: asyncio.Event) -> bool:
+async def _started(broker: BrokerServer, stop: asyncio.Event, *, control: bool) -> bool:
     """Starts the broker. Returns False if it has to stop before it serves: the start of a broker of a cluster waits for
     its controller."""
-    if broker.is_lone:
+    if broker.role.joined is None:
         await broker.start()
         return True
+    end_watch = _watch_socket(asyncio.get_running_loop(), stop) if control else None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -120,6 +114,8 @@ async def _started(broker: BrokerServer, stop: asyncio.Event) -> bool:
             await starting
         return False
     starting.result()  # or its exception
+    if end_watch is not None:
+        end_watch()
     return True
 
 
@@ -142,11 +138,8 @@ async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, 
     broker.on_failure = stop.set
     if exit_with_parent and not control:
         _watch_stdin(loop, stop)
-    end_watch = _watch_socket(loop, stop) if control and not broker.is_lone else None
-    if not await _started(broker, stop):
+    if not await _started(broker, stop, control=control):
         return False
-    if end_watch is not None:
-        end_watch()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
     # takes a tenth of a second.

@@ -72,15 +72,14 @@ if TYPE_CHECKING:
 
         def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]: ...
 
-        def begin_epochs(self) -> None:
-            """Begins a new leader epoch for every partition. Raises StorageError."""
-
 
 log = logging.getLogger("odradek.broker")
 
 
-def in_order(broker: PublishedBroker) -> list[Publisher]:
-    """Returns the publishers of a broker in their order. The catalogue is one of them: it shows new topics."""
+def in_order(broker: PublishedBroker, begin_epochs: Callable[[], None]) -> list[Publisher]:
+    """Returns the publishers of a broker in their order. The catalogue is one of them: it shows new topics.
+
+    ``begin_epochs`` is called after an unclean stop. Raises StorageError."""
     config, directory = broker.config, broker.directory
     return [
         # Before the logs: a coordinator completes its waiting requests and stops its writes to logs that are deleted.
@@ -97,7 +96,7 @@ def in_order(broker: PublishedBroker) -> list[Publisher]:
         # At any place: a token can be used before the reply to the request that makes it.
         *([] if broker.tokens is None else [broker.tokens]),
         # Before the image: requests see a topic only when all of its logs exist.
-        PartitionLogs(directory, config, broker.begin_epochs, broker.quorum),
+        PartitionLogs(directory, config, begin_epochs, broker.quorum),
         # The image: from here on, requests see new topics.
         broker.catalog,
         # After the logs: it removes deleted logs from the cleaner's checkpoint before a later log has the same name.

@@ -1,27 +1,28 @@
-"""The broker: a node and its listeners."""
+"""The server: a node and its listeners."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.listeners import BrokerListeners
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.node import BrokerNode
+from odradek.broker.node import Node
 from odradek.broker.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from odradek.broker.logins.first_users import FirstUsers
+    from odradek.broker.node import NodeRole
 
 
-class BrokerServer(BrokerNode):
-    """A broker. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
+class BrokerServer(Node):
+    """A node with sockets. ``start`` opens the data directory and the port, ``stop`` is a clean shutdown.
 
     ``listen`` is the (host, port) of the only listener; None if the setting ``listeners`` has the addresses. Port 0
     selects a free port, which ``address``, that of the first listener, has after ``start``.
-    ``world``: without it, that of this process. ``delete_configs``, ``first_users``: as in ``BrokerNode``.
+    ``world``: without it, that of this process. ``new_role``: without it, the node is a lone broker.
     """
 
     def __init__(
@@ -30,18 +31,16 @@ class BrokerServer(BrokerNode):
         data_dir: Path,
         listen: tuple[str, int] | None,
         world: NodeWorld | None = None,
-        delete_configs: Sequence[str] = (),
-        *,
-        first_users: FirstUsers | None = None,
+        new_role: Callable[[Node], NodeRole] = LoneRole,
     ) -> None:
-        listeners, own = config.listeners_at(listen), world or NodeWorld.of_process()
-        super().__init__(config, data_dir, listeners, own, delete_configs, first_users=first_users)
+        super().__init__(config, data_dir, config.listeners_at(listen), world or NodeWorld.of_process(), new_role)
         self.listening = BrokerListeners(self)
 
     async def start(self) -> None:
         """Binds the port, locks the directory, reads the logs, and begins to serve.
 
-        Raises ListenError, StorageError, ConfigError.
+        A broker of a cluster serves when the controller has lifted its fence. Raises ListenError, StorageError,
+        ConfigError, MembershipEnded.
         """
         self.listening.bind()
         try:
@@ -55,10 +54,19 @@ class BrokerServer(BrokerNode):
         self.begin_upkeep()
 
     async def _join(self) -> None:
-        """Waits until the node may serve clients. A lone broker may at once."""
+        """Waits until the node may serve clients. Raises the reason why it may not."""
+        joined = self.role.joined
+        if joined is None:
+            return
+        ended: asyncio.Future[Exception | None] = self.loop.create_future()
+        joined.then(lambda failure: None if ended.done() else ended.set_result(failure))
+        failure = await ended
+        if failure is not None:
+            raise failure
 
     async def stop(self) -> None:
         """Accepts no more requests, completes the present ones, syncs and closes the logs, releases the directory."""
+        await self.role.leave()
         self.listening.close()
         await self.end()
 

@@ -7,14 +7,17 @@ import logging
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from odradek.broker.control_channel import Control
+from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.testing.ports import PortOwner
 from odradek.testing.process import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 
@@ -102,12 +105,13 @@ class BrokerThread(PortOwner):
         clock.advance(self.clock_ahead_ms)
         world = NodeWorld.of_process(clock) if self._world is None else self._world._replace(clock=clock)
         listen = None if "listeners" in self.config else (self.host, self.port)
-        users = None
+        changes = NO_CHANGES
         if self._add_scram is not None:
             from odradek.broker.logins import first_users
 
-            users = first_users.read(self._add_scram)
-        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, world, first_users=users)
+            changes = StartChanges(first_users=first_users.read(self._add_scram))
+        new_role = partial(LoneRole, changes=changes)
+        broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, world, new_role)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
         self.server = broker

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from odradek.broker.controller.write_events import TopicSpec
     from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.loop.clock import Clock
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.image import CatalogImage
@@ -19,14 +20,22 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="Runtime[Any]")
 
 
+class CoordinatorRole(Protocol):
+    """What coordinators do differently in a cluster."""
+
+    def overdue_markers(self) -> OverdueMarkers | None:
+        """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
+
+
 class CoordinatorBroker(Protocol):
     """The parts of a broker that coordinators may use. A coordinator that needs another part adds it here first."""
 
     config: BrokerConfig
     clock: Clock
     producer_ids: ProducerIds
-    is_lone: bool
-    """Whether this broker is the only one, and so leads every partition for ever."""
+
+    @property
+    def role(self) -> CoordinatorRole: ...
 
     @property
     def node_id(self) -> int: ...

@@ -51,18 +51,13 @@ class TransactionCoordinator:
             return broker.groups.load_end(index)
 
         catalog = broker.catalog
-        overdue = None
-        if broker.is_lone:
-            from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
-
-            overdue = LocalOverdueMarkers(broker.partition)
         return TransactionRuntime(
             TransactionConfig.of(broker.config.value),
             broker.coordinator_environment,
             new_producer_id=broker.producer_ids.take,
             version=lambda: catalog.features().get(TRANSACTION, 0),
             markers=MarkerWriter(catalog, broker.partition, write_offsets_marker, load_of_groups),
-            overdue=overdue,
+            overdue=broker.role.overdue_markers(),
         )
 
     def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:

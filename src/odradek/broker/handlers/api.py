@@ -167,6 +167,16 @@ if TYPE_CHECKING:
         newest: int
         handle: Handle
 
+    class RoleServices(Protocol):
+        """What handlers ask about the role of their node."""
+
+        def check_broker_name(self, name: str) -> None:
+            """Raises KafkaError (INVALID_REQUEST) if the node does not answer for the settings of this broker. The
+            name "" means all brokers."""
+
+        def check_transactions(self) -> None:
+            """Raises KafkaError (COORDINATOR_NOT_AVAILABLE) if the node serves no transactional ids."""
+
     class BrokerServices(Protocol):
         """The parts of a broker that handlers may use. A handler that needs another part adds it here first.
 
@@ -175,20 +185,20 @@ if TYPE_CHECKING:
         """
 
         config: BrokerConfig
-        is_lone: bool
-        """Whether this broker is the only one, and its own controller."""
         authorizer: Authorizer | None
         """Answers what a client may do. None: every client may do everything."""
         tokens: DelegationTokens | None
         """The delegation tokens. None: the broker has none."""
-        cluster: RegisteredBrokers | None
-        """The registered brokers, at the controller of a cluster. None at every other node."""
         controller: Controller
         coordinators: Coordinators
         fetch_sessions: FetchSessions
         purgatory: Purgatory
         quotas: Quotas
         scheduler: Scheduler
+
+        @property
+        def role(self) -> RoleServices:
+            """What differs between a lone broker, a broker of a cluster and its controller."""
 
         @property
         def brokers(self) -> Brokers:
@@ -270,8 +280,15 @@ if TYPE_CHECKING:
         def checkpoint_log_starts(self) -> None:
             """Writes the checkpoint of log start offsets. Raises OSError."""
 
+    class ControllerRoleServices(RoleServices, Protocol):
+        """What handlers ask at a cluster's controller."""
+
+        registered_brokers: RegisteredBrokers
+
     class ControllerServices(BrokerServices, Protocol):
         """The services of a cluster's controller, for the APIs that only its listener has. Such an API is one handler
-        file and one method of ``cluster/control.ClusterControl``, which the handler submits to ``cluster``."""
+        file and one method of ``cluster/control.ClusterControl``, which the handler submits to
+        ``role.registered_brokers``."""
 
-        cluster: RegisteredBrokers
+        @property
+        def role(self) -> ControllerRoleServices: ...

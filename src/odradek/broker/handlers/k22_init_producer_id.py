@@ -10,8 +10,6 @@ Version 6 (two-phase commit) is unstable in Apache Kafka 4.3.
 
 from __future__ import annotations
 
-import logging
-from functools import cache
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.transactions.messages import ProducerReply
 
-log = logging.getLogger("odradek.broker")
 VERSIONS = (0, 5)
 IS_FREQUENT = True
 
@@ -40,22 +37,12 @@ def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequ
         return _row(ErrorCode.invalid_request)
     if message.transactional_id is None:
         return _row(producer_id=(yield from broker.producer_ids.next()), epoch=0)
-    if not broker.is_lone:
-        _report_missing_coordinator()
-        return _row(ErrorCode.coordinator_not_available)
+    broker.role.check_transactions()
     producer_reply = yield from _initialize(broker, message, known)
     error = producer_reply.error
     if error is ErrorCode.producer_fenced and context.version < 4:
         error = ErrorCode.invalid_producer_epoch
     return _row(error, *producer_reply.producer)
-
-
-@cache
-def _report_missing_coordinator() -> None:
-    log.warning(
-        "transactional producers get COORDINATOR_NOT_AVAILABLE: this release has no transactions in a cluster. Use a "
-        "lone broker for them: leave process.roles out"
-    )
 
 
 def _check(broker: BrokerServices, context: Context, transactional_id: str | None) -> None:

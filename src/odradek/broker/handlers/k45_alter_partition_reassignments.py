@@ -7,6 +7,7 @@ The current assignment changes nothing. Every other assignment gets Kafka's erro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,22 +22,36 @@ if TYPE_CHECKING:
         ReassignablePartition,
     )
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
+
+    Check = Callable[[BrokerServices, str, int, "tuple[int, ...] | None"], None]
 
 VERSIONS = (0, 1)
 LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest) -> Steps[list[Chunk]]:
+    return _answer(broker, context, message, _check)
+
+
+def handle_at_controller(
+    broker: ControllerServices, context: Context, message: AlterPartitionReassignmentsRequest
+) -> Steps[list[Chunk]]:
+    return _answer(broker, context, message, _check_at_controller)
+
+
+def _answer(
+    broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest, check: Check
+) -> Steps[list[Chunk]]:
     if not is_allowed_for_cluster(broker, context, Operation.ALTER):
         return (yield from _refused(context, message))
     if not message.topics:  # Apache Kafka ignores the other fields of such a request
         empty = {"allow_replication_factor_change": True, "error_code": ErrorCode.none, "error_message": ""}
         return reply(context, empty | {"responses": ()})
     asked = ((topic.name, topic.partitions) for topic in message.topics)
-    topics = yield from rows_of_partitions(context, "responses", asked, partial(_row, broker))
+    topics = yield from rows_of_partitions(context, "responses", asked, partial(_row, broker, check))
     return reply(
         context,
         {
@@ -60,16 +75,17 @@ def _refused(context: Context, message: AlterPartitionReassignmentsRequest) -> S
     return reply(context, {"allow_replication_factor_change": True, "responses": topics} | error)
 
 
-def _row(broker: BrokerServices, name: str, part: ReassignablePartition) -> dict[str, object]:
+def _row(broker: BrokerServices, check: Check, name: str, part: ReassignablePartition) -> dict[str, object]:
     code, text = ErrorCode.none, None
     try:
-        _check(broker, name, part.partition_index, part.replicas)
+        check(broker, name, part.partition_index, part.replicas)
     except KafkaError as error:
         code, text = error.code, error.message or None
     return {"partition_index": part.partition_index, "error_code": code, "error_message": text}
 
 
 def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+    """Raises KafkaError. A lone broker is the only possible replica."""
     topic = broker.catalog.topic(name)
     if topic is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, f"Unable to find a topic named {name}.")
@@ -78,6 +94,11 @@ def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, .
     if replicas is None:
         raise KafkaError(ErrorCode.no_reassignment_in_progress)
     broker.catalog.check_replicas(tuple(replicas))
-    if broker.cluster is not None and tuple(replicas) != topic.partitions[index].replicas:
+
+
+def _check_at_controller(broker: BrokerServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+    _check(broker, name, index, replicas)
+    topic = broker.catalog.topic(name)
+    if topic is not None and replicas is not None and tuple(replicas) != topic.partitions[index].replicas:
         text = f"The replicas of {name}-{index} cannot move: this release of Odradek moves none to other brokers."
         raise KafkaError(ErrorCode.invalid_replica_assignment, text)

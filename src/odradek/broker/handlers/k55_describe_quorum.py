@@ -33,14 +33,14 @@ LISTENER = "PLAINTEXT"
 def handle(
     broker: BrokerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, object] | Steps[list[Chunk]]:
-    return _described(broker, context, message, [])
+    return _described(broker, context, message, [], LISTENER)
 
 
 def handle_at_controller(
     broker: ControllerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, object] | Steps[list[Chunk]]:
     """Answers with the observers that have fetched in the last minutes."""
-    present = broker.cluster.observer_reads.present()
+    present = broker.role.registered_brokers.observer_reads.present()
     observers: list[dict[str, object]] = [
         {
             "replica_id": key.node_id,
@@ -51,11 +51,16 @@ def handle_at_controller(
         }
         for key, state in present.items()
     ]
-    return _described(broker, context, message, observers)
+    own = context.connection.listener
+    return _described(broker, context, message, observers, LISTENER if own is None else own.name)
 
 
 def _described(
-    broker: BrokerServices, context: Context, message: DescribeQuorumRequest, observers: list[dict[str, object]]
+    broker: BrokerServices,
+    context: Context,
+    message: DescribeQuorumRequest,
+    observers: list[dict[str, object]],
+    listener_name: str,
 ) -> dict[str, object] | Steps[list[Chunk]]:
     check_cluster(broker, context, Operation.DESCRIBE)
     each = ((topic.topic_name, part.partition_index) for topic in message.topics for part in topic.partitions)
@@ -82,12 +87,7 @@ def _described(
         "observers": observers,
     }
     host, port = broker.advertised_address(context)
-    own = context.connection.listener
-    listener = {
-        "name": LISTENER if own is None or broker.cluster is None else own.name,
-        "host": host,
-        "port": port,
-    }
+    listener = {"name": listener_name, "host": host, "port": port}
     return {
         "error_code": ErrorCode.none,
         "error_message": "",

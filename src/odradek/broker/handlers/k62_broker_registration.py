@@ -45,6 +45,6 @@ def handle(
         version >= 1 and message.is_migrating_zk_broker,
     )
     epoch = yield from value_of(
-        broker.cluster.submit(lambda control, moment: control.register_broker(request, moment), context)
+        broker.role.registered_brokers.submit(lambda control, moment: control.register_broker(request, moment), context)
     )
     return {"broker_epoch": epoch}

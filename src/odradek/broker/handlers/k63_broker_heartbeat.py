@@ -40,9 +40,9 @@ def handle(broker: ControllerServices, context: Context, message: BrokerHeartbea
     directories = Directories(
         tuple(one or ZERO for one in offline), None if cordoned is None else tuple(one or ZERO for one in cordoned)
     )
-    broker.cluster.hear(request.broker_id, request.broker_epoch)
+    broker.role.registered_brokers.hear(request.broker_id, request.broker_epoch)
     reply = yield from value_of(
-        broker.cluster.submit(lambda control, _: control.heartbeat(request, directories), context)
+        broker.role.registered_brokers.submit(lambda control, _: control.heartbeat(request, directories), context)
     )
     return {
         "is_caught_up": reply.is_caught_up,

@@ -12,20 +12,15 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from kio.schema.unregister_broker.v0.request import UnregisterBrokerRequest
 
-    from odradek.broker.controller.registered_brokers import RegisteredBrokers
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
 
 VERSIONS = (0, 0)
 LISTENERS = ("client", "controller")
 
 
-def handle(
-    broker: BrokerServices, context: Context, message: UnregisterBrokerRequest
-) -> dict[str, object] | Steps[dict[str, object]]:
+def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRequest) -> dict[str, object]:
     check_cluster(broker, context, Operation.ALTER)
-    if broker.cluster is not None:
-        return _unregister(broker.cluster, context, message.broker_id)
     if message.broker_id != broker.node_id:
         text = f"No broker with the id {message.broker_id} is registered."
         return {"error_code": ErrorCode.broker_id_not_registered, "error_message": text}
@@ -33,6 +28,10 @@ def handle(
     return {"error_code": ErrorCode.invalid_request, "error_message": text}
 
 
-def _unregister(brokers: RegisteredBrokers, context: Context, broker_id: int) -> Steps[dict[str, object]]:
-    yield from value_of(brokers.submit(lambda control, _: control.unregister(broker_id), context))
+def handle_at_controller(
+    broker: ControllerServices, context: Context, message: UnregisterBrokerRequest
+) -> Steps[dict[str, object]]:
+    check_cluster(broker, context, Operation.ALTER)
+    brokers = broker.role.registered_brokers
+    yield from value_of(brokers.submit(lambda control, _: control.unregister(message.broker_id), context))
     return {"error_code": ErrorCode.none, "error_message": None}

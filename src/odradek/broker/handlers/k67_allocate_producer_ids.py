@@ -24,7 +24,7 @@ def handle(
 ) -> Steps[dict[str, object]]:
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
     owner = message.broker_id, message.broker_epoch
-    promise = broker.cluster.submit(lambda control, _: control.allocate_producer_ids(*owner), context)
+    promise = broker.role.registered_brokers.submit(lambda control, _: control.allocate_producer_ids(*owner), context)
     try:
         first, count = yield from value_of(promise)
     except KafkaError as error:

@@ -32,5 +32,7 @@ def handle(
         tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
         message.zk_migration_ready,
     )
-    yield from value_of(broker.cluster.submit(lambda control, _: control.register_controller(request), context))
+    yield from value_of(
+        broker.role.registered_brokers.submit(lambda control, _: control.register_controller(request), context)
+    )
     return {"error_message": None}

@@ -33,7 +33,9 @@ def handle(broker: ControllerServices, context: Context, message: AssignReplicas
                 assigned.append(ReplicaDirectory(topic.topic_id or ZERO, part.partition_index, directory.id_ or ZERO))
                 yield None
     owner = message.broker_id, message.broker_epoch
-    promise = broker.cluster.submit(lambda control, _: control.assign_directories(*owner, assigned), context)
+    promise = broker.role.registered_brokers.submit(
+        lambda control, _: control.assign_directories(*owner, assigned), context
+    )
     errors = iter((yield from value_of(promise)))
     directories = elements(context, "directories")
     for directory in message.directories:

@@ -58,7 +58,7 @@ def fetch(
 
 
 def _reads(broker: ControllerServices) -> ObserverReads:
-    return broker.cluster.observer_reads
+    return broker.role.registered_brokers.observer_reads
 
 
 def _only_partition(version: int, message: FetchRequest) -> FetchPartition | None:

@@ -137,14 +137,8 @@ def check_resource(broker: BrokerServices, kind: int, name: str) -> None:
             raise KafkaError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
         if broker.catalog.topic(name) is None:
             raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
-    elif kind == BROKER and broker.cluster is not None:
-        if name and not (name.isascii() and name.isdigit()):
-            raise KafkaError(ErrorCode.invalid_request, f"Unable to parse broker name as a base 10 number: {name}")
     elif kind == BROKER:
-        if name not in ("", str(broker.node_id)):
-            raise KafkaError(
-                ErrorCode.invalid_request, f"Unexpected broker id, expected {broker.node_id}, but received {name}"
-            )
+        broker.role.check_broker_name(name)
     elif kind == LOGGER:
         if name != str(broker.node_id):
             raise KafkaError(

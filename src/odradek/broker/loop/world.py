@@ -51,7 +51,7 @@ class NodeWorld(NamedTuple):
     OSError; only such a thread and the start of a node wait for it. ``host_name`` returns the name of this host.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
-    ``BrokerNode.begin``.
+    ``Node.begin``.
     """
 
     clock: Clock

@@ -1,4 +1,4 @@
-"""The node of a broker in a cluster: it follows the controller's metadata log and serves the partitions that it leads.
+"""The role of a broker in a cluster: it follows the controller's metadata log and serves the partitions that it leads.
 
 A start: the node registers and copies the log. When it has all records up to its registration, it opens its logs and
 loads its coordinators. Then it asks for the end of its fence, and when the controller has lifted it, it serves clients.
@@ -11,19 +11,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-from pathlib import Path
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.forwarded_requests import RequestToForward, forwarding_apis
+from odradek.broker.forwarded_requests import ForwardingRouter
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
+from odradek.broker.metadata.brokers import RegisteredNodes
 from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
-from odradek.broker.node import BrokerNode
 from odradek.broker.partitions import directory_identity
 from odradek.broker.publishers import in_order
 from odradek.broker.remote.applied_offsets import AppliedOffsets
@@ -33,6 +32,7 @@ from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.remote_controller import RemoteController
+from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.cluster.image_delta import delta_between
@@ -42,22 +42,18 @@ from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ConfigError, KafkaError, OdradekError, StorageError
+from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.ids import NO_OFFSET
 from odradek.security.protocols import PROTOCOLS
 from odradek.storage.disk import checkpoints
-from odradek.wire.api_keys import FORWARDED
 
 if TYPE_CHECKING:
-    from odradek.broker.front_end.router import Api
-    from odradek.broker.handlers.api import Client
-    from odradek.broker.logins.first_users import FirstUsers
-    from odradek.broker.loop.world import NodeWorld
+    from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.node import Node
     from odradek.broker.remote.dialer import Dialer
-    from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
+    from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import Id16, MetadataRecord
-    from odradek.wire.chunks import Chunk
 
 log = logging.getLogger("odradek.broker")
 
@@ -72,35 +68,24 @@ class MembershipEnded(OdradekError):
     """The broker cannot join its cluster, or cannot stay in it. The message has the reason."""
 
 
-class ClusterBrokerNode(BrokerNode):
-    """A broker of a cluster.
+class ClusterRole:
+    """``node.NodeRole``: a broker of a cluster. ``joined`` is resolved when the controller has lifted the fence."""
 
-    ``joined`` has None when the broker may serve clients, or the exception that ends the start.
-    """
-
-    is_lone = False
     membership: ClusterMembership
+    controller: RemoteController
     copy: ObserverLog
     """The copy of the metadata log."""
     applied: AppliedOffsets
     forwarder: RequestForwarder
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        data_dir: Path,
-        listeners: tuple[Listener, ...],
-        world: NodeWorld,
-        delete_configs: Sequence[str] = (),
-        *,
-        first_users: FirstUsers | None = None,
-    ) -> None:
-        super().__init__(config, data_dir, listeners, world)
-        if delete_configs or first_users is not None:
+    def __init__(self, node: Node, changes: StartChanges = NO_CHANGES) -> None:
+        if changes.delete_configs or changes.first_users is not None:
             raise ConfigError(
-                f"{'--delete-config' if delete_configs else '--add-scram'}: a broker of a cluster does not change the "
-                "catalogue at its start: give the option to the controller"
+                f"{'--delete-config' if changes.delete_configs else '--add-scram'}: a broker of a cluster does not "
+                "change the catalogue at its start: give the option to the controller"
             )
+        self.node = node
+        config = node.config
         assert config.roles is not None  # the settings are those of a node of a cluster
         self.controller_id, self._controller_address = config.roles.controller
         self._topics_of_snapshot: frozenset[Id16] = frozenset()
@@ -110,7 +95,6 @@ class ClusterBrokerNode(BrokerNode):
         self._forwards: RemoteNode | None = None
         self._copy: ObserverLog | None = None
         self._member = BrokerMember(self)
-        self.controller: RemoteController = RemoteController(self, lambda: self._member.has_loaded)
         self._times = LifecycleTimes(
             config.broker_session_timeout_ms,
             config.broker_heartbeat_interval_ms,
@@ -121,35 +105,41 @@ class ClusterBrokerNode(BrokerNode):
 
     def new_catalog(self) -> ClusterCatalog:
         """Returns an empty catalogue. It places no replicas, so it needs no chance."""
-        settings = {name: self.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
+        settings = {name: self.node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0), settings)
 
-    def _open_catalog(self) -> None:
+    def new_controller(self) -> RemoteController:
+        self.controller = RemoteController(self.node, self.has_loaded)
+        return self.controller
+
+    def open_catalog(self) -> None:
         """Opens the copy of the metadata log. The catalogue has the records of its snapshot."""
-        directory = self.directory
+        node, directory = self.node, self.node.directory
         if directory_identity.mark_of(directory.path, directory.files) is not None:
             raise StorageError(
                 f"{directory.path} is the directory of a lone broker or of a controller, and this node is a broker of "
                 "a cluster: choose another directory"
             )
-        self.catalog = Catalog(self.new_catalog())
+        catalog = node.catalog = Catalog(self.new_catalog())
         try:
             copy = self._copy = ObserverLog.open_copy(
-                directory.path, self.catalog.replay, (self.controller_id,), now_ms=self.now_ms, files=directory.files,
-                config=metadata_config(self.config),
+                directory.path, catalog.replay, (self.controller_id,), now_ms=node.now_ms, files=directory.files,
+                config=metadata_config(node.config),
             )  # fmt: skip
         except (KafkaError, OSError, ValueError) as error:
             raise StorageError(f"the metadata log in {directory.path} cannot be read: {error}") from error
-        self.copy, self.metadata_log = copy, copy.metadata_log
-        self.metadata_log.on_snapshot_due = self.controller.begin_snapshot
-        directory.adopt_metadata_log(self.metadata_log)
+        self.copy, node.metadata_log = copy, copy.metadata_log
+        node.metadata_log.on_snapshot_due = self.controller.begin_snapshot
+        directory.adopt_metadata_log(node.metadata_log)
         directory.may_be_new = self._may_be_new
-        self._topics_of_snapshot = frozenset(self.catalog.state.topics_by_id)
-        self.applied = AppliedOffsets(self.loop)
+        self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
+        self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move
         self._forwards = self._remote_controller(MOST_REPLY_BYTES, logging.INFO)
-        self.forwarder = RequestForwarder(self._forwards, self.applied, self.steady_ms)
-        self.catalog.begin_at(copy.applied.end_offset, self.metadata_log.read_removed)
+        self.forwarder = RequestForwarder(self._forwards, self.applied, node.steady_ms)
+        catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
+        self._observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms())
+        node.quorum = ObserverQuorum(copy, self._observer)
 
     def _may_be_new(self, topic_id: Id16) -> bool:
         """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
@@ -161,42 +151,41 @@ class ClusterBrokerNode(BrokerNode):
     def _known_topics(self) -> set[Id16] | None:
         return self.copy.topics_at_open()
 
-    def _follow_catalog(self) -> None:
+    def new_router(self) -> ForwardingRouter:
+        return ForwardingRouter(self.node, self.forwarder)
+
+    def follow_catalog(self) -> None:
         """Begins to join the cluster."""
-        copy, now_ms = self.copy, self.steady_ms()
-        observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, now_ms)
-        lifecycle = BrokerLifecycle(self._registration(), self._times, now_ms)
-        self.quorum = ObserverQuorum(copy, observer)
-        self.producer_ids = self.controller.begin(self.forwarder, self.loop, lambda: lifecycle.epoch)
-        self.loader = MetadataLoader(self.catalog, in_order(self))
-        key = ObserverKey(self.node_id, self.directory.directory_id)
+        node = self.node
+        lifecycle = BrokerLifecycle(self._registration(), self._times, node.steady_ms())
+        node.producer_ids = self.controller.begin(self.forwarder, node.loop, lambda: lifecycle.epoch)
+        node.loader = MetadataLoader(node.catalog, in_order(node, _no_epochs))
+        key = ObserverKey(node.node_id, node.directory.directory_id)
         self._link = RemoteControllerLink(
             self._remote_controller(BEAT_BYTES, logging.WARNING), self._remote_controller(READ_BYTES, logging.INFO),
-            key, self.cluster_id, reply_timeout_ms(self._times),
+            key, node.cluster_id, reply_timeout_ms(self._times),
         )  # fmt: skip
-        self.membership = ClusterMembership(self._member, self._link, lifecycle, observer, copy)
+        self.membership = ClusterMembership(self._member, self._link, lifecycle, self._observer, self.copy)
         self.membership.begin()
 
-    def _apis(self) -> dict[int, Api]:
-        return forwarding_apis(self.forwarder)
+    def new_brokers(self) -> Brokers:
+        return RegisteredNodes(self.node.catalog, self.node.listeners, self.node.new_uuid)
 
-    def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
-        if int.from_bytes(frame[:2], "big") in FORWARDED:
-            connection = RequestToForward(connection, frame)
-        return self.router.dispatch(frame, connection)
+    def begin_upkeep(self, upkeep: Upkeep) -> None:
+        """Adds nothing: the controller removes ended delegation tokens."""
 
-    def begin_epochs(self) -> None:
-        """Only the controller begins leader epochs, also after an unclean stop."""
+    def loads_later(self) -> Iterator[Callable[[], object]]:
+        return self.node.loaders()
 
     def _registration(self) -> NewBroker:
-        directory = self.directory
+        node, directory = self.node, self.node.directory
         return NewBroker(
-            self.node_id,
-            self.cluster_id,
-            self.new_uuid(),
-            tuple(map(self._endpoint, self.listeners)),
+            node.node_id,
+            node.cluster_id,
+            node.new_uuid(),
+            tuple(map(self._endpoint, node.listeners)),
             tuple(FeatureRange(name, *levels) for name, levels in SUPPORTED.items()),
-            self.config.broker_rack,
+            node.config.broker_rack,
             (directory.directory_id,),
             checkpoints.read_clean_epoch(directory.path, directory.files),
         )
@@ -205,7 +194,7 @@ class ClusterBrokerNode(BrokerNode):
         """Returns a listener as other nodes and clients reach it."""
         host, port = listener.advertised or (listener.host, listener.port)
         if host in _WILDCARDS:
-            host = self.world.host_name()
+            host = self.node.world.host_name()
         return Endpoint(listener.name, host, port, PROTOCOLS.index(listener.protocol))
 
     def _remote_controller(self, most_bytes: int, log_level: int) -> RemoteNode:
@@ -213,17 +202,13 @@ class ClusterBrokerNode(BrokerNode):
         host, port = self._controller_address
         name = f"the controller, node {self.controller_id} at {host}:{port},"
         return RemoteNode(
-            self.loop, self.new_dialer(host, port), name, client_id=f"broker-{self.node_id}", most_bytes=most_bytes,
-            log_level=log_level,
+            self.node.loop, self.new_dialer(host, port), name, client_id=f"broker-{self.node.node_id}",
+            most_bytes=most_bytes, log_level=log_level,
         )  # fmt: skip
 
     def new_dialer(self, host: str, port: int) -> Dialer:
         """Returns how this node opens connections to an address."""
-        return TcpDialer(self.loop, host, port)
-
-    def steady_ms(self) -> int:
-        """Returns the time of a clock that no test moves and that never jumps."""
-        return int(self.loop.time() * 1000)
+        return TcpDialer(self.node.loop, host, port)
 
     def end_start(self, failure: Exception | None) -> None:
         """Ends the start: the broker may serve clients, or the start has failed."""
@@ -237,9 +222,9 @@ class ClusterBrokerNode(BrokerNode):
                 self._left.resolve(None)
         elif not self.joined.resolved:
             self.joined.resolve(MembershipEnded(failure))
-        elif not self.failure and not self.dismissal:
-            self.dismissal = failure
-            self.on_failure()
+        elif not self.node.failure and not self.node.dismissal:
+            self.node.dismissal = failure
+            self.node.on_failure()
 
     # --- stop ---------------------------------------------------------------------------------------------------
 
@@ -248,19 +233,22 @@ class ClusterBrokerNode(BrokerNode):
 
         The wait ends also if the controller does not answer for the time of a session."""
         link = self._link
-        if link is None or self.dismissal or self.failure:
+        if link is None or self.node.dismissal or self.node.failure:
             return
         self.membership.begin_shutdown()
-        heard, until_ms = link.heard, self.steady_ms() + self._times.session_ms
+        heard, until_ms = link.heard, self.node.steady_ms() + self._times.session_ms
         while not self._left.resolved:
             if link.heard != heard:
-                heard, until_ms = link.heard, self.steady_ms() + self._times.session_ms
-            if self.steady_ms() >= until_ms:
+                heard, until_ms = link.heard, self.node.steady_ms() + self._times.session_ms
+            if self.node.steady_ms() >= until_ms:
                 log.warning("the broker stops without a controlled shutdown: the controller does not answer")
                 return
             await asyncio.sleep(CLOSING_S)
 
-    def _end_links(self) -> None:
+    def has_loaded(self) -> bool:
+        return self._member.has_loaded
+
+    def close(self) -> None:
         if self._link is not None:
             self.membership.leave()
             self._member.cancel()
@@ -268,32 +256,45 @@ class ClusterBrokerNode(BrokerNode):
         if self._forwards is not None:
             self._forwards.close()
 
-    async def end(self) -> None:
-        self._end_links()
-        if self._member.has_loaded:
-            await super().end()
-            return
-        self._stopping = True
-        self._alarms.cancel_all()
-        await self.give_up()  # no log was opened, so the mark of an earlier clean stop stays
-
-    async def abandon(self) -> None:
-        self._end_links()
-        await super().abandon()
-
-    async def give_up(self) -> None:
-        self._end_links()
-        self.scheduler.stop()
+    def give_up(self) -> None:
+        self.close()
+        self.node.scheduler.stop()
         if self._copy is not None:
             self._copy.metadata_log.abandon()
-        await super().give_up()
+
+    # --- what requests ask --------------------------------------------------------------------------------------
+
+    def check_broker_name(self, name: str) -> None:
+        self.node.check_own_name(name)
+
+    def check_transactions(self) -> None:
+        """Raises KafkaError (COORDINATOR_NOT_AVAILABLE): no node of a cluster is the coordinator."""
+        _report_missing_coordinator()
+        raise KafkaError(ErrorCode.coordinator_not_available)
+
+    def overdue_markers(self) -> None:
+        """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""
+        return
+
+
+@cache
+def _report_missing_coordinator() -> None:
+    log.warning(
+        "transactional producers get COORDINATOR_NOT_AVAILABLE: this release has no transactions in a cluster. Use a "
+        "lone broker for them: leave process.roles out"
+    )
+
+
+def _no_epochs() -> None:
+    """Begins no leader epochs: only the controller does, also after an unclean stop."""
 
 
 class BrokerMember:
-    """``incarnation.ClusterMember``: a node, as its membership sees it."""
+    """``incarnation.ClusterMember``: a broker, as its membership sees it."""
 
-    def __init__(self, node: ClusterBrokerNode) -> None:
-        self._node = node
+    def __init__(self, role: ClusterRole) -> None:
+        self._role = role
+        self._node = role.node
         self._timer: asyncio.TimerHandle | None = None
         self._load: Deferred[None] | None = None
         """The promise of the end of the load; None before its begin."""
@@ -324,47 +325,46 @@ class BrokerMember:
             node.catalog.apply(offset, changes)
             return
         yield self._load
-        yield from node.controller.apply(node.loader.commit(offset, changes))
+        yield from self._role.controller.apply(node.loader.commit(offset, changes))
 
     def replace(self, values: Iterator[bytes]) -> Steps[None]:
         """Loads a snapshot. After the load, the publishers get what differs."""
         node = self._node
-        state = node.new_catalog()
+        state = self._role.new_catalog()
         for value in values:
             state.replay(-1, value)
             yield None
         if self._load is None:
-            node.catalog.restore(state, node.copy.applied.end_offset)
+            node.catalog.restore(state, self._role.copy.applied.end_offset)
             return
         yield self._load
-        yield from node.controller.apply(self._replace(state))
-        node.applied.move(node.copy.applied.end_offset)
+        yield from self._role.controller.apply(self._replace(state))
+        self._role.applied.move(self._role.copy.applied.end_offset)
 
     def _replace(self, state: ClusterCatalog) -> Steps[None]:
         node = self._node
         before = node.catalog.state
         assert isinstance(before, ClusterCatalog)
         delta = yield from delta_between(before, state)
-        node.catalog.restore(state, node.copy.applied.end_offset)
+        node.catalog.restore(state, self._role.copy.applied.end_offset)
         yield from node.loader.publish(delta)
 
     def on_caught_up(self) -> None:
         node = self._node
         self._load = Deferred()
-        node.directory.broker_epoch = node.membership.lifecycle.epoch
+        node.directory.broker_epoch = self._role.membership.lifecycle.epoch
         self.start(node.loader.load_in_steps()).then(self._on_loaded)
 
     def _on_loaded(self, failure: Exception | None) -> None:
-        node = self._node
         if failure is not None:
-            node.end_start(failure)
+            self._role.end_start(failure)
             return
         assert self._load is not None
         self._load.resolve(None)
-        node.membership.set_ready()
+        self._role.membership.set_ready()
 
     def on_unfenced(self) -> None:
-        self._node.end_start(None)
+        self._role.end_start(None)
 
     def on_end(self, failure: str) -> None:
-        self._node.end_membership(failure)
+        self._role.end_membership(failure)

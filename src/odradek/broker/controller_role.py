@@ -1,0 +1,126 @@
+"""The role of a controller: the metadata log, the catalogue and the registered brokers, without partitions."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.controller.idle_records import IdleRecords
+from odradek.broker.controller.observer_reads import ObserverReads
+from odradek.broker.controller.registered_brokers import RegisteredBrokers
+from odradek.broker.front_end.router import Router, served_apis
+from odradek.broker.metadata.brokers import RegisteredNodes
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata_log import bootstrap, quorum_state
+from odradek.broker.metadata_log import mark as metadata_mark
+from odradek.broker.metadata_log.check import has_content
+from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.partitions.private_directory import PrivateDirectory
+from odradek.broker.publishers import BrokerSettings
+from odradek.broker.writer_role import WriterRole
+from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import NO_NODE
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.node import Node
+    from odradek.catalog.state import CatalogState
+
+
+class ControllerRole(WriterRole):
+    """``node.NodeRole``: the only controller of a cluster. Its listeners serve the requests of brokers and of
+    administrators. ``registered_brokers``: the brokers of the cluster, from ``follow_catalog`` on.
+
+    Its directory has the file ``quorum-state``: other nodes follow its log, so each start begins a leader epoch.
+    """
+
+    most_replicas: int | None = 1
+    """The most replicas of a partition. None sets no limit; no broker follows a leader's log yet."""
+    registered_brokers: RegisteredBrokers
+    _idle_records: IdleRecords | None = None
+
+    def new_router(self) -> Router:
+        return Router(self.node, served_apis("controller"))
+
+    def new_catalog(self) -> CatalogState:
+        node = self.node
+        settings = {name: node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
+        catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(node.new_uuid().int), settings)
+        catalog.most_replicas = self.most_replicas
+        return catalog
+
+    def open_catalog(self) -> None:
+        node = self.node
+        _make_voter(node)
+        super().open_catalog()
+
+    def follow_catalog(self) -> None:
+        """Publishes the catalogue, and begins the sessions of brokers."""
+        node = self.node
+        if self.stored.voter is None:
+            raise StorageError(
+                f"{node.directory.path} is the directory of a lone broker, and this node is a controller: choose "
+                "another directory"
+            )
+        state = node.catalog.state
+        assert isinstance(state, ClusterCatalog)
+        reads = ObserverReads(node)
+        brokers = RegisteredBrokers(node, state, node.config.broker_session_timeout_ms, reads)
+        self.registered_brokers = brokers
+        idle_records = IdleRecords(node, node.config.metadata_max_idle_interval_ms)
+        own = BrokerSettings(node.config, node.node_id, node.host_limits)
+        modes = PrivateDirectory(node.directory, node.in_thread)
+        access = [part for part in (node.authorizer, node.tokens) if part is not None]
+        node.loader = MetadataLoader(node.catalog, [own, modes, node.quotas, *access, node.catalog, brokers, reads])
+        node.directory.begin_recovery(node.catalog)
+        node.loader.load()
+        brokers.begin()
+        self._idle_records = idle_records
+        idle_records.begin()
+
+    def new_brokers(self) -> Brokers:
+        node = self.node
+        return RegisteredNodes(node.catalog, node.listeners, node.new_uuid)
+
+    def loads_later(self) -> Iterator[Callable[[], object]]:
+        """Yields nothing: a controller needs no module of producers and consumers."""
+        yield from ()
+
+    def check_broker_name(self, name: str) -> None:
+        """Raises KafkaError (INVALID_REQUEST) for a name that no broker can have."""
+        if name and not (name.isascii() and name.isdigit()):
+            raise KafkaError(ErrorCode.invalid_request, f"Unable to parse broker name as a base 10 number: {name}")
+
+    def check_transactions(self) -> None:
+        """Raises nothing: the API is not served here."""
+
+    def overdue_markers(self) -> None:
+        return None
+
+    def close(self) -> None:
+        """Ends the sessions of brokers."""
+        if self._idle_records is not None:
+            self.registered_brokers.end()
+            self._idle_records.end()
+
+
+def _make_voter(node: Node) -> None:
+    """Makes a formatted directory without a metadata log that of the voter. Raises StorageError.
+
+    A lone broker's directory is not formatted: it has no ``bootstrap.checkpoint``."""
+    files, path = node.directory.files, node.directory.path / DIRECTORY
+    try:
+        mark = metadata_mark.read(node.directory.path, files)
+        if (mark is not None and mark.end_offset) or has_content(path, files) or quorum_state.read(path, files):
+            return
+        if not bootstrap.check(node.directory.path, files):
+            return
+        files.make_dirs(path)
+        quorum_state.write(path, files, QuorumState(NO_NODE, 0, voters=(node.node_id,)))
+        files.sync_dir(node.directory.path)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be used: {error.strerror or error}") from error
