@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
-from odradek.broker import node
+from odradek.broker import lone_role
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.image import CatalogImage, Publisher
@@ -76,8 +76,8 @@ class Starts:
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
         self.publishers: list[Publisher] = []
-        in_order = node.in_order
-        monkeypatch.setattr(node, "in_order", lambda broker: [*in_order(broker), *self.publishers])
+        in_order = lone_role.in_order
+        monkeypatch.setattr(lone_role, "in_order", lambda *parts: [*in_order(*parts), *self.publishers])
 
     async def start(self, *publishers: Publisher) -> BrokerServer:
         self.publishers = [*publishers]
@@ -187,8 +187,8 @@ def test_a_promise_is_resolved_after_the_last_publisher(starts: Starts) -> None:
                     yield go_on
 
         broker = await starts.start(Waiting())
-        made = broker.scheduler.start(broker.controller.create_topic(node.TopicSpec("t")))
-        second = broker.scheduler.start(broker.controller.create_topic(node.TopicSpec("u")))
+        made = broker.scheduler.start(broker.controller.create_topic(TopicSpec("t")))
+        second = broker.scheduler.start(broker.controller.create_topic(TopicSpec("u")))
         while not waits:
             await asyncio.sleep(0)
         for _ in range(5):
