@@ -30,8 +30,8 @@ def _replacing(owner: Any, name: str, new: Any) -> Bug:
 
 
 def _never_synced(self: Log) -> None:
-    self.recovery_point = self.log_end_offset
-    self._unflushed_records = 0
+    self.sync.recovery_point = self.log_end_offset
+    self.sync.unflushed_records = 0
 
 
 @contextmanager

@@ -26,9 +26,11 @@ class AppendInfo(NamedTuple):
 
 
 class AssignedBatches(NamedTuple):
-    """The bytes to write, in ``parts``, and each batch's offsets. ``has_producer``: any batch has a producer id."""
+    """The ``size`` bytes to write, in ``parts``, and each batch's offsets. ``has_producer``: any batch has a producer
+    id."""
 
     parts: list[Buffer]
+    size: int
     appended: list[AppendedBatch]
     end_offset: int
     newest_timestamp: int
@@ -63,4 +65,4 @@ def assign_offsets(
         newest = max(newest, timestamp)
         if header.producer_id >= 0:
             has_producer = True
-    return AssignedBatches(parts, appended, offset, newest, has_producer)
+    return AssignedBatches(parts, len(data), appended, offset, newest, has_producer)

@@ -18,22 +18,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
-from odradek.batches.control import encode_marker
-from odradek.batches.header import BatchHeader, Buffer, validate
+from odradek.batches.header import Buffer, validate
 from odradek.batches.search import RecordMatch
 from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
 from odradek.core.transaction_marker import EndTransactionMarker
-from odradek.storage.appends import AppendInfo, Origin, assign_offsets
-from odradek.storage.client_batch import Batches, Ready, check_client_batch, refused_records
+from odradek.storage.appends import AppendInfo, Origin
+from odradek.storage.client_batch import refused_records
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.checkpoints import sync_new_partition
 from odradek.storage.disk.disk_state import DiskState
 from odradek.storage.disk.files import Files, OsFiles
 from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.log_sync import LogSync
+from odradek.storage.log_writer import LogWriter
 from odradek.storage.producers.producers import Producers
-from odradek.storage.producers.rebuild import EndedTransaction, note_batch
 from odradek.storage.producers.snapshots import ProducerSnapshots
 from odradek.storage.producers.verification import Guard
 from odradek.storage.recovery.evidence import Witnesses
@@ -53,8 +52,6 @@ _LONGEST_PROBE = 1 << 20
 class Log:
     """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
-    ``defer_flush`` gets the sync of a closed segment and may run it later. Without it, ``roll`` syncs.
-
     ``defer_removal`` gets the removal of files that are no longer part of the log, and its delay in ms
     (``file.delete.delay.ms``). Their names end in ``.deleted`` until then. Without it they are removed at once.
 
@@ -64,21 +61,15 @@ class Log:
     """
 
     __slots__ = (
-        "__weakref__", "_changes", "_cut_batch", "_end_offset", "_files", "_flushed_ms", "_high_watermark",
-        "_synced_base", "_unflushed_records", "_was_written", "began_epoch", "cleaned_offset", "config", "defer_flush",
-        "defer_removal", "disk", "epochs", "is_being_cleaned", "last_found", "log_start_offset", "path",
-        "producer_snapshots", "producers", "recovery_point", "segment_list", "was_cut",
+        "__weakref__", "_changes", "_cut_batch", "_files", "_writer", "began_epoch", "cleaned_offset", "defer_removal",
+        "disk", "epochs", "is_being_cleaned", "last_found", "producer_snapshots", "producers", "segment_list", "sync",
+        "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:
-        self.path = path
-        self.config = config
-        self.log_start_offset = loaded.log_start_offset
         self._cut_batch = -1, -1  # a log start offset and the base offset of its batch; -1 until they are needed
-        self.recovery_point = loaded.recovery_point
         self.was_cut = loaded.was_cut
         self.began_epoch = loaded.began_epoch
-        self.defer_flush: Callable[[Callable[[], None]], None] | None = None
         self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
         self.cleaned_offset: int | None = None
         self.is_being_cleaned = False
@@ -88,12 +79,14 @@ class Log:
         self.disk = DiskState(path, self)
         self.segment_list = SegmentList(loaded.segments)
         self.producer_snapshots = ProducerSnapshots(loaded.producers, self.segment_list, self.disk)
-        self._end_offset = self.segment_list.active.next_offset
-        self._high_watermark: int | None = None
-        self._unflushed_records = max(self._end_offset - loaded.recovery_point, 0)
-        self._flushed_ms = now_ms
-        self._synced_base = -1
-        self._was_written = False
+        self.sync = LogSync(
+            path, files, segments=self.segment_list, epochs=loaded.epochs, disk=self.disk,
+            recovery_point=loaded.recovery_point, now_ms=now_ms,
+        )  # fmt: skip
+        self._writer = LogWriter(
+            config, loaded.log_start_offset, segments=self.segment_list, epochs=self.epochs, producers=self.producers,
+            snapshots=self.producer_snapshots, disk=self.disk, sync=self.sync,
+        )  # fmt: skip
         self._changes = 0  # the number of removals, replacements and truncations of segments
         self.last_found: LastFound = NOTHING_FOUND
 
@@ -133,12 +126,39 @@ class Log:
         """Does the same as ``open``, with all that the checkpoints know. Raises LostRecords for a guarded log."""
         loaded = load(path, config, now_ms, known, leader_epoch=leader_epoch, files=files)
         opened = cls(path, config, files, loaded, now_ms)
-        opened._was_written = loaded.was_cut or not known.clean  # a close has to sync what the recovery has written
+        opened.sync.was_written = loaded.was_cut or not known.clean  # a close has to sync what the recovery has written
         return opened
 
     @property
+    def path(self) -> Path:
+        return self.sync.path
+
+    @path.setter
+    def path(self, renamed: Path) -> None:
+        self.sync.path = renamed
+
+    @property
+    def config(self) -> LogConfig:
+        return self._writer.config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        """Changes the settings of the log and of its segments."""
+        self._writer.config = config
+        for segment in self.segment_list:
+            segment.config = config
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._writer.log_start_offset
+
+    @property
     def log_end_offset(self) -> int:
-        return self._end_offset
+        return self._writer.end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        return self.sync.recovery_point
 
     @property
     def size(self) -> int:
@@ -155,13 +175,14 @@ class Log:
 
     @property
     def high_watermark(self) -> int:
-        return self._end_offset if self._high_watermark is None else min(self._high_watermark, self._end_offset)
+        writer = self._writer
+        return writer.end_offset if writer.high_watermark is None else min(writer.high_watermark, writer.end_offset)
 
     @high_watermark.setter
     def high_watermark(self, value: int | None) -> None:
         """``None`` makes it equal to the log end offset again."""
-        self._high_watermark = value
-        self.producers.on_high_watermark(self._end_offset if value is None else value)
+        self._writer.high_watermark = value
+        self.producers.on_high_watermark(self.log_end_offset if value is None else value)
 
     @property
     def last_stable_offset(self) -> int:
@@ -182,7 +203,7 @@ class Log:
         start = self.log_start_offset
         if self._cut_batch[0] != start:
             try:
-                self._cut_batch = start, self.read(start, 1, max_offset=self._end_offset).base_offset
+                self._cut_batch = start, self.read(start, 1, max_offset=self.log_end_offset).base_offset
             except KafkaError:
                 return start
         return self._cut_batch[1]
@@ -206,7 +227,7 @@ class Log:
 
         Raises CorruptRecord or KafkaError. Nothing is written, unless the code is KAFKA_STORAGE_ERROR.
         """
-        info = self.begin_append(data, now_ms=lambda: now_ms, leader_epoch=leader_epoch, origin=origin)
+        info = self._writer.begin_append(data, lambda: now_ms, leader_epoch, origin, None)
         return info if isinstance(info, AppendInfo) else finish(info)
 
     def begin_append(
@@ -220,41 +241,23 @@ class Log:
     ) -> AppendInfo | BatchSteps[AppendInfo]:
         """Does the same as ``append``. If the check of a client's batch takes long, it returns steps that check and
         append the batch. Batches that are appended between two of these steps get lower offsets."""
-        self.disk.check_online()
-        config = self.config
-        client = origin == "client"
-        at_ms = now_ms()
-        batches = validate(data, max_message_bytes=config.max_message_bytes, client=client)
-        if client:
-            ready = check_client_batch(data, batches, config, at_ms)
-            if not isinstance(ready, tuple):
-                return self._append_later(ready, now_ms, leader_epoch, guard)
-            data, batches = ready
-        return self._append_checked(data, batches, at_ms, leader_epoch, client=client, guard=guard)
+        return self._writer.begin_append(data, now_ms, leader_epoch, origin, guard)
 
-    def _append_later(
-        self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int, guard: Guard
-    ) -> BatchSteps[AppendInfo]:
-        data, batches = yield from check
-        self.disk.check_online()
-        return self._append_checked(data, batches, now_ms(), leader_epoch, client=True, guard=guard)
+    def append_fetched(self, data: Buffer, *, now_ms: int, leader_epoch: int) -> AppendInfo | None:
+        """Does the same as ``begin_append_fetched``, with all its steps."""
+        return finish(self._writer.begin_append_fetched(data, lambda: now_ms, leader_epoch))
 
-    def _append_checked(
-        self, data: Buffer, batches: Batches, now_ms: int, leader_epoch: int, *, client: bool, guard: Guard
-    ) -> AppendInfo:
-        for _, header in batches:
-            if header.producer_id >= 0:
-                if self.producers.rebuild is not None:
-                    self.producer_snapshots.end_rebuild()
-                seen = self.producers.find_duplicate(header) if client else None
-                if seen is not None:
-                    if self._unflushed_records >= self.config.flush_messages:
-                        self.flush()  # the first attempt may have failed at its sync
-                    return AppendInfo(seen.base_offset, seen.last_offset, seen.timestamp, self.log_start_offset, True)
-                if client and header.is_transactional and self.config.transaction_partition_verification_enable:
-                    self.producers.check_verified(header.producer_id, header.producer_epoch, guard)
-                self.producers.check(header, sequences=client)
-        return self._write(data, batches, now_ms, leader_epoch)
+    def begin_append_fetched(
+        self, data: Buffer, *, now_ms: Callable[[], int], leader_epoch: int
+    ) -> BatchSteps[AppendInfo | None]:
+        """Appends the batches that a follower has fetched, in steps, as Kafka's ``appendAsFollower`` does.
+
+        Their bytes stay as they are, with the offsets and epochs of the leader. ``leader_epoch``: the newest epoch that
+        this node knows; ``storage/fetched_batches`` says which batches are left out. None: no batch is left. Raises
+        CorruptRecord, UnexpectedOffset: nothing is written. Raises KafkaError (KAFKA_STORAGE_ERROR): batches of earlier
+        steps are in the log.
+        """
+        return self._writer.begin_append_fetched(data, now_ms, leader_epoch)
 
     def refused_records(self, data: Buffer, now_ms: int, *, most: int) -> BatchSteps[list[RecordMatch]]:
         """Finds the first records, at most ``most``, of a client's batch that the topic's settings refuse.
@@ -269,102 +272,15 @@ class Log:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED. Nothing is written then.
         """
-        self.disk.check_online()
-        self.producer_snapshots.end_rebuild()
-        self.producers.check_marker(marker)
-        if not marker.commit:
-            try:
-                self.segment_list.active.aborted_index.open_for_append()  # otherwise its entry may be lost
-            except OSError as error:
-                raise self.disk.fail("append", error) from error
-        data = encode_marker(marker, now_ms)
-        return self._write(data, validate(data, client=False), now_ms, leader_epoch)
-
-    def _write(
-        self, data: Buffer, batches: list[tuple[int, BatchHeader]], now_ms: int, leader_epoch: int
-    ) -> AppendInfo:
-        config = self.config
-        append_time = now_ms if config.is_log_append_time else None
-        first_offset = self._end_offset
-        parts, appended, offset, newest, has_producer = assign_offsets(
-            data, batches, first_offset, leader_epoch=leader_epoch, log_append_time_ms=append_time
-        )
-        if (total := len(data)) > config.segment_bytes:
-            raise KafkaError(ErrorCode.record_list_too_large, f"{total} bytes; segment.bytes is {config.segment_bytes}")
-        try:
-            if self.disk.failed_bytes:
-                self.segment_list.active.cut_torn_end()
-            self.epochs.assign(leader_epoch, first_offset)
-            if self.segment_list.active.must_roll(total, offset - 1, newest, now_ms):
-                self.roll(now_ms)
-            self.segment_list.active.append(parts, appended)
-        except OSError as error:
-            raise self.disk.fail("append", error, total) from error
-        if self.disk.failed_bytes and total >= self.disk.failed_bytes:
-            self.disk.failed_bytes = 0
-        self._end_offset = offset
-        self._was_written = True
-        for (pos, header), batch in zip(batches, appended, strict=True) if has_producer else ():
-            if header.producer_id >= 0:
-                base, time = batch.base_offset, batch.max_timestamp
-                ended = note_batch(self.producers, header, data, pos, base_offset=base, max_timestamp=time)
-                if ended is not None:
-                    self._note_end(ended)
-        self.producers.end_offset = offset
-        self._unflushed_records += offset - first_offset
-        if self._unflushed_records >= config.flush_messages:
-            self.flush()
-        return AppendInfo(first_offset, offset - 1, -1 if append_time is None else append_time, self.log_start_offset)
-
-    def _note_end(self, ended: EndedTransaction) -> None:
-        """Adds an aborted transaction to the index, and keeps the transaction unstable until it is replicated."""
-        if ended.is_aborted:
-            try:
-                self.segment_list.add_aborted(ended.entry)
-            except OSError as error:
-                raise self.disk.fail("append to the transaction index", error) from error
-        self._await_replicas(ended)
-
-    def _await_replicas(self, ended: EndedTransaction) -> None:
-        """If the high watermark is set, the transaction stays unstable until the high watermark has passed its
-        marker."""
-        if self._high_watermark is not None and ended.entry.last_offset >= self._high_watermark:
-            self.producers.await_replicas(ended.entry.first_offset, ended.entry.last_offset)
+        return self._writer.append_marker(marker, now_ms, leader_epoch)
 
     def assign_epoch(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end."""
-        self.disk.check_online()
-        try:
-            self.epochs.assign(leader_epoch, self._end_offset)
-        except OSError as error:
-            raise self.disk.fail("assign epoch", error) from error
+        self._writer.assign_epoch(leader_epoch)
 
     def roll(self, now_ms: int) -> None:
         """Closes the active segment and starts a new one at the log's end, unless the active segment is empty."""
-        self.disk.check_online()
-        if (active := self.segment_list.active).size == 0 and active.base_offset == self._end_offset:
-            return
-        try:
-            if self.disk.failed_bytes:
-                self.segment_list.active.cut_torn_end()
-            active.seal()
-            if self.recovery_point >= self._end_offset:
-                active.sync()  # its records are, but not its indexes, and a start trusts those of closed segments
-            fresh = Segment.create(self.path, self._end_offset, self.config, self._files, now_ms)
-        except OSError as error:
-            raise self.disk.fail("roll", error) from error
-        self.segment_list.append(fresh)
-        self.producers.end_offset = self._end_offset
-        self.producer_snapshots.save()
-        if self.defer_flush is not None:
-            self.defer_flush(lambda: self.flush_closed(fresh.base_offset))
-            return
-        try:
-            self._flush_to(fresh.base_offset)
-        except OSError as error:
-            failure = self.disk.fail("flush", error)
-            if self.disk.offline is not None:
-                raise failure from error
+        self._writer.roll(now_ms, self.log_end_offset)
 
     # reading
 
@@ -376,12 +292,12 @@ class Log:
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
         """
         self.disk.check_online()
-        if offset < self.log_start_offset or offset > self._end_offset:
-            within = f"[{self.log_start_offset}, {self._end_offset}]"
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            within = f"[{self.log_start_offset}, {self.log_end_offset}]"
             raise KafkaError(
                 ErrorCode.offset_out_of_range, f"offset {offset} of {self.path.name} is outside of {within}"
             )
-        limit = self.high_watermark if max_offset is None else min(max_offset, self._end_offset)
+        limit = self.high_watermark if max_offset is None else min(max_offset, self.log_end_offset)
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
@@ -410,7 +326,7 @@ class Log:
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Returns (epoch, end offset) of OffsetForLeaderEpoch; (-1, -1) if unknown."""
-        return self.epochs.end_offset(epoch, self._end_offset)
+        return self.epochs.end_offset(epoch, self.log_end_offset)
 
     # deletion
 
@@ -433,7 +349,7 @@ class Log:
         return self.log_start_offset
 
     def _raise_start(self, offset: int) -> None:
-        self.log_start_offset = offset
+        self._writer.log_start_offset = offset
         self.epochs.truncate_from_start(offset)
         self.producers.end_offset = max(self.producers.end_offset, offset)
 
@@ -488,16 +404,16 @@ class Log:
         that needs the states ends these steps first. Raises KafkaError, as the steps do.
         """
         self.disk.check_online()
-        if offset < self._end_offset:
-            try:
+        try:
+            if offset < self.log_end_offset:
                 self._truncate(offset, now_ms)
-            except OSError as error:
-                raise self.producer_snapshots.failed_cut(error) from error
+            else:  # an epoch that a former leader has begun without a record is not one of the log
+                self.epochs.truncate_from_end(self.log_end_offset)
+        except OSError as error:
+            raise self.producer_snapshots.failed_cut(error) from error
         return self.producer_snapshots.rest_of_rebuild()
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        self._changes += 1
-        self._cut_batch = -1, -1
         segments = self.segment_list
         while len(segments) > 1 and segments.bases[-1] >= offset:
             last = segments.active
@@ -510,19 +426,54 @@ class Log:
             segments.replace(0, 1, active)
         else:
             active.truncate_to(offset, now_ms)
-        end = self._end_offset = active.next_offset
-        self.log_start_offset = min(self.log_start_offset, end)
-        self.recovery_point = min(self.recovery_point, end)
-        if self.cleaned_offset is not None:
-            self.cleaned_offset = min(self.cleaned_offset, end)
-        if self._high_watermark is not None:
-            self._high_watermark = min(self._high_watermark, end)
+        end = active.next_offset
+        self._end_at(end)
+        self.sync.cut(end)
+        self._writer.log_start_offset = min(self.log_start_offset, end)
+        if self._writer.high_watermark is not None:
+            self._writer.high_watermark = min(self._writer.high_watermark, end)
         self.epochs.truncate_from_end(end)
         self.producers.remove_snapshots_from(end + 1)
         if len(self.producers) or self.producers.rebuild is not None:
-            self.producer_snapshots.begin_rebuild(self.config, now_ms, self._await_replicas)
+            self.producer_snapshots.begin_rebuild(self.config, now_ms, self._writer.await_replicas)
         else:  # a producer that is unknown now was unknown, or has expired, at each earlier offset
             self.producers.end_offset = end
+
+    def _end_at(self, end: int) -> None:
+        """Notes a lower end, or another one after a restart."""
+        self._changes += 1
+        self._cut_batch = -1, -1
+        self._writer.end_offset = end
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end)
+
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Removes all records. The log begins again, empty, at ``offset``, as in Kafka's ``truncateFullyAndStartAt``.
+
+        For a follower whose log has nothing in common with that of its leader: its end is below the leader's log start,
+        or its records are of a lost history. A high watermark that is set moves to ``offset``. Raises KafkaError.
+        """
+        self.disk.check_online()
+        segments = self.segment_list
+        try:
+            # The newest segment first: after a crash, the log ends earlier, and the follower begins again.
+            while len(segments) > 1:
+                last = segments.active
+                segments.replace(len(segments) - 1, len(segments))
+                self._remove([last])
+            self._remove([segments.active])
+            segments.replace(0, 1, Segment.create(self.path, offset, self.config, self._files, now_ms))
+            self._end_at(offset)
+            self.sync.restart(offset)
+            self._writer.log_start_offset = offset
+            if self._writer.high_watermark is not None:
+                self._writer.high_watermark = offset
+            self.epochs.truncate_from_end(0)
+            self.producers.remove_snapshots_from(0)
+            self.producers.restart(offset)
+            segments.has_aborted = False
+        except OSError as error:
+            raise self.producer_snapshots.failed_cut(error) from error
 
     # compaction
 
@@ -579,45 +530,11 @@ class Log:
 
     def flush(self) -> None:
         """Syncs all files, except the active segment's indexes, and sets the recovery point to the log's end."""
-        self.disk.check_online()
-        try:
-            self._flush_to(self._end_offset)
-        except OSError as error:
-            raise self.disk.fail("flush", error) from error
-        self._unflushed_records = 0
+        self.sync.flush(self.log_end_offset)
 
     def flush_if_due(self, now_ms: int) -> bool:
         """Syncs unsynced records at most once in ``flush.ms``. Returns whether it has synced."""
-        if not self._unflushed_records or now_ms - self._flushed_ms < self.config.flush_ms:
-            return False
-        self.flush()
-        self._flushed_ms = now_ms
-        return True
-
-    def flush_closed(self, end_offset: int) -> None:
-        """Syncs closed segments below ``end_offset``. ``defer_flush`` gets this call."""
-        try:
-            self._flush_to(end_offset)
-        except OSError as error:
-            raise self.disk.fail("flush", error) from error
-
-    def _flush_to(self, end_offset: int, *, closing: bool = False) -> None:
-        if self.recovery_point >= end_offset and not (closing and self._was_written):
-            return
-        *closed, active = self.segment_list
-        for segment in closed:
-            if segment.base_offset < end_offset and segment.next_offset > self.recovery_point:
-                segment.sync()
-        if closing or active.base_offset < end_offset:
-            active.sync(indexes=closing)
-        self.epochs.sync()
-        if closing or self._synced_base != active.base_offset:
-            if self._synced_base < 0:  # at a stop, the owner syncs its directory after it has closed all logs
-                sync_new_partition(self.path, self._files, with_parent=not closing)
-            named = active.base_offset if active.size else 0  # the first record makes the file, maybe during the sync
-            self._files.sync_dir(self.path)
-            self._synced_base = named
-        self.recovery_point = max(self.recovery_point, end_offset)
+        return self.sync.flush_if_due(self.log_end_offset, now_ms, self.config.flush_ms)
 
     def close(self) -> None:
         """Writes the indexes and the producer snapshot, syncs all files and closes the log."""
@@ -627,10 +544,10 @@ class Log:
             try:
                 if self.disk.failed_bytes:
                     self.segment_list.active.cut_torn_end()
-                if self._was_written:
+                if self.sync.was_written:
                     self.segment_list.active.save_indexes(final=True)
-                self.producer_snapshots.save_last(is_changed=self._was_written)
-                self._flush_to(self._end_offset, closing=True)
+                self.producer_snapshots.save_last(is_changed=self.sync.was_written)
+                self.sync.close(self.log_end_offset)
             except OSError as error:
                 failure = self.disk.fail("close", error)
                 self.disk.close("is closed")
@@ -664,9 +581,5 @@ class Log:
             active.try_append(min(self.disk.failed_bytes, _LONGEST_PROBE))
         active.save_indexes()
         self.disk.failed_bytes = 0
-        end = active.base_offset
-        if self.recovery_point < end:  # the sync of a closed segment may be the write that has failed
-            if self.defer_flush is None:
-                self.flush_closed(end)
-            else:
-                self.defer_flush(lambda: self.flush_closed(end))
+        if self.recovery_point < active.base_offset:  # the sync of a closed segment may be the write that has failed
+            self.sync.flush_later(active.base_offset)

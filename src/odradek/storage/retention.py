@@ -10,8 +10,11 @@ from odradek.storage.segments.segment import Segment
 
 
 class RetainedLog(Protocol):
-    config: LogConfig
-    log_start_offset: int
+    @property
+    def config(self) -> LogConfig: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
 
     @property
     def log_end_offset(self) -> int: ...

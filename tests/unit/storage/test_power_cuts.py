@@ -225,7 +225,7 @@ def test_a_snapshot_of_producers_does_not_outlive_its_records(files: MemoryFiles
     point, size = log.recovery_point, log.segments[0].size
     log.append(sent(7, transactional=True), now_ms=T0, leader_epoch=3)
     log.append(sent(8, transactional=False), now_ms=T0, leader_epoch=3)
-    log.defer_flush = lambda run: None
+    log.sync.defer = lambda run: None
     log.roll(T0)
     if has_more:
         append(log, b"1")

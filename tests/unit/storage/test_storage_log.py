@@ -582,7 +582,7 @@ def test_a_roll_syncs_at_once_or_in_a_deferred_job(path: Path) -> None:
     log.roll(T0)
     assert log.recovery_point == 5
     later: list[object] = []
-    log.defer_flush = later.append
+    log.sync.defer = later.append
     put(log, batch(5))
     log.roll(T0)
     assert log.recovery_point == 5
@@ -594,7 +594,7 @@ def test_a_roll_syncs_at_once_or_in_a_deferred_job(path: Path) -> None:
 def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     log = open_log(path)
     later: list[object] = []
-    log.defer_flush = later.append
+    log.sync.defer = later.append
     put(log, batch(5))
     segment = log.active
     log.roll(T0)

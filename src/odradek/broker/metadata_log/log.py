@@ -457,7 +457,7 @@ class MetadataLog:
     def sync(self) -> None:
         """Syncs the whole log. A thread may call it. Raises KafkaError."""
         end_offset = self._log.log_end_offset
-        self._log.flush_closed(end_offset)
+        self._log.sync.flush_closed(end_offset)
         self._flushed_end = end_offset
 
     def note_synced(self) -> None:

@@ -293,7 +293,7 @@ class BrokerLogCleaner:
         # Only synced segments are replaced, so that the recovery point stays correct.
         end = target.active.base_offset
         if target.recovery_point < end:
-            await asyncio.to_thread(target.flush_closed, end)
+            await asyncio.to_thread(target.sync.flush_closed, end)
         await asyncio.to_thread(target.discard_cleaned)
         config = self._config
         threads = max(config.log_cleaner_threads, 1)

@@ -365,7 +365,7 @@ class LogDirectory:
     def _adopt(self, partition: Partition, opened: Log) -> None:
         self.has_compacted |= opened.config.is_compacted
         opened.disk.failures = self.failures
-        opened.defer_flush = self.defer
+        opened.sync.defer = self.defer
         opened.defer_removal = self.defer_removal
         opened.producer_snapshots.run_steps = self.run_steps
         partition.adopt(opened)
@@ -472,8 +472,6 @@ class LogDirectory:
             if partition is not None and not partition.failure:
                 self.has_compacted |= settings.is_compacted
                 partition.log.config = settings
-                for segment in partition.log.segments:
-                    segment.config = settings
             yield None
 
     def checkpoint_recovery_points(self) -> None:

@@ -323,6 +323,12 @@ class Producers:
         self.first_unstable_offset = None
         self.end_offset = end_offset
 
+    def restart(self, offset: int) -> None:
+        """Forgets all producers and a rebuild of their states: the log begins again, empty, at ``offset``."""
+        self.rebuild = self.verifications = None
+        self.clear(offset)
+        self.begin_unstable(None)
+
     # snapshots
 
     def save(self, *, sync: bool, digests: LogDigest = NO_DIGEST) -> Path | None:

@@ -21,9 +21,11 @@ NOTHING_FOUND: LastFound = (None, -1, -1), None
 class SearchedLog(Protocol):
     """A log whose segments can be removed or replaced between two steps of a search."""
 
-    log_start_offset: int
     last_found: LastFound
     disk: DiskState
+
+    @property
+    def log_start_offset(self) -> int: ...
 
     @property
     def log_end_offset(self) -> int: ...
