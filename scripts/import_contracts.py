@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
 PURE = (
-    "core", "acls", "catalog", "cluster", "groups", "transactions", "client/group/sticky_assignor", "lag/describe",
-    "storage/cleaning/rules", "pipelines/commit", "codecs",
+    "core", "acls", "catalog", "cluster", "groups", "replication", "transactions", "client/group/sticky_assignor",
+    "lag/describe", "storage/cleaning/rules", "pipelines/commit", "codecs",
     "coordinator/replies", "coordinator/driver", "coordinator/loader", "coordinator/shard", "coordinator/shard_log",
     "coordinator/shard_loads", "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
 )  # fmt: skip
@@ -25,7 +25,7 @@ PURE = (
 whose docstring says the same."""
 IMPURE = ("asyncio", "time", "random", "uuid", "os", "socket", "secrets", "threading")
 """Python's modules that a pure module does not use."""
-SILENT = ("acls", "catalog", "cluster", "groups", "transactions")
+SILENT = ("acls", "catalog", "cluster", "groups", "replication", "transactions")
 """State machines that return an effect (``core/effects.Warn``) and do not log."""
 BEGIN, END = "# packages: python scripts/import_contracts.py\n", "# end of packages\n"
 _WIDTH = 120

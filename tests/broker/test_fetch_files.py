@@ -17,9 +17,11 @@ from test_server_frames import create, fetch, produce
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import crc_is_valid, scan
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
+from odradek.replication.followers import Followers
 from odradek.wire import frames
 
 VALUES = [bytes([n]) * 300_000 for n in range(12)]
@@ -167,6 +169,26 @@ def test_readers_that_disconnect_during_a_reply_leave_no_open_files(
 def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # docs/benchmarks/mechanisms.md shows the gain
+    check_sent_records(tmp_path, monkeypatch, lambda partition: None)
+
+
+def test_records_for_a_follower_never_pass_through_python_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are above the high watermark."""
+
+    def follow(partition: Partition) -> None:
+        partition.followers = Followers()
+        partition.followers.assign([2])
+        partition.move_high_watermark(0)
+
+    check_sent_records(tmp_path, monkeypatch, follow, replica=2)
+
+
+def check_sent_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[[Partition], None], replica: int = -1
+) -> None:
+    """Fetches a large reply, and checks how its bytes came to the socket."""
     sent: list[int] = []
     files = CountedFiles()
     world = NodeWorld.of_process()._replace(files=files)
@@ -186,10 +208,11 @@ def test_records_of_large_replies_never_pass_through_python(
             for value in VALUES:
                 data = encode_batch([SimpleRecord(b"k", value, 1)], now_ms=1)
                 partition.log.append(data, now_ms=1, leader_epoch=0)
+            prepare(partition)
             monkeypatch.setattr(os, "sendfile", counting_sendfile)
             files.reads.clear()
             reader, writer = await asyncio.open_connection(*broker.address)
-            asked = fetch("topic", max_wait_ms=0)
+            asked = fetch("topic", max_wait_ms=0) | {"replica_id": replica}
             asked["topics"][0]["partitions"][0]["partition_max_bytes"] = 50 << 20
             writer.write(frames.encode_request(1, 11, 7, "counted", asked))
             size = struct.unpack(">i", await reader.readexactly(4))[0]

@@ -17,6 +17,7 @@ from support.peers import Peer, until
 
 from odradek.broker.loop import scheduler
 from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import WatermarkWaits
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
@@ -222,7 +223,7 @@ def test_appends_wake_fetches_but_only_moved_high_watermarks_are_reported(tmp_pa
     partition.on_high_watermark = moved.append
 
     class Waiter:
-        committed = False
+        awaits = Wake.HIGH_WATERMARK
 
         def count_readable(self, size: int) -> None:
             arrived.append(size)
@@ -246,7 +247,7 @@ def test_only_bytes_in_the_active_segment_are_counted(tmp_path: Path) -> None:
     arrived: list[int] = []
 
     class Waiter:
-        committed = False
+        awaits = Wake.HIGH_WATERMARK
 
         def count_readable(self, size: int) -> None:
             arrived.append(size)

@@ -29,19 +29,19 @@ class Broker:
 
     def __init__(self, slots: int = 1000) -> None:
         self.sessions = FetchSessions(slots, MAX_BYTES)
-        self._ids = itertools.count(100)
+        self.sessions.new_id = itertools.count(100).__next__
         self._names = itertools.count()
 
     def begin(
         self, wanted: list[RequestedPartition], owner: int | None = None, *, now_ms: int = 0, by_id: bool = False
     ) -> FetchContext:
         named = {} if owner is None else {"owner": owner}
-        return self.sessions.begin(now_ms, 0, 0, wanted, (), by_id=by_id, new_id=lambda: next(self._ids), **named)
+        return self.sessions.begin(now_ms, 0, 0, wanted, (), by_id=by_id, **named)
 
     def grow(self, context: FetchContext, wanted: list[RequestedPartition], owner: int) -> FetchContext:
         session = context.session
         assert session is not None
-        return self.sessions.begin(0, session.id, session.epoch, wanted, (), by_id=False, new_id=lambda: 0, owner=owner)
+        return self.sessions.begin(0, session.id, session.epoch, wanted, (), by_id=False, owner=owner)
 
     def unknown(self, count: int, *, by_id: bool = False) -> list[RequestedPartition]:
         """Partitions of topics that do not exist: each has a different topic and a different number."""
@@ -54,9 +54,10 @@ class Broker:
 
 def test_the_limit_of_a_broker_is_kept() -> None:
     sessions = FetchSessions(1000)
+    sessions.new_id = itertools.count(1).__next__
     for number in range(20):
         wanted = [RequestedPartition(f"{number}-{index}", 0, 0, 0) for index in range(5000)]
-        sessions.begin(0, 0, 0, wanted, (), by_id=False, new_id=itertools.count(1 + number).__next__)
+        sessions.begin(0, 0, 0, wanted, (), by_id=False)
     assert fetch_sessions.MAX_BYTES * 0.8 < sessions.bytes <= fetch_sessions.MAX_BYTES
 
 
@@ -145,7 +146,8 @@ def test_sessions_idle_for_two_minutes_are_replaced() -> None:
 def test_bytes_are_counted_as_sessions_change_and_end() -> None:
     dice = random.Random(4)
     sessions = FetchSessions(5, 60 * 400)
-    ids, open_ids = itertools.count(1), [0]
+    open_ids = [0]
+    sessions.new_id = itertools.count(1).__next__
     for step in range(3000):
         session = sessions.find(dice.choice(open_ids))
         wanted = [RequestedPartition(dice.choice("abc"), dice.randrange(30), 0, 0) for _ in range(dice.randrange(8))]
@@ -154,7 +156,7 @@ def test_bytes_are_counted_as_sessions_change_and_end() -> None:
         if session and dice.random() < 0.1:
             epoch = -1
         begin = {
-            "by_id": False, "new_id": lambda: next(ids), "owner": dice.choice((None, 1, 2, 3)),
+            "by_id": False, "owner": dice.choice((None, 1, 2, 3)),
         }  # fmt: skip
         try:
             if dice.random() < 0.5:
@@ -185,10 +187,10 @@ def _run(steps: Generator[None, None, FetchContext]) -> Iterator[FetchContext | 
 
 def test_a_large_session_is_created_in_steps_of_a_few_partitions() -> None:
     broker = Broker()
-    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, new_id=lambda: 5, owner=1)
+    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, owner=1)
     sizes = [0]
     for _ in steps:
-        session = broker.sessions.find(5)
+        session = broker.sessions.find(100)
         assert session is not None
         sizes.append(len(session))
     assert max(after - before for before, after in itertools.pairwise(sizes)) <= fetch_sessions.STEP_PARTITIONS
@@ -197,7 +199,7 @@ def test_a_large_session_is_created_in_steps_of_a_few_partitions() -> None:
 
 def test_a_client_that_disconnects_during_the_steps_leaves_no_session() -> None:
     broker = Broker()
-    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, new_id=lambda: 5, owner=1)
+    steps = broker.sessions.begin_in_steps(0, 0, 0, broker.unknown(10_000), [], by_id=False, owner=1)
     next(steps)
     steps.close()
     assert len(broker.sessions) == 0

@@ -220,12 +220,16 @@ class Node:
     def __init__(self, cluster: ChanceCluster, node_id: int) -> None:
         self.cluster, self.node_id = cluster, node_id
         self.view: dict[str, Topic] = {}
-        self.sessions = FetchSessions(cluster.dice.choice((0, 1, 5)) if cluster.dice.random() < 0.2 else 5)
+        self.forget_sessions(cluster.dice.choice((0, 1, 5)) if cluster.dice.random() < 0.2 else 5)
         self.is_down = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self.listener.getsockname()[1]
         self.open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def forget_sessions(self, slots: int = 5) -> None:
+        self.sessions = FetchSessions(slots)
+        self.sessions.new_id = lambda: self.cluster.dice.getrandbits(31)
 
     def close_connections(self) -> None:
         for one in self.open:
@@ -465,12 +469,12 @@ class ChanceCluster:
 
     def forget_sessions(self, node_id: int) -> None:
         with self.changed:
-            self.nodes[node_id].sessions = FetchSessions(5)
+            self.nodes[node_id].forget_sessions()
 
     def take_down(self, node_id: int) -> None:
         with self.changed:
             self.nodes[node_id].is_down = True
-            self.nodes[node_id].sessions = FetchSessions(5)
+            self.nodes[node_id].forget_sessions()
             self.nodes[node_id].close_connections()
 
     def end_faults(self) -> None:
@@ -651,9 +655,8 @@ class ChanceCluster:
         try:
             session_id, epoch = getattr(message, "session_id", 0), getattr(message, "session_epoch", -1)
             context = node.sessions.begin(
-                round(time.monotonic() * 1000), session_id, epoch, wanted, forgotten, by_id=by_id,
-                new_id=lambda: self.dice.getrandbits(31),
-            )  # fmt: skip
+                round(time.monotonic() * 1000), session_id, epoch, wanted, forgotten, by_id=by_id
+            )
         except KafkaError as error:
             self.note(error.code.name)
             return empty | {"error_code": error.code.value}

@@ -363,6 +363,7 @@ class Node:
         Raises StorageError, ConfigError: then call ``give_up``.
         """
         self.loop = loop
+        self.directory.steady_ms = self.steady_ms
         self._disk_work = DiskWork(
             loop, self.directory, lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job),
             lambda: self._stopping,

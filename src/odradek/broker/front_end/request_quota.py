@@ -22,4 +22,5 @@ class RequestQuota(Middleware):
         self._quotas = quotas
 
     def count_time(self, context: Context, seconds: float) -> None:
-        self._quotas.charge_time(context, seconds)
+        if not context.is_exempt:
+            self._quotas.charge_time(context, seconds)

@@ -53,11 +53,12 @@ class Context:
 
     ``throttle_ms`` is the throttle time in the reply (broker/limits/quotas). A handler that works in shares
     (broker/loop/scheduler) sets ``must_finish`` while it has to continue even if its client disconnects.
-    ``elements``: the number of the message's elements, if it is not small.
+    ``elements``: the number of the message's elements, if it is not small. ``is_exempt``: no quota throttles the
+    request, because it is that of another broker.
     """
 
     __slots__ = (
-        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "must_finish",
+        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "is_exempt", "must_finish",
         "principal", "request_bytes", "throttle_ms", "version",
     )  # fmt: skip
 
@@ -70,7 +71,7 @@ class Context:
         self.request_bytes = request_bytes
         self.principal = connection.principal
         self.throttle_ms = 0
-        self.must_finish = False
+        self.must_finish = self.is_exempt = False
         self.elements = 0
         self._is_reply_long = False
 
@@ -254,6 +255,9 @@ if TYPE_CHECKING:
 
         def now_ms(self) -> int:
             """Returns the time of the broker's clock, in ms since 1970."""
+
+        def steady_ms(self) -> int:
+            """Returns the time of a clock that no test moves and that never jumps."""
 
         def new_uuid(self) -> UUID: ...
 

@@ -11,7 +11,8 @@
 * 17: directory id.
 * 18: the reader's high watermark.
 
-With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records.
+With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records. The fetch
+of a broker that follows a partition ends at the log end (broker/partitions/fetch_readers).
 
 The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0 or
 the fetch has no partition. It also replies at once if a reader is not at the active segment yet (with read_committed:
@@ -30,6 +31,7 @@ from uuid import UUID
 from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
 from odradek.core.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
@@ -47,7 +49,9 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices, Reply
     from odradek.broker.handlers.current_leaders import CurrentLeaders
     from odradek.broker.metadata.authorizer import Authorizer
+    from odradek.broker.partitions.fetch_readers import Reader
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.partitions.purgatory import Wake
 
     class FetchTopic(v18.FetchTopic):
         topic: TopicName  # until version 12
@@ -89,8 +93,9 @@ def handle(
     broker: BrokerServices, context: Context, message: FetchRequest
 ) -> list[Chunk] | Deferred[list[Chunk]] | Steps[list[Chunk] | Deferred[list[Chunk]]]:
     version = context.version
+    reader = _reader(broker, context, message)
     if context.request_bytes > MANY_FROM_BYTES and _is_long(version, message):
-        return _handle_in_steps(broker, context, message)
+        return _handle_in_steps(broker, context, message, reader)
     wanted = list(_wanted(version, message))
     if len(wanted) > 1:  # of several entries for one partition the last counts, as in Kafka
         wanted = list({(item.topic, item.partition): item for item in wanted}.values())
@@ -103,12 +108,12 @@ def handle(
             wanted,
             forgotten,
             by_id=version >= 13,
-            new_id=broker.fetch_sessions.new_id,
             owner=id(context.connection),
+            is_follower=reader.is_follower,
         )
     except KafkaError as error:
         return fetch_reply(context.version, (), error_code=error.code)
-    fetch = _Fetch(broker, context, message, session)
+    fetch = _Fetch(broker, context, message, session, reader)
     return fetch.begin() if len(session.wanted) <= AT_ONCE else fetch.begin_in_steps()
 
 
@@ -119,19 +124,33 @@ def handle_at_controller(
     from odradek.broker.handlers import observer_fetches  # here, because only a controller has observers
 
     replica = _replica(context.version, message)
-    return observer_fetches.fetch(broker, context, message, NO_NODE if replica is None else replica.broker_id)
+    return observer_fetches.fetch(broker, context, message, replica.broker_id if replica.broker_id >= 0 else NO_NODE)
 
 
-def _replica(version: int, message: FetchRequest) -> FetchingReplica | None:
-    """Returns the broker that fetches as a follower; None for a consumer."""
+def _replica(version: int, message: FetchRequest) -> FetchingReplica:
+    """Returns the broker that fetches; with a negative id, the fetch is that of a consumer."""
     if version < STATES_EPOCH:
-        return None if message.replica_id < 0 else FetchingReplica(message.replica_id)
+        return FetchingReplica(message.replica_id)
     state = message.replica_state
-    return None if state.replica_id < 0 else FetchingReplica(state.replica_id, state.replica_epoch)
+    return FetchingReplica(state.replica_id, state.replica_epoch)
+
+
+def _reader(broker: BrokerServices, context: Context, message: FetchRequest) -> Reader:
+    broker_id = message.replica_id if context.version < STATES_EPOCH else message.replica_state.replica_id
+    if broker_id < 0:
+        return COMMITTED if message.isolation_level == 1 else CONSUMER
+    return _follower(broker, context, _replica(context.version, message))
+
+
+def _follower(broker: BrokerServices, context: Context, replica: FetchingReplica) -> Reader:
+    context.is_exempt = True
+    registered = broker.catalog.registered_brokers().get(replica.broker_id)
+    present = None if registered is None or registered.is_fenced else registered.epoch
+    return FollowerReader(replica, present, broker.steady_ms())
 
 
 def _handle_in_steps(
-    broker: BrokerServices, context: Context, message: FetchRequest
+    broker: BrokerServices, context: Context, message: FetchRequest, reader: Reader
 ) -> Steps[list[Chunk] | Deferred[list[Chunk]]]:
     """Serves a request that lists many partitions."""
     version = context.version
@@ -146,14 +165,14 @@ def _handle_in_steps(
             list(wanted.values()),
             forgotten,
             by_id=version >= 13,
-            new_id=broker.fetch_sessions.new_id,
             owner=id(context.connection),
+            is_follower=reader.is_follower,
         )
     except KafkaError as error:
         return fetch_reply(context.version, (), error_code=error.code)
     finally:
         broker.leftovers.add(wanted, forgotten)
-    return (yield from _Fetch(broker, context, message, session).begin_in_steps())
+    return (yield from _Fetch(broker, context, message, session, reader).begin_in_steps())
 
 
 def _is_long(version: int, message: FetchRequest) -> bool:
@@ -181,6 +200,7 @@ def _wanted(version: int, message: FetchRequest) -> Iterator[RequestedPartition]
                 part.partition_max_bytes,
                 part.current_leader_epoch if version >= 9 else -1,
                 part.last_fetched_epoch if version >= 12 else -1,
+                part.log_start_offset if version >= 5 else -1,
             )
 
 
@@ -197,18 +217,26 @@ class _Fetch:
 
     _leaders: CurrentLeaders | None = None
 
-    def __init__(self, broker: BrokerServices, context: Context, message: FetchRequest, session: FetchContext) -> None:
+    def __init__(
+        self,
+        broker: BrokerServices,
+        context: Context,
+        message: FetchRequest,
+        session: FetchContext,
+        reader: Reader,
+    ) -> None:
         self._broker = broker
         self._context = context
         self._connection = context.connection
         self._version = context.version
         self._session = session
-        self._committed = message.isolation_level == 1
+        self._reader = reader
         self._max_wait_ms = milliseconds(message.max_wait)
         self._max_bytes = min(message.max_bytes, broker.config.fetch_max_bytes)
-        in_quota = broker.quotas.most_in_window(CONSUMER_BYTE_RATE, context.user, context.client_id)
-        if in_quota is not None:
-            self._max_bytes = min(self._max_bytes, in_quota)
+        if not reader.is_follower:
+            in_quota = broker.quotas.most_in_window(CONSUMER_BYTE_RATE, context.user, context.client_id)
+            if in_quota is not None:
+                self._max_bytes = min(self._max_bytes, in_quota)
         self._min_bytes = min(message.min_bytes, self._max_bytes)
         self._deferred: Deferred[list[Chunk]] = Deferred()
         self._slices: dict[tuple[TopicKey, int], Slice] = {}
@@ -217,8 +245,8 @@ class _Fetch:
         self._left = self._max_bytes
         self._is_urgent = False  # a partition has an error or a diverging epoch, or records before its active segment
         self._authorizer = broker.authorizer
+        self._is_first = True
         if self._authorizer is not None:
-            self._replica = _replica(context.version, message)
             self._denied: dict[str, ErrorCode | None] = {}  # of the topics that this read has asked about
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
@@ -244,7 +272,8 @@ class _Fetch:
     def _must_wait(self) -> bool:
         return not (self._is_urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._results)
 
-    def _park(self, complete: Callable[[bool], None]) -> Deferred[list[Chunk]]:
+    def _park(self, complete: Callable[[Wake | None], None]) -> Deferred[list[Chunk]]:
+        self._is_first = False
         partitions = {
             partition
             for item in self._session.wanted
@@ -256,12 +285,12 @@ class _Fetch:
             self._min_bytes - self._size,
             self._max_wait_ms,
             complete,
-            committed=self._committed,
+            awaits=self._reader.awaits,
         )
         return self._deferred
 
-    def _complete(self, changed: bool) -> None:
-        if changed:
+    def _complete(self, wake: Wake | None) -> None:
+        if wake is not None:
             self._start_reading()
             self._read(self._session.wanted)
         self._deferred.resolve(self._reply())
@@ -281,13 +310,15 @@ class _Fetch:
 
     def _denial(self, authorizer: Authorizer, topic: TopicKey) -> ErrorCode | None:
         """Returns the code of a topic that the client may not read; None also for an unknown topic id."""
-        if isinstance(topic, UUID):
+        if self._reader.is_follower:
+            topic = ""  # a broker may read all topics or none, also those that do not exist
+        elif isinstance(topic, UUID):
             known = self._broker.catalog.topic_by_id(topic)
             if known is None:
                 return None
             topic = known.name
         if topic not in self._denied:
-            if self._replica is not None:
+            if self._reader.is_follower:
                 allowed = authorizer.allows(self._context, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
             else:
                 allowed = authorizer.allows(self._context, Operation.READ, Resource.TOPIC, topic)
@@ -340,31 +371,16 @@ class _Fetch:
         if partition is None:
             return self._missing(item.topic, index)
         try:
-            partition.check_epoch(max(item.current_leader_epoch, -1))  # in Fetch any negative epoch means "no check"
-            log = partition.log
-            marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
-            aborted: Sequence[tuple[int, int]] | None = () if self._committed else None
-            if item.last_fetched_epoch >= 0:
-                epoch, end = log.epoch_end_offset(item.last_fetched_epoch)
-                if end < 0:
-                    raise KafkaError(ErrorCode.offset_out_of_range, "the partition has no offset for this leader epoch")
-                if epoch < item.last_fetched_epoch or end < item.fetch_offset:
-                    return FetchedPartition(index, 0, *marks, aborted, diverging=(epoch, end))
-            limit = marks[1] if self._committed else marks[0]
-            records = log.read(item.fetch_offset, max_bytes, max_offset=limit, min_one=min_one)
+            row, records, is_behind = self._reader.read(
+                partition, item, max_bytes, min_one=min_one, is_first=self._is_first
+            )
         except KafkaError as error:
             return error.code
-        if records.size:
+        if row.size and records is not None:
             self._slices[item.topic, index] = records
-            if item.fetch_offset < (log.stable_base_offset if self._committed else log.active.base_offset):
+            if is_behind:
                 self._is_urgent = True
-            if self._committed and log.segment_list.has_aborted:
-                try:
-                    aborted = log.segment_list.aborted_for(item.fetch_offset, records)
-                except OSError as error:
-                    records.report_failure(error)
-                    return ErrorCode.kafka_storage_error
-        return FetchedPartition(index, 0, *marks, aborted, size=records.size)
+        return row
 
     def _with_records(self, item: RequestedPartition, result: _Result) -> _Result:
         """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
@@ -401,7 +417,11 @@ class _Fetch:
         return self._leaders
 
     def _over_quota(self) -> bool:
-        return self._broker.quotas.has_quota(CONSUMER_BYTE_RATE) and finish(self._over_quota_in_steps())
+        return (
+            not self._reader.is_follower
+            and self._broker.quotas.has_quota(CONSUMER_BYTE_RATE)
+            and finish(self._over_quota_in_steps())
+        )
 
     def _over_quota_in_steps(self) -> Steps[bool]:
         """Counts the reply's bytes towards the client's quota.
@@ -409,7 +429,7 @@ class _Fetch:
         A client over its quota is throttled and gets an empty reply, whose bytes do not count.
         """
         quotas, context = self._broker.quotas, self._context
-        if not quotas.has_quota(CONSUMER_BYTE_RATE):
+        if self._reader.is_follower or not quotas.has_quota(CONSUMER_BYTE_RATE):
             return False
         topics: _Positions = {}
         size = 0

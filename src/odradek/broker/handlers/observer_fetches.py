@@ -52,7 +52,7 @@ def fetch(
         (reads,),
         1,
         asked.max_wait_ms,
-        lambda changed: promise.resolve(_fetched(broker, context, reads.fetch(asked) if changed else reply)),
+        lambda wake: promise.resolve(_fetched(broker, context, reply if wake is None else reads.fetch(asked))),
     )
     return promise
 

@@ -42,6 +42,10 @@ class RegisteredBroker(Protocol):
     def rack(self) -> str | None: ...
 
     @property
+    def epoch(self) -> int:
+        """The broker epoch."""
+
+    @property
     def is_fenced(self) -> bool: ...
 
     def has_online(self, directory: Id16) -> bool:

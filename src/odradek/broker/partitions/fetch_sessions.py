@@ -13,8 +13,9 @@ gets its share.
 
 Sessions are limited in number (``max.incremental.fetch.session.cache.slots``) and in their total bytes. A new session
 may need room. The broker then evicts sessions that were idle for two minutes, and after them sessions without a
-connection: their connection has closed, or it has begun another session. If there is still no room, the client is
-served without a session. A session that outgrows the limit is evicted, too, and its client begins a new one.
+connection: their connection has closed, or it has begun another session. Sessions of followers stay, as in Kafka, and
+for the session of a follower the broker also evicts the oldest one of a consumer. If there is still no room, the client
+is served without a session. A session that outgrows the limit is evicted, too, and its client begins a new one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ Key = tuple[TopicKey, int]
 
 @dataclass(slots=True)
 class RequestedPartition:
-    """A partition that a client reads. In a session, it also has the offsets of the last reply."""
+    """A partition that a client reads. In a session, it also has the offsets of the last reply.
+
+    ``follower_log_start``: where the log of a follower begins; −1 for a consumer."""
 
     topic: TopicKey
     partition: int
@@ -51,6 +54,7 @@ class RequestedPartition:
     max_bytes: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
+    follower_log_start: int = -1
     high_watermark: int = field(default=-1, compare=False)
     log_start_offset: int = field(default=-1, compare=False)
 
@@ -63,9 +67,10 @@ def bytes_of(topic: TopicKey) -> int:
 class Session:
     """The partitions of one client. The next request must have ``epoch``. ``owner``: the connection that uses it."""
 
-    def __init__(self, session_id: int, by_id: bool, now_ms: int) -> None:
+    def __init__(self, session_id: int, by_id: bool, now_ms: int, *, is_follower: bool = False) -> None:
         self.id = session_id
         self.by_id = by_id
+        self.is_follower = is_follower
         self.epoch = 1
         self.last_used_ms = now_ms
         self.bytes = 0
@@ -179,14 +184,15 @@ class FetchSessions:
         forgotten: Iterable[Key],
         *,
         by_id: bool,
-        new_id: Callable[[], int],
         owner: Hashable = None,
+        is_follower: bool = False,
     ) -> FetchContext:
         """Finds or makes the session of a request. Raises KafkaError for an unknown session id or an unexpected epoch.
 
         ``owner`` is the connection. If a connection uses several sessions, only the last one counts as used.
+        ``is_follower``: the request is that of a broker.
         """
-        session = self._of_request(now_ms, session_id, epoch, by_id=by_id, new_id=new_id, owner=owner)
+        session = self._of_request(now_ms, session_id, epoch, by_id=by_id, owner=owner, is_follower=is_follower)
         if session is None:
             return FetchContext(wanted, None, True)
         full = epoch == INITIAL_EPOCH
@@ -205,11 +211,11 @@ class FetchSessions:
         forgotten: list[Key],
         *,
         by_id: bool,
-        new_id: Callable[[], int],
         owner: Hashable = None,
+        is_follower: bool = False,
     ) -> Generator[None, None, FetchContext]:
         """Does the same as ``begin`` in steps, for many partitions."""
-        session = self._of_request(now_ms, session_id, epoch, by_id=by_id, new_id=new_id, owner=owner)
+        session = self._of_request(now_ms, session_id, epoch, by_id=by_id, owner=owner, is_follower=is_follower)
         if session is None:
             return FetchContext(wanted, None, True)
         full = epoch == INITIAL_EPOCH
@@ -230,13 +236,20 @@ class FetchSessions:
         return self._context(session, full=full)
 
     def _of_request(
-        self, now_ms: int, session_id: int, epoch: int, *, by_id: bool, new_id: Callable[[], int], owner: Hashable
+        self,
+        now_ms: int,
+        session_id: int,
+        epoch: int,
+        *,
+        by_id: bool,
+        owner: Hashable,
+        is_follower: bool,
     ) -> Session | None:
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             self.forget(session_id)
-            if epoch == FINAL_EPOCH or not self._make_room(now_ms):
+            if epoch == FINAL_EPOCH or not self._make_room(now_ms, is_follower=is_follower):
                 return None
-            new = self._open(now_ms, by_id, new_id)
+            new = self._open(now_ms, by_id, is_follower=is_follower)
             self._own(new, owner)
             return new
         session = self.sessions.get(session_id)
@@ -264,7 +277,7 @@ class FetchSessions:
             old_bytes = session.bytes
             session.add(wanted)
             self.bytes += session.bytes - old_bytes
-            if self.bytes <= self._max_bytes or self._make_room(now_ms, session):
+            if self.bytes <= self._max_bytes or self._make_room(now_ms, session, is_follower=session.is_follower):
                 return True
             self.forget(session.id)
         if full:
@@ -286,31 +299,34 @@ class FetchSessions:
 
     # --- room ---------------------------------------------------------------------------------------------------
 
-    def _make_room(self, now_ms: int, growing: Session | None = None) -> bool:
+    def _make_room(self, now_ms: int, growing: Session | None = None, *, is_follower: bool) -> bool:
         """Evicts sessions for one more session or for the growth of ``growing``. Returns whether there is room."""
         if growing is not None and growing.bytes > self._max_bytes:
             return False
         while len(self.sessions) >= self._slots if growing is None else self.bytes > self._max_bytes:
-            if not self._evict_one(now_ms):
+            evicted = self._evicted(now_ms, is_follower=is_follower)
+            if evicted is None:
                 return False
+            self.forget(evicted.id)
         return True
 
-    def _evict_one(self, now_ms: int) -> bool:
+    def _evicted(self, now_ms: int, *, is_follower: bool) -> Session | None:
+        """Returns the session that goes next, None if all have to stay."""
         if not self.sessions:
-            return False
+            return None
         oldest = next(iter(self.sessions.values()))
-        if now_ms - oldest.last_used_ms < EVICTION_MS:
-            if not self.unused:
-                return False
-            oldest = next(iter(self.unused.values()))
-        self.forget(oldest.id)
-        return True
+        if now_ms - oldest.last_used_ms >= EVICTION_MS:
+            return oldest
+        unused = next((one for one in self.unused.values() if is_follower or not one.is_follower), None)
+        if unused is not None or not is_follower:
+            return unused
+        return next((one for one in self.sessions.values() if not one.is_follower), None)
 
-    def _open(self, now_ms: int, by_id: bool, new_id: Callable[[], int]) -> Session:
-        session_id = new_id()
+    def _open(self, now_ms: int, by_id: bool, *, is_follower: bool) -> Session:
+        session_id = self.new_id()
         while session_id in self.sessions or session_id <= 0:
-            session_id = new_id()
-        session = self.sessions[session_id] = Session(session_id, by_id, now_ms)
+            session_id = self.new_id()
+        session = self.sessions[session_id] = Session(session_id, by_id, now_ms, is_follower=is_follower)
         return session
 
     def _own(self, session: Session, owner: Hashable) -> None:

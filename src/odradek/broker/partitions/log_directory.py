@@ -34,7 +34,7 @@ from odradek.broker.partitions.partition import Partition, PartitionRole
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import NO_OFFSET, TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
@@ -80,6 +80,8 @@ class LogDirectory:
         """Called after each ``GROWTH_LOGS`` new logs."""
         self.broker_epoch = -1
         """The broker epoch of this incarnation, which the mark of a clean stop keeps; −1 for a lone broker."""
+        self.steady_ms: Callable[[], int] = lambda: 0
+        """The clock of the fetches of followers, which no test moves."""
         self.may_be_new: Callable[[UUID], bool] = lambda topic_id: False
         """Whether a topic may have been made while this node was away, so that a missing directory is no loss."""
         self.is_new = False
@@ -227,7 +229,9 @@ class LogDirectory:
         if partition is None:
             return
         role = self._role_of(registration)
+        was_leader = partition.role is PartitionRole.LEADER
         if not partition.is_new_term(role, registration.leader_epoch):
+            self._assign_followers(partition, registration)
             return
         if role is PartitionRole.LEADER:
             self.led[key] = partition
@@ -238,6 +242,25 @@ class LogDirectory:
         except KafkaError as error:
             if not partition.failure:
                 log.error("partition %s-%d is offline: %s", *key, error.message)
+        self._begin_term(partition, registration, is_new_leader=not was_leader)
+
+    def _assign_followers(self, partition: Partition, registration: PartitionRegistration) -> None:
+        """Sets the followers of a partition. Only a leader has some."""
+        if partition.role is not PartitionRole.LEADER or len(registration.replicas) < 2:
+            partition.followers = None
+            return
+        if partition.followers is None:
+            from odradek.replication.followers import Followers  # a lone broker needs none
+
+            partition.followers = Followers()
+        partition.followers.assign(number for number in registration.replicas if number != self.node_id)
+
+    def _begin_term(self, partition: Partition, registration: PartitionRegistration, *, is_new_leader: bool) -> None:
+        """Begins the leader epoch of the followers."""
+        self._assign_followers(partition, registration)
+        if partition.followers is not None:
+            start = NO_OFFSET if is_new_leader or partition.failure else partition.log_end_offset
+            partition.followers.begin_term(registration.isr, start, self.steady_ms(), is_new_leader=is_new_leader)
 
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
@@ -276,6 +299,7 @@ class LogDirectory:
                 topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
             )
             partition.role = self._role_of(described)
+            self._begin_term(partition, described, is_new_leader=True)
             self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
             if self._made % GROWTH_LOGS == 0:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from odradek.batches.header import LOG_OVERHEAD, size_of_batch
 from odradek.batches.steps import BatchSteps
+from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH
+from odradek.core.ids import NO_EPOCH, FetchingReplica
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.log import Log
@@ -24,6 +25,7 @@ from odradek.storage.producers.verification import VerificationGuard
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch
+    from odradek.replication.followers import Followers, FollowerState
 
 
 class PartitionRole(Enum):
@@ -42,11 +44,12 @@ class Partition:
     ``role`` is set by the data directory, which knows the led partitions. ``is_replicated``: other brokers have copies,
     so that the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
+    ``followers``: the other replicas of a led partition, as their fetches show them; None if there are none.
     """
 
     __slots__ = (
-        "_log", "_now_ms", "_waiters", "failure", "index", "is_replicated", "leader_epoch", "on_high_watermark", "role",
-        "topic", "watermark_waits",
+        "_log", "_now_ms", "_waiters", "failure", "followers", "index", "is_replicated", "leader_epoch",
+        "on_high_watermark", "role", "topic", "watermark_waits",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +68,7 @@ class Partition:
         self.failure = failure
         self._waiters: set[ParkedFetch] | None = None
         self.role = PartitionRole.LEADER
+        self.followers: Followers | None = None
         self.is_replicated = False
         self.watermark_waits: WatermarkWaits | None = None
         """The requests that wait for the high watermark, made for the first one."""
@@ -123,28 +127,31 @@ class Partition:
         info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
-        if self._waiters and not self.is_replicated and not info.duplicate:
+        if self._waiters and not info.duplicate:
             self._wake_produced(len(data))
         return info
 
     def _produce_later(self, steps: BatchSteps[AppendInfo], size: int) -> BatchSteps[AppendInfo]:
         info = yield from steps
-        if self._waiters and not self.is_replicated and not info.duplicate:
+        if self._waiters and not info.duplicate:
             self._wake_produced(size)
         return info
 
     def _wake_produced(self, size: int) -> None:
         """Informs the waiting fetches of a batch. While a transaction is open, the last stable offset does not move."""
-        self._wake_arrived(size, 0 if self.log.producers.open_transactions else size)
+        if self.is_replicated:
+            self._wake_arrived(0, 0, size)
+        else:
+            self._wake_arrived(size, 0 if self.log.producers.open_transactions else size, size)
 
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
-        if self._waiters and not self.is_replicated:
+        if self._waiters:
             is_stable = stable == info.base_offset and not log.producers.open_transactions
-            self._wake_arrived(len(data), len(data) if is_stable else self._stable_bytes_from(stable))
+            self._wake_appended(len(data), len(data) if is_stable else None, stable)
         return info
 
     def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
@@ -152,11 +159,18 @@ class Partition:
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
-        if self._waiters and not self.is_replicated:
-            self._wake_arrived(
-                self._bytes_between(info.base_offset, log.log_end_offset), self._stable_bytes_from(stable)
-            )
+        if self._waiters:
+            self._wake_appended(self._bytes_between(info.base_offset, log.log_end_offset), None, stable)
         return info
+
+    def _wake_appended(self, size: int, stable_bytes: int | None, stable_offset: int) -> None:
+        """Informs the waiting fetches of a batch. ``stable_bytes``: None for those from ``stable_offset`` on."""
+        if self.is_replicated:
+            self._wake_arrived(0, 0, size)
+        else:
+            self._wake_arrived(
+                size, self._stable_bytes_from(stable_offset) if stable_bytes is None else stable_bytes, size
+            )
 
     def move_high_watermark(self, offset: int | None) -> None:
         """Sets the high watermark to ``offset``, the end of what all replicas in the ISR have. ``None``: it is the log
@@ -171,7 +185,7 @@ class Partition:
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
         is_stable = stable == before and log.last_stable_offset == log.high_watermark
-        self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable))
+        self._wake_arrived(readable_bytes, readable_bytes if is_stable else self._stable_bytes_from(stable), 0)
         if offset is None and self.watermark_waits is not None:
             # These requests wait for records that the log has lost.
             self.watermark_waits.end_all(ErrorCode.not_leader_or_follower)
@@ -188,11 +202,11 @@ class Partition:
         """Returns the bytes from an earlier last stable offset to the current one."""
         return self._bytes_between(stable_offset, self.log.last_stable_offset)
 
-    def _wake_arrived(self, readable_bytes: int, stable_bytes: int) -> None:
-        """Informs the waiting fetches of new readable bytes. Fetches under read_committed get ``stable_bytes``."""
+    def _wake_arrived(self, readable_bytes: int, stable_bytes: int, appended_bytes: int) -> None:
+        """Informs the waiting fetches of new bytes. Each fetch counts those that it awaits."""
+        sizes = readable_bytes, stable_bytes, appended_bytes  # in the order of ``Wake``
         for waiter in tuple(self._waiters or ()):
-            size = stable_bytes if waiter.committed else readable_bytes
-            if size:
+            if size := sizes[waiter.awaits]:
                 waiter.count_readable(size)
 
     def wait_for(self, offset: int, end: Callable[[ErrorCode], None]) -> Wait | None:
@@ -236,7 +250,7 @@ class Partition:
     def wake_fetches(self) -> None:
         """Completes all waiting fetches, because the partition was deleted or changed."""
         for waiter in tuple(self._waiters or ()):
-            waiter.wake()
+            waiter.wake(Wake.ROLE_CHANGE)
 
     def end_waits(self, error: ErrorCode) -> None:
         """Completes all waiting requests of a partition that is no longer served: produce requests get ``error``."""
@@ -259,6 +273,22 @@ class Partition:
                 f"leader epoch {epoch} is older than the current epoch {self.leader_epoch}",
             )
         raise KafkaError(ErrorCode.unknown_leader_epoch, f"this broker does not know leader epoch {epoch} yet")
+
+    # --- followers ----------------------------------------------------------------------------------------------
+
+    def check_follower(self, broker_id: int, leader_epoch: int) -> None:
+        """Raises KafkaError if a broker is no follower of this partition. It may become one by a record that only one
+        of the two brokers has, so the code lets it try again. ``leader_epoch``: that of its fetch, −1 without one.
+        """
+        if self.followers is None or broker_id not in self.followers:
+            code = ErrorCode.not_leader_or_follower if leader_epoch < 0 else ErrorCode.unknown_leader_epoch
+            raise KafkaError(code, f"broker {broker_id} has no replica of {self.topic}-{self.index} here")
+
+    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> FollowerState:
+        """Notes what a follower has, as its fetch says, before any later append. ``now_ms``: of a clock that never
+        jumps. Returns the state of the follower."""
+        assert self.followers is not None  # ``check_follower`` knows it
+        return self.followers.note_fetch(replica, offset, log_start, self.log_end_offset, now_ms)
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +16,19 @@ from odradek.core.errors import ErrorCode
 if TYPE_CHECKING:
     from odradek.broker.loop.clock import Loop, TimerHandle
     from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
+
+
+class Wake(IntEnum):
+    """What ends the wait of a fetch before its time. A fetch awaits one of the first three: new records below the high
+    watermark, below the last stable offset, or at the log end, where followers read."""
+
+    HIGH_WATERMARK = 0
+    STABLE_OFFSET = 1
+    LOG_END = 2
+    ROLE_CHANGE = 3
+    """This broker does not lead the partition any more, or not as before: it was deleted, or its log has changed."""
+    EARLY_END = 4
+    """Too many fetches wait, or the broker stops."""
 
 
 class Queue(Protocol):
@@ -82,16 +96,16 @@ class Purgatory:
         partitions: Iterable[Waitable],
         missing_bytes: int,
         max_wait_ms: int,
-        complete: Callable[[bool], None],
+        complete: Callable[[Wake | None], None],
         *,
-        committed: bool = False,
+        awaits: Wake = Wake.HIGH_WATERMARK,
     ) -> ParkedFetch:
-        """Calls ``complete(changed)`` in a later tick, when ``missing_bytes`` more are readable or after the timeout.
+        """Calls ``complete(wake)`` in a later tick, when ``missing_bytes`` more are readable or after the timeout.
 
-        ``committed``: only bytes below the last stable offset count. ``changed`` is True if a partition has changed
-        meanwhile. ``ParkedFetch.wake`` causes the call earlier. There is no call after ``client`` has disconnected.
+        ``awaits``: which bytes count. ``wake``: what has happened last; None if nothing has. ``ParkedFetch.wake``
+        causes the call earlier. There is no call after ``client`` has disconnected.
         """
-        fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete, committed=committed)
+        fetch = ParkedFetch(self, client, tuple(partitions), missing_bytes, complete, awaits=awaits)
         fetch.wait(max_wait_ms)
         self._fetches[fetch] = None
         self.partitions += fetch.size
@@ -166,7 +180,7 @@ class ParkedFetch(ParkedRequest):
     If an append completes a thousand fetches, they read in several later ticks, not all in the tick of the append.
     """
 
-    __slots__ = ("_changed", "_complete", "_missing", "_partitions", "committed")
+    __slots__ = ("_complete", "_last", "_missing", "_partitions", "awaits")
 
     def __init__(
         self,
@@ -174,16 +188,16 @@ class ParkedFetch(ParkedRequest):
         client: PurgatoryClient,
         partitions: tuple[Waitable, ...],
         missing_bytes: int,
-        complete: Callable[[bool], None],
+        complete: Callable[[Wake | None], None],
         *,
-        committed: bool = False,
+        awaits: Wake,
     ) -> None:
         super().__init__(purgatory, client, len(partitions))
         self._partitions = partitions
         self._missing = missing_bytes
-        self.committed = committed
+        self.awaits = awaits
         self._complete = complete
-        self._changed = False
+        self._last: Wake | None = None
         for partition in partitions:
             partition.waiters.add(self)
 
@@ -192,22 +206,22 @@ class ParkedFetch(ParkedRequest):
         self._timer = self._purgatory.loop.call_later(max_wait_ms / 1000, self._end)
 
     def count_readable(self, size: int) -> None:
-        """Counts ``size`` more readable bytes of one of the partitions."""
+        """Counts ``size`` more bytes of one of the partitions that this fetch may read."""
         self._missing -= size
-        self._changed = True
+        self._last = self.awaits
         if self._missing <= 0:
             self._end()
 
-    def wake(self) -> None:
-        """Completes the fetch early: a partition was changed or deleted, too many fetches wait, or the broker stops."""
-        self._changed = True
+    def wake(self, kind: Wake = Wake.EARLY_END) -> None:
+        """Completes the fetch early."""
+        self._last = kind
         self._end()
 
     def run_share(self, until_s: float) -> bool:
         """Reads and replies, unless the client has disconnected meanwhile."""
         if self in self._client.parked:
             self._forget()
-            self._complete(self._changed)
+            self._complete(self._last)
         return False
 
     def _leave(self) -> None:

@@ -257,7 +257,8 @@ def test_topics_match_by_name_by_id_and_by_session() -> None:
     harness.faults.clear()
     # A fetch without topics reads the partitions of its session.
     wanted = [RequestedPartition(T_ID, 0, 0, 1)]
-    harness.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True, new_id=lambda: 5)
+    harness.broker.fetch_sessions.new_id = lambda: 5
+    harness.broker.fetch_sessions.begin(0, 0, 0, wanted, (), by_id=True)
     harness.faults.add("drop", "Fetch", topic="by-id")
     fetch = request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1})
     assert isinstance(harness.ask(1, fetch, version=17, on="two"), Deferred)
@@ -278,6 +279,7 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
         return fetch_reply(17, [(T_ID.bytes, [FetchedPartition(0)])], session_id=5)
 
     harness = FaultsHarness(serve)
+    harness.broker.fetch_sessions.new_id = lambda: 5
     harness.broker.fetch_sessions.begin(
         0,
         0,
@@ -285,7 +287,6 @@ def test_a_refused_fetch_keeps_its_session_and_refuses_its_partitions() -> None:
         [RequestedPartition(T_ID, 0, 0, 1), RequestedPartition(T_ID, 3, 0, 1)],
         (),
         by_id=True,
-        new_id=lambda: 5,
     )
     harness.faults.add("error", "Fetch", code="NOT_LEADER_OR_FOLLOWER")
     reply = harness.ask(1, request(1, 17, FETCH | {"session_id": 5, "session_epoch": 1}), version=17)

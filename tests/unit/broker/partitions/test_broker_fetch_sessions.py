@@ -14,7 +14,7 @@ class Broker:
     def __init__(self, slots: int = 10) -> None:
         self.sessions = FetchSessions(slots)
         self.now_ms = 0
-        self._ids = itertools.count(100)
+        self.sessions.new_id = itertools.count(100).__next__
 
     def fetch(self, session_id: int, epoch: int, *wanted: int, forgotten=(), by_id: bool = False):
         return self.sessions.begin(
@@ -24,7 +24,6 @@ class Broker:
             [RequestedPartition("t", partition, 0, 1000) for partition in wanted],
             [("t", partition) for partition in forgotten],
             by_id=by_id,
-            new_id=lambda: next(self._ids),
         )
 
 
@@ -90,9 +89,7 @@ def test_partitions_are_added_changed_and_removed() -> None:
     first = broker.fetch(0, 0, 0, 1)
     assert partitions(broker.fetch(first.session_id, 1, 2)) == [0, 1, 2]
     assert partitions(broker.fetch(first.session_id, 2, forgotten=[1])) == [0, 2]
-    changed = broker.sessions.begin(
-        0, first.session_id, 3, [RequestedPartition("t", 0, 77, 9)], [], by_id=False, new_id=lambda: 1
-    )
+    changed = broker.sessions.begin(0, first.session_id, 3, [RequestedPartition("t", 0, 77, 9)], [], by_id=False)
     assert changed.wanted[0] == RequestedPartition("t", 0, 77, 9)
 
 
@@ -138,3 +135,29 @@ def test_the_epoch_wraps_to_one() -> None:
     first.session.epoch = 2**31 - 1
     broker.fetch(first.session_id, 2**31 - 1)
     assert first.session.epoch == 1
+
+
+def session_of(broker: Broker, *, is_follower: bool, owner: int | None = None) -> int:
+    wanted = [RequestedPartition("t", 0, 0, 1000)]
+    context = broker.sessions.begin(broker.now_ms, 0, 0, wanted, (), by_id=False, owner=owner, is_follower=is_follower)
+    return context.session_id
+
+
+def test_the_session_of_a_follower_takes_the_place_of_a_consumers_and_not_the_reverse() -> None:
+    """As in Kafka: consumers must not keep a follower from its session, and so out of the ISR."""
+    broker = Broker(slots=3)
+    first, second = (session_of(broker, is_follower=False, owner=number) for number in (1, 2))
+    follower = session_of(broker, is_follower=True, owner=3)
+    assert set(broker.sessions.sessions) == {first, second, follower}
+    assert session_of(broker, is_follower=False, owner=4) == 0, "there is no room for a consumer"
+    again = session_of(broker, is_follower=True, owner=5)
+    assert set(broker.sessions.sessions) == {second, follower, again}, "the oldest session of a consumer is gone"
+    broker.sessions.owner_gone(3)
+    broker.sessions.owner_gone(2)
+    third = session_of(broker, is_follower=False, owner=6)
+    assert set(broker.sessions.sessions) == {follower, again, third}, "the follower may come back"
+    last = session_of(broker, is_follower=True, owner=7)
+    assert set(broker.sessions.sessions) == {again, third, last}, "its session is unused, a follower may take its place"
+    broker.now_ms += 120_000
+    assert session_of(broker, is_follower=False, owner=8) > 0
+    assert again not in broker.sessions.sessions, "after two minutes without a fetch any session goes"

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from support.loops import Loop
 
-from odradek.broker.partitions.purgatory import ParkedFetch, Purgatory
+from odradek.broker.partitions.purgatory import ParkedFetch, Purgatory, Wake
 
 
 class Partition:
@@ -15,11 +15,11 @@ class Partition:
 
 
 def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
-    done: list[tuple[float, bool]] = []
+    done: list[tuple[float, Wake | None]] = []
     queue = SimpleNamespace(add=lambda fetch: loop.call_soon(lambda: fetch.run_share(0.0)))
     client = SimpleNamespace(parked=set(), parked_partitions=0)
     purgatory = Purgatory(loop, queue)
-    return purgatory.park(client, partitions, missing, wait_ms, lambda changed: done.append((loop.now, changed))), done
+    return purgatory.park(client, partitions, missing, wait_ms, lambda wake: done.append((loop.now, wake))), done
 
 
 def test_enough_bytes_complete_a_fetch_in_the_next_round() -> None:
@@ -31,7 +31,7 @@ def test_enough_bytes_complete_a_fetch_in_the_next_round() -> None:
     parked.count_readable(40)
     assert not done, "appends of one round share a reply"
     loop.run()
-    assert done == [(0.0, True)]
+    assert done == [(0.0, Wake.HIGH_WATERMARK)]
 
 
 def test_a_timeout_completes_a_fetch_with_the_available_bytes() -> None:
@@ -40,7 +40,7 @@ def test_a_timeout_completes_a_fetch_with_the_available_bytes() -> None:
     loop.run(0.2)
     assert not done
     loop.run(0.1)
-    assert done == [(0.25, False)], "the result of the first read is still valid"
+    assert done == [(0.25, None)], "the result of the first read is still valid"
 
 
 def test_bytes_below_the_minimum_are_reported_at_the_timeout() -> None:
@@ -48,7 +48,7 @@ def test_bytes_below_the_minimum_are_reported_at_the_timeout() -> None:
     parked, done = park(loop, [Partition()], 100, wait_ms=250)
     parked.count_readable(1)
     loop.run(0.3)
-    assert done == [(0.25, True)]
+    assert done == [(0.25, Wake.HIGH_WATERMARK)]
 
 
 def test_a_fetch_completes_once_and_is_removed() -> None:
