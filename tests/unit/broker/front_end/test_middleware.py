@@ -179,7 +179,10 @@ def test_the_request_quota_throttles_its_client() -> None:
     quotas = Quotas(config, lambda: now.ms)
     quotas.replace({(("client-id", "c"),): {REQUEST_PERCENTAGE: 1.0}})
     rests: list[int] = []
-    context: Any = SimpleNamespace(user="u", client_id="c", throttle=rests.append)
+    context: Any = SimpleNamespace(user="u", client_id="c", throttle=rests.append, is_exempt=True)
+    RequestQuota(quotas).count_time(context, 10.0)
+    assert not rests, "the request of another broker"
+    context.is_exempt = False
     RequestQuota(quotas).count_time(context, 0.05)
     RequestQuota(quotas).count_time(context, 10.0)
     assert rests[0] == 0
