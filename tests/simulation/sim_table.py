@@ -14,21 +14,28 @@ adopt the table's offsets. There the group may stand above the table until then,
 In some worlds, replays of the first partition up to its present end add its rows once more, under other numbers: each
 row that a finished replay has read is there once, however often the same replay runs.
 
+In some worlds an operator puts back older copies of the whole table, and adopts its offsets (``sim_table_copies``).
+
 Then the faults end. One more run finishes, or it says in one line why it cannot; after ``adopt`` it finishes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Iterable
-from dataclasses import dataclass, field
+import json
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
+from sim_table_adoption import SimAdoption
+from sim_table_checkpoint import REPLAY, Checkpoint, PlannedBatch, left_of, replay_plan
+from sim_table_copies import NOTHING, TableOperator
 from sim_table_store import (
+    FIRST_ROWS,
     OTHER,
-    OTHER_ROWS,
     REPLAYED_ROWS,
+    ROWS,
     TP,
     Broken,
     Faults,
@@ -39,16 +46,15 @@ from sim_table_store import (
     SimStore,
     SimVersions,
 )
+from sim_table_topics import SimTopics
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit import state
 from odradek.pipelines.commit.logs import FileLog, VersionLog
-from odradek.pipelines.commit.machine import TableRun, drive
+from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.state import (
-    Added,
-    Piece,
     QueryState,
     RunFenced,
     RunTag,
@@ -60,85 +66,6 @@ from odradek.pipelines.commit.state import (
 
 KEPT = 5, 3, 3
 """How many entries a simulated log keeps; the machine needs three. A driver's pause is soon longer than that."""
-
-
-class PlannedBatch(NamedTuple):
-    """A micro-batch in a checkpoint. ``other``: the range of the other partition, if that is read now. ``absent``: its
-    next offset if it was read before. ``after``: the digest of the offsets after which it was planned; empty in a
-    checkpoint of an earlier version."""
-
-    start: int
-    end: int
-    other: tuple[int, int] | None = None
-    absent: int | None = None
-    after: str = ""
-
-    @property
-    def offsets(self) -> dict[TopicPartition, int]:
-        other = self.absent if self.other is None else self.other[1]
-        return {TP: self.end} | ({} if other is None else {OTHER: other})
-
-    @property
-    def ranges(self) -> list[tuple[TopicPartition, int, int]]:
-        return [(TP, self.start, self.end)] + ([] if self.other is None else [(OTHER, *self.other)])
-
-    @property
-    def pieces(self) -> tuple[tuple[int, int], ...]:
-        """The rows."""
-        moved = {TP: 0, OTHER: OTHER_ROWS}
-        return tuple((start + moved[tp], end + moved[tp]) for tp, start, end in self.ranges)
-
-
-@dataclass
-class Checkpoint:
-    """Spark's checkpoint: the planned start and end of each micro-batch, and those that are done."""
-
-    query: str = ""
-    planned: dict[int, PlannedBatch] = field(default_factory=dict)
-    done: set[int] = field(default_factory=set)
-
-    def plan(self, batch: int) -> SimPlan:
-        planned, before = self.planned[batch], self.planned.get(batch - 1)
-        known = {} if before is None else before.offsets
-        state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
-        state.check_link(planned.after, ends_of(known), batch, "the checkpoint")
-        if before is not None:  # as in the files of a checkpoint, which have no starts
-            planned = planned._replace(start=before.end)
-            if planned.other is not None and OTHER in known:
-                planned = planned._replace(other=(known[OTHER], planned.other[1]))
-        starts = {TP: planned.start} | ({} if planned.other is None else {OTHER: planned.other[0]})
-        return SimPlan(
-            self.query,
-            batch,
-            covers_of(planned.ranges),
-            ends_of(planned.offsets),
-            None if batch == 0 else ends_of(known),
-            None if before is None else covers_of(before.ranges),
-            planned.offsets,
-            {tp: start for tp, start in starts.items() if tp not in known},
-            pieces=planned.pieces,
-            read={tp: end for tp, _, end in planned.ranges},
-        )
-
-
-REPLAY = "replay-" + "0" * 64
-
-
-def left_of(wanted: Piece, done: Iterable[Piece]) -> list[Piece]:
-    """Returns the parts of a range that are not done."""
-    tp, start, end = wanted
-    left = []
-    for _, low, high in sorted(done):
-        left.append((tp, start, min(low, end)))
-        start = max(start, high)
-    return [piece for piece in [*left, (tp, start, end)] if piece[1] < piece[2]]
-
-
-def _replay_plan(ranges: list[Piece]) -> SimPlan:
-    pieces = tuple((start + REPLAYED_ROWS, end + REPLAYED_ROWS) for _, start, end in ranges)
-    return SimPlan(
-        REPLAY, 0, covers_of(ranges), ends_of({}), offsets={TP: 0}, ranges=tuple(ranges), pieces=pieces, read={}
-    )
 
 
 class WaitForTrigger:
@@ -162,7 +89,7 @@ class Driver:
 class TableScenario:
     """One seed: a table of one kind, its drivers, and the events."""
 
-    def __init__(self, seed: int, events: int = 250) -> None:
+    def __init__(self, seed: int, events: int = 250, fault: str = "") -> None:
         self.random = random = Random(seed)
         self.events = events
         self.kind = random.choice(["parquet", "delta"])
@@ -181,9 +108,13 @@ class TableScenario:
         self.drivers: list[Driver] = []
         self.replaying = Random(f"{seed} replays")
         self.replays = self.replaying.random() < 0.3
-        self.end = self.other_end = 10
+        self.topics = SimTopics()
         self.has_other = random.random() < 0.6
-        self.reads_other = self.has_other
+        if self.has_other:
+            self.topics.add_other()
+        self.operator = TableOperator(self, seed, fault)
+        self.adoption = SimAdoption(self)
+        self.store.on_publish = self.adoption.check_entry
         self.forgets = random.random() < 0.2  # the checkpoint is of a version that does not note absent partitions
         self.now = self.started = self.numbers = 0
         self.finished: list[SimPlan] = []
@@ -207,18 +138,19 @@ class TableScenario:
         self.store.moved.add("000000.00000000/earlier")
         self.store.batches.append(HeldBatch("q0", 0, ((0, 6),), {TP: 6}, ends_of({TP: end})))
         self.store.ever.append(self.store.batches[-1])
-        self.group.offset = 6
+        self.group.offsets[TP] = 6
         if self.has_other and self.random.random() < 0.5:
             self._begin_with_other(self.store)
 
     def _begin_with_other(self, store: SimFiles) -> None:
         """The earlier version has read the other partition once, and forgot it."""
-        name, piece = "000000.00000000/other", (OTHER_ROWS, OTHER_ROWS + 4)
+        name, piece = "000000.00000000/other", (FIRST_ROWS[OTHER], FIRST_ROWS[OTHER] + 4)
         store.data[name] = store.published[name] = piece
         store.moved.add(name)
         store.batches.append(HeldBatch("q0", -1, (piece,), {OTHER: 4}))
         store.ever.append(store.batches[-1])
-        self.group.other = self.random.choice([None, 4])
+        if self.random.choice([False, True]):
+            self.group.offsets[OTHER] = 4
         self.was_restored = True  # if the commit expires, a run says that rows would come again
 
     # --- a driver
@@ -236,19 +168,21 @@ class TableScenario:
         self.note(f"driver {self.started} starts{' without faults' if clean else ''}")
         return driver
 
-    def _log(self) -> Any:
+    def table_log(self) -> Any:
         if self.kind == "delta":
             return VersionLog("t")
         assert isinstance(self.store, SimFiles)
         return FileLog("t", self.store.describe, self.kept)
 
     def _run(self, driver: Driver, seen: Checkpoint) -> Generator[Any, Any, None]:
-        log = self._log()
+        log = self.table_log()
         newest = yield from log.newest(None)
         self.numbers = max(self.numbers, newest.state.run.number) + (self.random.random() < 0.9)
         driver.tag = RunTag(max(self.numbers, newest.state.run.number + 1), driver.tag.id)
         run = TableRun(driver.tag, log, "t")
         yield from run.begin()
+        if not seen.is_bound and newest.state.newest_query is not None:
+            raise ConfigError("the table holds micro-batches of a query whose checkpoint is another one: see adopt")
         while True:
             batch = max(seen.planned, default=-1)
             if batch < 0 or batch in seen.done:
@@ -276,21 +210,21 @@ class TableScenario:
             self._late_requests()
         self.started += 1
         driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))
-        driver.steps = self._replay(driver, self.end)
+        driver.steps = self._replay(driver, self.topics.ends[TP])
         self.drivers.append(driver)
-        self.note(f"driver {self.started} replays up to {self.end}")
+        self.note(f"driver {self.started} replays up to {self.topics.ends[TP]}")
         return driver
 
     def _replay(self, driver: Driver, end: int) -> Generator[Any, Any, None]:
-        log = self._log()
+        log = self.table_log()
         newest = yield from log.newest(None)
         self.numbers = max(self.numbers, newest.state.run.number) + 1
         driver.tag = RunTag(self.numbers, driver.tag.id)
         run = TableRun(driver.tag, log, "t")
         yield from run.begin()
-        found = yield from run.look(_replay_plan([]))
+        found = yield from run.look(replay_plan([]))
         known = found.of(REPLAY)
-        plan = _replay_plan(left_of((TP, 0, end), () if known is None else known.done))
+        plan = replay_plan(left_of((TP, 0, end), () if known is None else known.done))
         if plan.ranges:
             yield from run.add(plan)
             if not self.store.restores or plan.rows <= set(self.store.visible()):
@@ -313,20 +247,38 @@ class TableScenario:
 
     def _planned_after(self, before: PlannedBatch | None) -> PlannedBatch | None:
         """Plans the micro-batch after another one; returns None if there is nothing new."""
-        start = self.group.offset if before is None else before.end
-        known = None if before is None else before.offsets.get(OTHER)
-        other = (self.group.other or 0) if known is None else known
-        has_new = self.reads_other and other < self.other_end
-        if start >= self.end and not has_new:
+        known = {} if before is None else before.offsets
+        ends, begin = self.topics.ends, {}
+        for tp in self.topics.read:
+            begin[tp] = known[tp] if tp in known else self._begin_of(tp, is_first=before is None)
+        if all(at >= ends[tp] for tp, at in begin.items()):
             return None
-        planned = PlannedBatch(start, min(self.end, start + self.random.randint(1, 8)))
-        if self.reads_other:
-            planned = planned._replace(other=(other, min(self.other_end, other + self.random.randint(1, 8))))
-        elif not self.forgets:
-            planned = planned._replace(absent=known)
-        if not self.forgets:
-            planned = planned._replace(after=ends_of({} if before is None else before.offsets))
-        return planned
+        ranges = {}
+        for tp, at in begin.items():
+            chances = self.random if tp in (TP, OTHER) else self.operator.random
+            ranges[tp] = at, min(ends[tp], at + chances.randint(1, 8))
+        start, end = ranges.pop(TP)
+        if self.forgets:
+            return PlannedBatch(start, end, ranges)
+        absent = {tp: at for tp, at in known.items() if tp not in begin}
+        return PlannedBatch(start, end, ranges, absent, ends_of(known))
+
+    def _begin_of(self, tp: TopicPartition, *, is_first: bool) -> int:
+        """Returns where a query begins to read a partition: at the group's commit, or else by ``--from``, which only
+        concerns a query's first micro-batch."""
+        start = self.topics.starts.get(tp, 0)
+        if tp in self.group.offsets:
+            return max(start, self.group.offsets[tp])
+        if is_first and self.operator.begins_at_latest(tp):
+            self._skip(tp)
+            return self.topics.ends[tp]
+        return start
+
+    def _skip(self, tp: TopicPartition) -> None:
+        """A query begins at the end of a partition. That is right if the group has nothing of this topic."""
+        self.note(f"a run begins {tp} at its end, {self.topics.ends[tp]}")
+        if all(one.topic != tp.topic for one in self.group.offsets):
+            self.topics.skipped[tp] = self.topics.ends[tp]
 
     # --- events
 
@@ -378,11 +330,11 @@ class TableScenario:
             return False
         own = [one for one in self.store.ever if one.query != REPLAY]
         held = [one for one in own if one.batch == batch.batch and batch.ends in (None, one.ends)]
-        (offset,) = {one.read[TP] for one in held}
-        before = self.group.offset
+        before, offset = self.group.offset, held[-1].read[TP]
         self.group.commit(held[-1].read)
+        self.check_group()
         is_sure = self.group.fences or len(self.store.ever) == driver.looked_at
-        if self.store.restores:  # the group may go back with the table
+        if self.store.restores or not self.operator.is_group_ours:  # the group may go back with the table
             return True
         if self.group.offset < before and is_sure:
             raise Broken(f"the group went back from {before} to {offset}")
@@ -412,14 +364,16 @@ class TableScenario:
 
     def _event(self) -> None:
         random = self.random
-        if len(self.drivers) < self.most_drivers and random.random() < 0.06:
+        if len(self.drivers) < self.most_drivers and random.random() < 0.06 and not self.operator.is_waiting:
             self.start()
         if self.replays and len(self.drivers) < self.most_drivers and self.replaying.random() < 0.03:
             self.start_replay()
         if random.random() < 0.05:
-            self.end += random.randint(1, 10)
+            self.topics.ends[TP] += random.randint(1, 10)
         if self.has_other:
             self._change_other()
+        if self.operator.is_on:
+            self.operator.event()
         if random.random() < 0.1:
             self.copies.append(copy.deepcopy(self.checkpoint))
         if self.restores and self.copies and random.random() < self._restore_chance():
@@ -433,7 +387,7 @@ class TableScenario:
         if self.store.late and random.random() < 0.1:
             self.store.late.pop(random.randrange(len(self.store.late)))()
             self.store.is_changed = True
-        ready = [one for one in self.drivers if one.paused_until <= self.now]
+        ready = [one for one in self.drivers if one.paused_until <= self.now and not self.adoption.holds(one.tag)]
         if not ready:
             return
         driver = random.choice(ready)
@@ -464,12 +418,13 @@ class TableScenario:
         """The other partition gets records, is not read for a while, and loses its commit."""
         random = self.random
         if random.random() < 0.04:
-            self.other_end += random.randint(1, 10)
+            self.topics.ends[OTHER] += random.randint(1, 10)
         if random.random() < 0.04:
-            self.reads_other = not self.reads_other
-            self.note(f"the other partition is {'' if self.reads_other else 'not '}read")
-        if random.random() < 0.04:
-            self.group.other = None
+            is_read = OTHER not in self.topics.read
+            self.topics.read_other(is_read=is_read)
+            self.note(f"the other partition is {'' if is_read else 'not '}read")
+        if random.random() < 0.04 and not self.operator.is_on:
+            self.group.offsets.pop(OTHER, None)
             self.note("the commit of the other partition has expired")
 
     def _restore_chance(self) -> float:
@@ -497,12 +452,12 @@ class TableScenario:
         """The next micro-batch in the checkpoint is of another copy of it, which has gone on otherwise from an earlier
         one. A run that plans from memory writes it if the folder is replaced meanwhile."""
         planned, batch = self.checkpoint.planned, max(self.checkpoint.planned) + 1
-        before, reads_other = planned[self.random.choice(sorted(planned)[-4:-1])], self.reads_other
-        self.reads_other = self.has_other
+        before, reads_other = planned[self.random.choice(sorted(planned)[-4:-1])], OTHER in self.topics.read
+        self.topics.read_other(is_read=self.has_other)
         last = self._planned_after(before)
-        self.reads_other = reads_other
+        self.topics.read_other(is_read=reads_other)
         found = None if last is None else self._planned_after(last)
-        if found is None or (not found.after and OTHER in found.offsets.keys() - planned[batch - 1].offsets):
+        if found is None or (not found.after and found.offsets.keys() - planned[batch - 1].offsets.keys()):
             return  # without ``after``, no check can know that a partition that is read first skips records
         planned[batch] = found
         self.was_restored = True
@@ -538,9 +493,12 @@ class TableScenario:
         for driver in list(self.drivers):
             self._drain(driver)
         self._late_requests()
-        self.reads_other = self.has_other
+        self.topics.read_other(is_read=self.has_other)
+        self.topics.subscribe("v")
+        if self.operator.is_waiting:
+            self._adopt()
         how = self._last_run()
-        if how.startswith("TableRefused") and (self.was_restored or self.forgets or self.store.restores):
+        if how.startswith(("TableRefused", "ConfigError")) and self._may_be_refused:
             self._adopt()
             how = self._last_run()
         if how != "finished":
@@ -549,15 +507,55 @@ class TableScenario:
             self._drain(self.start_replay())
             if self.ends[-1] != "finished":
                 raise Broken(f"the last replay ends with: {self.ends[-1]}")
-        rows = sorted(self.store.visible())
-        others = range(OTHER_ROWS, OTHER_ROWS + self.other_end) if self.has_other else ()
-        replayed = range(REPLAYED_ROWS, REPLAYED_ROWS + self.end) if self.replays else ()
-        expected = [*range(self.end), *others, *replayed]
-        if rows != expected:
-            missing = sorted(set(expected) - set(rows))
+        self._check_end()
+
+    @property
+    def _may_be_refused(self) -> bool:
+        return self.was_restored or self.forgets or bool(self.store.restores) or self.operator.is_on
+
+    def _check_end(self) -> None:
+        topics = self.topics
+        rows = {row for row in self.store.visible() if row < REPLAYED_ROWS or row >= REPLAYED_ROWS + ROWS}
+        expected = set(topics.rows())
+        allowed = {FIRST_ROWS[tp] + at for tp in topics.read for at in range(topics.ends[tp])}
+        replayed = set(self.store.visible()) - rows
+        wanted = set(range(REPLAYED_ROWS, REPLAYED_ROWS + topics.ends[TP])) if self.replays else set()
+        if not expected <= rows <= allowed or replayed != wanted:
+            missing = sorted((expected | wanted) - rows - replayed)
             raise Broken(f"the table has {len(rows)} of {len(expected)} rows; missing: {missing[:5]}")
-        if self.group.offset != self.end:
-            raise Broken(f"the group stands at {self.group.offset}, not at {self.end}")
+        if wrong := {str(tp): self.group.offsets.get(tp) for tp in topics.read if self._is_wrong(tp)}:
+            raise Broken(f"the group stands at {wrong}, not at the ends {topics.ends}")
+
+    def _is_wrong(self, tp: TopicPartition) -> bool:
+        """Returns whether the group does not stand at the end of a partition. The commit of the other one expires."""
+        return tp != OTHER and self.group.offsets.get(tp, self.topics.starts.get(tp, 0)) != self.topics.ends[tp]
+
+    def check_group(self) -> None:
+        """The group does not stand above the table."""
+        is_copied = self.operator.is_on
+        if is_copied and not self.operator.is_group_ours:
+            return
+        published = set().union(*(held.rows for held in (self.store.batches if is_copied else self.store.ever)))
+        for tp, offset in self.group.offsets.items():
+            if any(row not in published for row in self.topics.rows_below(tp, offset)):
+                raise Broken(f"the group stands at {offset} of {tp}, above the table")
+
+    def noted_offsets(self) -> Mapping[TopicPartition, int] | None:
+        """The offsets in the table's newest notes; None if there are none."""
+        store = self.store
+        if isinstance(store, SimVersions):
+            query = store.state().newest_query
+        elif isinstance(store, SimFiles) and store.highest in store.entries:
+            query = state.of_json(json.loads(store.entries[store.highest][0])["state"]).newest_query
+        else:
+            query = None
+        return None if query is None else query.offsets
+
+    def go_on(self) -> None:
+        """Something happens while an adoption is paused."""
+        self.now += 1
+        self._event()
+        self.check()
 
     def _late_requests(self) -> None:
         for request in self.store.late:
@@ -576,22 +574,10 @@ class TableScenario:
         return self.ends[-1]
 
     def _adopt(self) -> None:
-        """A new checkpoint begins at the table's offsets, which are noted in the table."""
-        rows = {row for held in self.store.batches for row in held.rows if row < REPLAYED_ROWS}
-        others = sum(row >= OTHER_ROWS for row in rows)
-        at = {TP: len(rows) - others, OTHER: others}
-        if isinstance(self.store, SimVersions):
-            noted = self.store.state().newest_query
-            if noted is not None and noted.offsets is not None and noted.offsets[TP] != at[TP]:
-                raise Broken(f"the table has {at[TP]} rows, and its notes end at {noted.offsets[TP]}")
-        self.group.offset, self.group.other = at[TP], at[OTHER]
-        self.checkpoint = Checkpoint()
-        self.numbers += self.started + 1
-        tag = RunTag(self.numbers, "adoption")
-        self.note(f"adoption at {at}")
-        plan = SimPlan("adopted", 0, ends_of({}), ends_of(at), offsets=at, is_whole=True, read=at)
-        no_files = op.NewFiles(((),), Added(0, 0, 0, 0))
-        drive(TableRun(tag, self._log(), "t").adopt(plan, no_files), lambda operation: self.store.do(tag, operation))
+        """A new checkpoint begins at the table's offsets. Nothing disturbs this adoption."""
+        how = self.operator.adopt(is_quiet=True)
+        if how != "done" and NOTHING not in how:
+            raise Broken(f"an adoption without faults ends with: {how}")
 
     def note(self, text: str) -> None:
         self.log.append(f"{self.now:4} {text}")

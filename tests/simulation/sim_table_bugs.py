@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import sim_table_store
 from sim_table import TableScenario
+from sim_table_adoption import ADOPTED, SimCheckpointFolder
 from sim_table_store import SimFiles, SimVersions, Version
 
 from odradek.pipelines.commit import logs, machine, state
@@ -17,6 +18,7 @@ from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState
+from odradek.pipelines.ingestion import adoption
 
 Bug = Callable[[], Any]
 
@@ -203,7 +205,47 @@ def _any_note_is_done(known: QueryState | None, plan: Any, table: str) -> QueryS
     return known
 
 
+def _of_the_group(table: Any, admin: Any, group: str) -> Any:
+    return {tp: one.offset for tp, one in admin.list_group_offsets(group).items()}, adoption.NOTES, {}
+
+
+def _without_new_partitions(real: Any) -> Any:
+    def set_group(table: Any, admin: Any, client: Any, group: str, commits: Any) -> None:
+        known = admin.list_group_offsets(group)
+        real(table, admin, client, group, {tp: at for tp, at in commits.items() if tp in known or tp in table.adopted})
+
+    return set_group
+
+
+def _is_adoption(change: op.TableChange | None) -> bool:
+    return change is not None and change.plan is not None and change.plan.query.startswith(ADOPTED)
+
+
+@contextmanager
+def _adoptions_overwritten() -> Iterator[None]:
+    """A paused run replaces the entry of an adoption, in files and in versions."""
+    create, commit = SimFiles._create, SimVersions._commit
+
+    def create_over(self: SimFiles, number: int, text: str) -> bool:
+        over = _is_adoption(self.entries[number][1]) if number in self.entries else False
+        return (_create_over if over else create)(self, number, text)
+
+    def commit_over(self: SimVersions, base: op.LogPosition, change: op.TableChange) -> bool:
+        is_over = len(self.versions) == base.number + 2 and self.batches[-1].query.startswith(ADOPTED)
+        return (_committed_over if is_over else commit)(self, base, change)
+
+    with patch.object(SimFiles, "_create", create_over), patch.object(SimVersions, "_commit", commit_over):
+        yield
+
+
 BUGS: dict[str, Bug] = {
+    "an adoption forgets what the copy lacks": _replacing(adoption, "_starts_of", lambda *given: {}),
+    "an added partition begins anywhere after an adoption": _replacing(
+        adoption, "_set_group", _without_new_partitions(adoption._set_group)
+    ),
+    "an adoption takes the group's offsets": _replacing(adoption, "_offsets_of", _of_the_group),
+    "a paused run overwrites an adoption": _adoptions_overwritten,
+    "an adoption keeps the old checkpoint": _replacing(SimCheckpointFolder, "rename", lambda self, name: None),
     "a replay adds what another run has added": _replacing(state, "_held_replay", lambda known, plan, table: None),
     "a replay that is known adds nothing": _replacing(state, "_held_replay", _any_note_is_done),
     "the ranges of a replay are forgotten": _replacing(QueryState, "after", lambda self, former: self),

@@ -5,10 +5,12 @@ The store knows the truth about itself, and checks after each change that no pub
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
@@ -18,9 +20,13 @@ from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 """The query always reads the first one. It does not read the other one for a while."""
-OTHER_ROWS = 1_000_000
-"""The number of the other partition's first row."""
-REPLAYED_ROWS = 2_000_000
+ADDED, LATER, GROWN = TopicPartition("t", 1), TopicPartition("v", 0), TopicPartition("v", 1)
+"""Partitions that the topics get later, and a topic that the pipeline reads later."""
+ROWS = 1_000_000
+FIRST_ROWS = {TP: 0, OTHER: ROWS, ADDED: 3 * ROWS, LATER: 4 * ROWS, GROWN: 5 * ROWS}
+"""The number of each partition's first row."""
+PARTITIONS = {first // ROWS: tp for tp, first in FIRST_ROWS.items()}
+REPLAYED_ROWS = 2 * ROWS
 """The number of the first row that replays add: they read the first partition once more."""
 
 _READS = (op.ListEntries, op.ReadEntry, op.IsMarked, op.ReadEarlier, op.HasLeftovers, op.ReadVersion)
@@ -71,6 +77,8 @@ class Faults:
 class SimStore:
     """What all tables have: data files with their offsets, a truth, and requests that arrive late."""
 
+    COPIED: ClassVar[tuple[str, ...]] = ("data", "published", "batches")
+    """What a copy of the whole table has."""
     random: Random
     faults: Faults
     now: int = 0
@@ -84,6 +92,19 @@ class SimStore:
     late: list[Callable[[], Any]] = field(default_factory=list)
     writes: int = 0
     is_changed: bool = True
+    on_publish: Callable[[SimPlan], None] = lambda plan: None
+    was_put_back: bool = False
+
+    def copied(self) -> dict[str, Any]:
+        """Returns a copy of the whole table, with its notes and the files beside it."""
+        return {name: copy.copy(getattr(self, name)) for name in self.COPIED}
+
+    def put_back(self, content: Mapping[str, Any]) -> None:
+        """Replaces the whole table by a copy of it."""
+        for name, held in content.items():
+            setattr(self, name, copy.copy(held))
+        self.late.clear()
+        self.is_changed = self.was_put_back = True
 
     def perform(self, tag: RunTag, operation: Any) -> Any:
         """Does an operation of a run. Raises StorageError for a fault: it may be done, not done, or be done later."""
@@ -109,6 +130,7 @@ class SimStore:
             assert isinstance(plan, SimPlan)
             self.batches.append(HeldBatch(plan.query, plan.batch, plan.pieces, plan.read, plan.ends))
             self.ever.append(self.batches[-1])
+            self.on_publish(plan)
             for name in change.files.content[0]:
                 self.published[name] = self.data.get(name, (-1, -1))
 
@@ -128,8 +150,8 @@ class SimStore:
     def row_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows."""
         ends: dict[TopicPartition, int] = {}
-        for row in sorted(row for row in self.visible() if row < REPLAYED_ROWS):
-            ends[OTHER if row >= OTHER_ROWS else TP] = row % OTHER_ROWS + 1
+        for row in sorted(row for row in self.visible() if row // ROWS in PARTITIONS):
+            ends[PARTITIONS[row // ROWS]] = row % ROWS + 1
         return {tp: end for tp, end in ends.items() if tp in partitions}
 
     def name_of_write(self) -> str:
@@ -156,10 +178,11 @@ class SimStore:
 class SimFiles(SimStore):
     """A Parquet table: files that are staged, entries in files, and files that were moved into the table."""
 
+    COPIED = (*SimStore.COPIED, "entries", "listed_at", "unlisted_at", "again", "highest", "is_marked", "moved")
     entries: dict[int, tuple[str, op.TableChange | None]] = field(default_factory=dict)
     listed_at: dict[int, int] = field(default_factory=dict)
     unlisted_at: dict[int, int] = field(default_factory=dict)
-    again: set[int] = field(default_factory=set)  # entries that were created again after they were forgotten
+    again: set[int] = field(default_factory=set)  # entries that follow none, and count for nothing
     highest: int = 0
     is_marked: bool = False
     earlier: TableState = field(default_factory=TableState)
@@ -183,6 +206,8 @@ class SimFiles(SimStore):
             case op.DeleteEntry(number):
                 if self.entries.pop(number, None) is not None:
                     self.unlisted_at[number] = self.later()
+                    if number > self.highest:
+                        self.again.discard(number)
             case op.IsMarked():
                 return self.is_marked
             case op.MarkForgotten():
@@ -222,8 +247,6 @@ class SimFiles(SimStore):
         return sorted({*there, *gone})
 
     def _create(self, number: int, text: str) -> bool:
-        import json
-
         if number in self.entries and self.faults.is_exclusive:
             return False
         if number in self.entries and self.entries[number][0] != text:
@@ -232,7 +255,7 @@ class SimFiles(SimStore):
         self.entries[number] = text, change
         self.listed_at[number] = self.later()
         self.unlisted_at.pop(number, None)
-        if number <= self.highest:
+        if number <= self.highest or (self.was_put_back and not self._is_linked(number, text)):
             self.again.add(number)
         else:
             if number != self.highest + 1:
@@ -240,6 +263,12 @@ class SimFiles(SimStore):
             self.highest = number
             self.publish(change)
         return True
+
+    def _is_linked(self, number: int, text: str) -> bool:
+        """Returns whether an entry follows the one before it, and not one that the table had before a copy of it was
+        put back."""
+        token = json.loads(self.entries[number - 1][0])["token"] if number - 1 in self.entries else None
+        return bool(number == 1 or token == json.loads(text)["previous"])
 
     def _finish(self, position: op.LogPosition) -> None:
         names = [] if position.content is None else position.content["files"]
@@ -269,6 +298,7 @@ class Version:
 class SimVersions(SimStore):
     """A Delta table: versions of a log, also by other writers, and files in the table's folder."""
 
+    COPIED = (*SimStore.COPIED, "versions")
     versions: list[Version] = field(default_factory=list)
 
     def do(self, tag: RunTag, operation: Any) -> Any:
@@ -366,27 +396,41 @@ class SimVersions(SimStore):
 
 @dataclass
 class SimGroup:
-    """The group's offset. ``store``: knows how far the table is. ``other``: the offset of the other partition."""
+    """The group's offsets. ``store``: knows how far the table is. ``marked``: the partitions whose commit names the
+    table, as that of a run does."""
 
     store: SimStore
-    offset: int = 0
-    other: int | None = None
     fences: bool = False
     """Whether the group's commits are fenced, as by a transactional id."""
     epoch: int = 0
+    offsets: dict[TopicPartition, int] = field(default_factory=lambda: {TP: 0})
+    marked: set[TopicPartition] = field(default_factory=set)
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first partition."""
+        return self.offsets[TP]
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        published = set().union(*(held.rows for held in self.store.ever))
-        offset, other = offsets[TP], offsets.get(OTHER, 0)
-        if any(row not in published for row in (*range(offset), *range(OTHER_ROWS, OTHER_ROWS + other))):
-            raise Broken(f"the group stands at {offset} and {other}, above the table")
-        self.offset, self.other = offset, offsets.get(OTHER, self.other)
+        """A run commits."""
+        self.offsets |= offsets
+        self.marked |= offsets.keys()
+
+    def set(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Another client commits, or an adoption."""
+        self.offsets |= offsets
+        self.marked -= offsets.keys()
 
 
 __all__ = [
+    "ADDED",
+    "FIRST_ROWS",
+    "GROWN",
+    "LATER",
     "OTHER",
-    "OTHER_ROWS",
+    "PARTITIONS",
     "REPLAYED_ROWS",
+    "ROWS",
     "TP",
     "Broken",
     "Faults",

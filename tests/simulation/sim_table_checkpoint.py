@@ -1,0 +1,101 @@
+"""Spark's checkpoint in the simulated world of a table: the planned micro-batches, and the plans of replays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from sim_table_store import FIRST_ROWS, REPLAYED_ROWS, TP, SimPlan
+
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.commit import state
+from odradek.pipelines.commit.state import Piece, covers_of, ends_of
+
+REPLAY = "replay-" + "0" * 64
+
+
+@dataclass(frozen=True)
+class PlannedBatch:
+    """A micro-batch in a checkpoint. ``others``: the ranges of the other partitions that are read now. ``absent``: the
+    next offsets of those that were read before. ``after``: the digest of the offsets after which it was planned; empty
+    in a checkpoint of an earlier version."""
+
+    start: int
+    end: int
+    others: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    absent: Mapping[TopicPartition, int] = field(default_factory=dict)
+    after: str = ""
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        return {TP: self.end, **self.absent, **{tp: end for tp, (_, end) in self.others.items()}}
+
+    @property
+    def ranges(self) -> list[Piece]:
+        return [(TP, self.start, self.end), *((tp, *at) for tp, at in self.others.items())]
+
+    @property
+    def pieces(self) -> tuple[tuple[int, int], ...]:
+        """The rows."""
+        return tuple((start + FIRST_ROWS[tp], end + FIRST_ROWS[tp]) for tp, start, end in self.ranges)
+
+
+@dataclass
+class Checkpoint:
+    """Spark's checkpoint: the planned start and end of each micro-batch, and those that are done. ``is_bound``: whether
+    it has the mark of the table."""
+
+    query: str = ""
+    planned: dict[int, PlannedBatch] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+    is_bound: bool = True
+
+    def plan(self, batch: int) -> SimPlan:
+        planned, before = self.planned[batch], self.planned.get(batch - 1)
+        known = {} if before is None else before.offsets
+        state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
+        state.check_link(planned.after, ends_of(known), batch, "the checkpoint")
+        if before is not None:  # as in the files of a checkpoint, which have no starts
+            others = {tp: (known.get(tp, start), end) for tp, (start, end) in planned.others.items()}
+            planned = replace(planned, start=before.end, others=others)
+        return SimPlan(
+            self.query,
+            batch,
+            covers_of(planned.ranges),
+            ends_of(planned.offsets),
+            None if batch == 0 else ends_of(known),
+            None if before is None else covers_of(before.ranges),
+            planned.offsets,
+            {tp: start for tp, start, _ in planned.ranges if tp not in known},
+            pieces=planned.pieces,
+            read={tp: end for tp, _, end in planned.ranges},
+        )
+
+    @property
+    def origins(self) -> dict[TopicPartition, int]:
+        """The offsets at which the query began to read its partitions."""
+        found: dict[TopicPartition, int] = {}
+        for number in sorted(self.planned):
+            for tp, start, _ in self.planned[number].ranges:
+                found.setdefault(tp, start)
+        return found
+
+
+def left_of(wanted: Piece, done: Iterable[Piece]) -> list[Piece]:
+    """Returns the parts of a range that are not done."""
+    tp, start, end = wanted
+    left = []
+    for _, low, high in sorted(done):
+        left.append((tp, start, min(low, end)))
+        start = max(start, high)
+    return [piece for piece in [*left, (tp, start, end)] if piece[1] < piece[2]]
+
+
+def replay_plan(ranges: list[Piece]) -> SimPlan:
+    pieces = tuple((start + REPLAYED_ROWS, end + REPLAYED_ROWS) for _, start, end in ranges)
+    return SimPlan(
+        REPLAY, 0, covers_of(ranges), ends_of({}), offsets={TP: 0}, ranges=tuple(ranges), pieces=pieces, read={}
+    )
+
+
+__all__ = ["REPLAY", "Checkpoint", "PlannedBatch", "left_of", "replay_plan"]
