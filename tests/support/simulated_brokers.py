@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from odradek.broker.cluster_role import ClusterRole
@@ -16,6 +17,7 @@ from odradek.wire import frames
 from support.simulated_controller import ANSWER_MS, CONTROLLER, SimulatedController
 from support.simulated_node import HOME, SimulatedNode, Wire
 
+CONTROLLER_HOST = "controller"
 TRAVEL_MS = 1
 """How long bytes travel from one node to another, at least."""
 
@@ -23,13 +25,23 @@ TRAVEL_MS = 1
 class SimulatedLink:
     """A connection between two nodes: the transport of the node that has opened it. Either end may be cut off."""
 
-    def __init__(self, network: SimulatedNetwork, near: SimulatedNode, make: Callable[[], asyncio.Protocol]) -> None:
-        self._network, self._near = network, near
-        self._protocol = make()
+    def __init__(
+        self, network: SimulatedNetwork, near: SimulatedNode, far: SimulatedNode,
+        make: Callable[[], asyncio.BaseProtocol],
+    ) -> None:  # fmt: skip
+        self._network, self._near, self._far = network, near, far
+        self._protocol = near.loop.run(make)
         self.is_open = True
         self._arrivals = {"near": 0, "far": 0}
-        self._wire: Wire = network.controller.node.connect(self._on_frame, self._on_end)
+        self._wire: Wire = far.connect(self._on_frame, self._on_end)
         near.loop.run(lambda: self._protocol.connection_made(self))
+
+    @property
+    def protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def _is_cut(self) -> bool:
+        return not (self._network.is_up(self._near) and self._network.is_up(self._far))
 
     def _later(self, work: Callable[[], None]) -> None:
         """Does something at the near node after the time of travel, unless it is dead."""
@@ -42,8 +54,21 @@ class SimulatedLink:
         return at_ms
 
     def _on_frame(self, frame: bytes) -> None:
-        if self._network.is_up(self._near):
-            self._later(lambda: self.is_open and self._protocol.data_received(frames.frame(frame)))
+        if not self._is_cut():
+            self._later(lambda: self._receive(frames.frame(frame)))
+
+    def _receive(self, data: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.Protocol):
+            if self.is_open:
+                protocol.data_received(data)
+            return
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        while data and self.is_open:
+            room = protocol.get_buffer(len(data))
+            part, data = data[: len(room)], data[len(room) :]
+            room[: len(part)] = part
+            protocol.buffer_updated(len(part))
 
     def _on_end(self) -> None:
         self._later(self._end)
@@ -55,8 +80,11 @@ class SimulatedLink:
 
     # the transport of the near end
 
+    def get_extra_info(self, name: str) -> None:
+        return None
+
     def write(self, data: bytes) -> None:
-        if self._network.is_up(self._near):
+        if not self._is_cut():
             self._near.world.at(self._arrival("far"), lambda: self._wire.send(data))
 
     def abort(self) -> None:
@@ -65,12 +93,13 @@ class SimulatedLink:
 
 
 class SimulatedNetwork:
-    """The network between brokers and their controller. ``cut_off``: brokers whose bytes are lost, both ways.
+    """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways.
 
-    ``most_travel_ms``: bytes travel for 1 ms up to this time."""
+    ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host."""
 
     def __init__(self, controller: SimulatedController) -> None:
         self.controller = controller
+        self.brokers: dict[str, SimulatedBroker] = {}
         self.cut_off: set[int] = set()
         self.most_travel_ms = TRAVEL_MS
 
@@ -80,27 +109,31 @@ class SimulatedNetwork:
     def is_up(self, node: SimulatedNode) -> bool:
         return node.broker.node_id not in self.cut_off
 
-    def dial(
-        self, near: SimulatedNode, make: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
-    ) -> Callable[[], object]:
+    def node_at(self, host: str) -> SimulatedNode | None:
+        """Returns the present process of the node at a host; None if there is none."""
+        if host == CONTROLLER_HOST:
+            return self.controller.node
+        broker = self.brokers.get(host)
+        return None if broker is None else broker.node
+
+    async def connect(
+        self, near: SimulatedNode, make: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        """Opens a connection, as ``world.Connect``."""
+        made: asyncio.Future[SimulatedLink] = near.loop.create_future()
+
         def arrive() -> None:
-            if not self.is_up(near):
+            far = self.node_at(host)
+            if made.cancelled() or not self.is_up(near) or (far is not None and not self.is_up(far)):
                 return  # the packets are lost
-            if self.controller.node.process.is_alive:
-                SimulatedLink(self, near, make)
+            if far is not None and far.process.is_alive:
+                made.set_result(SimulatedLink(self, near, far, make))
             else:
-                near.loop.run(lambda: on_failure("Connection refused"))
+                made.set_exception(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
 
-        return near.world.at(near.world.now_ms + self.travel_ms(), arrive, near.process).cancel
-
-
-class SimulatedClusterRole(ClusterRole):
-    """The role of a broker that dials in a simulated network."""
-
-    dial: Callable[..., Callable[[], object]]
-
-    def new_dialer(self, host: str, port: int) -> Any:
-        return self
+        near.world.at(near.world.now_ms + self.travel_ms(), arrive, near.process)
+        link = await made
+        return cast(asyncio.BaseTransport, link), link.protocol
 
 
 class SimulatedBroker:
@@ -108,6 +141,7 @@ class SimulatedBroker:
 
     def __init__(self, network: SimulatedNetwork, broker_id: int, settings: Mapping[str, str] | None = None) -> None:
         self.network, self.broker_id = network, broker_id
+        network.brokers[f"b{broker_id}"] = self
         self.world = network.controller.world
         self.files = MemoryFiles()
         self.files.make_dirs(HOME)
@@ -123,7 +157,7 @@ class SimulatedBroker:
         self._settings = {
             "node.id": str(broker_id),
             "process.roles": "broker",
-            "controller.quorum.voters": f"{CONTROLLER}@controller:9093",
+            "controller.quorum.voters": f"{CONTROLLER}@{CONTROLLER_HOST}:9093",
             "controller.listener.names": "CONTROLLER",
             "advertised.listeners": f"PLAINTEXT://b{broker_id}:9092",
             "offsets.topic.num.partitions": "4",
@@ -131,9 +165,10 @@ class SimulatedBroker:
         self.begin()
 
     def begin(self) -> None:
-        self.node = SimulatedNode(self.world, self.files, dict(self._settings), new_role=SimulatedClusterRole)
+        self.node = SimulatedNode(
+            self.world, self.files, dict(self._settings), new_role=ClusterRole, network=self.network
+        )
         node, broker = self.node, self.broker
-        self.role.dial = lambda make, on_failure: self.network.dial(node, make, on_failure)
         node.loop.run(lambda: broker.begin(node.loop))
         broker.begin_upkeep()
 
@@ -142,8 +177,8 @@ class SimulatedBroker:
         return self.node.broker
 
     @property
-    def role(self) -> SimulatedClusterRole:
-        assert isinstance(self.broker.role, SimulatedClusterRole)
+    def role(self) -> ClusterRole:
+        assert isinstance(self.broker.role, ClusterRole)
         return self.broker.role
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from odradek.broker.front_end.connection import Connection
@@ -105,11 +106,18 @@ class Wire:
     abort = close
 
 
+class NodeNetwork(Protocol):
+    async def connect(
+        self, near: SimulatedNode, make: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        """Opens a connection from a node to a host."""
+
+
 class SimulatedNode:
     """One start of a node: a whole broker without sockets. ``kill`` ends it as kill -9 does.
 
     ``is_slow``: the shares of the scheduler end at random steps, and jobs of threads end late. ``hosts``: the addresses
-    of the names of hosts.
+    of the names of hosts. ``network``: how this node reaches other nodes; None if it is alone.
     """
 
     def __init__(
@@ -121,8 +129,10 @@ class SimulatedNode:
         is_slow: bool = False,
         new_role: Callable[[Node], NodeRole] = LoneRole,
         hosts: Mapping[str, str] | None = None,
+        network: NodeNetwork | None = None,
     ) -> None:
         self.world = world
+        self._network = network
         self.files = files
         self._hosts = hosts or {}
         self.process = Process(world)
@@ -140,9 +150,18 @@ class SimulatedNode:
             self._share_clock,
             lambda name, job: self.loop.call_soon(job) and None,
             self._look_up,
+            connect=self.connect_to,
         )
         config = BrokerConfig(settings)
         self.broker = Node(config, HOME, config.listeners_at(ADDRESS), outside, new_role)
+
+    async def connect_to(
+        self, make: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+        """Opens a connection of this node to another one, as ``world.Connect``."""
+        if self._network is None:
+            raise OSError("this node has no network")
+        return await self._network.connect(self, make, host, port)
 
     def _look_up(self, host: str) -> str:
         if host not in self._hosts:

@@ -26,11 +26,11 @@ from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.partitions import directory_identity
 from odradek.broker.publishers import in_order
 from odradek.broker.remote.applied_offsets import AppliedOffsets
-from odradek.broker.remote.connection import MOST_REPLY_BYTES, RemoteNode
 from odradek.broker.remote.controller_link import RemoteControllerLink
 from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
+from odradek.broker.remote.peers import ClusterAddresses, Peers
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.catalog.features import SUPPORTED
@@ -57,9 +57,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.broker")
 
-READ_BYTES = 64 << 20
-"""The longest reply to a fetch of the metadata log: a batch of any size, and what comes with it."""
-BEAT_BYTES = 1 << 20
 CLOSING_S = 0.01
 _WILDCARDS = ("", "0.0.0.0", "::")
 
@@ -87,12 +84,13 @@ class ClusterRole:
         self.node = node
         config = node.config
         assert config.roles is not None  # the settings are those of a node of a cluster
-        self.controller_id, self._controller_address = config.roles.controller
+        self.controller_id = config.roles.controller[0]
+        self._roles = config.roles
         self._topics_of_snapshot: frozenset[Id16] = frozenset()
         self.joined: Deferred[Exception | None] = Deferred()
         self._left: Deferred[None] = Deferred()
         self._link: RemoteControllerLink | None = None
-        self._forwards: RemoteNode | None = None
+        self._peers: Peers | None = None
         self._copy: ObserverLog | None = None
         self._member = BrokerMember(self)
         self._times = LifecycleTimes(
@@ -102,6 +100,12 @@ class ClusterRole:
         )
 
     # --- start --------------------------------------------------------------------------------------------------
+
+    @property
+    def peers(self) -> Peers:
+        """The other nodes of the cluster, after ``open_catalog``."""
+        assert self._peers is not None
+        return self._peers
 
     def new_catalog(self) -> ClusterCatalog:
         """Returns an empty catalogue. It places no replicas, so it needs no chance."""
@@ -135,8 +139,9 @@ class ClusterRole:
         self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
         self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move
-        self._forwards = self._remote_controller(MOST_REPLY_BYTES, logging.INFO)
-        self.forwarder = RequestForwarder(self._forwards, self.applied, node.steady_ms)
+        addresses = ClusterAddresses(catalog, self._roles.voters, self._roles.inner)
+        self._peers = Peers(node.loop, addresses, self._new_dialer, f"broker-{node.node_id}")
+        self.forwarder = RequestForwarder(self.peers, self.controller_id, self.applied, node.steady_ms)
         catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
         self._observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms())
         node.quorum = ObserverQuorum(copy, self._observer)
@@ -162,9 +167,8 @@ class ClusterRole:
         node.loader = MetadataLoader(node.catalog, in_order(node, _no_epochs))
         key = ObserverKey(node.node_id, node.directory.directory_id)
         self._link = RemoteControllerLink(
-            self._remote_controller(BEAT_BYTES, logging.WARNING), self._remote_controller(READ_BYTES, logging.INFO),
-            key, node.cluster_id, reply_timeout_ms(self._times),
-        )  # fmt: skip
+            self.peers, self.controller_id, key, node.cluster_id, reply_timeout_ms(self._times)
+        )
         self.membership = ClusterMembership(self._member, self._link, lifecycle, self._observer, self.copy)
         self.membership.begin()
 
@@ -197,18 +201,9 @@ class ClusterRole:
             host = self.node.world.host_name()
         return Endpoint(listener.name, host, port, PROTOCOLS.index(listener.protocol))
 
-    def _remote_controller(self, most_bytes: int, log_level: int) -> RemoteNode:
-        """Returns another connection to the controller."""
-        host, port = self._controller_address
-        name = f"the controller, node {self.controller_id} at {host}:{port},"
-        return RemoteNode(
-            self.node.loop, self.new_dialer(host, port), name, client_id=f"broker-{self.node.node_id}",
-            most_bytes=most_bytes, log_level=log_level,
-        )  # fmt: skip
-
-    def new_dialer(self, host: str, port: int) -> Dialer:
+    def _new_dialer(self, host: str, port: int) -> Dialer:
         """Returns how this node opens connections to an address."""
-        return TcpDialer(self.node.loop, host, port)
+        return TcpDialer(self.node.loop, self.node.world.connect, host, port)
 
     def end_start(self, failure: Exception | None) -> None:
         """Ends the start: the broker may serve clients, or the start has failed."""
@@ -252,9 +247,8 @@ class ClusterRole:
         if self._link is not None:
             self.membership.leave()
             self._member.cancel()
-            self._link.close()
-        if self._forwards is not None:
-            self._forwards.close()
+        if self._peers is not None:
+            self._peers.close()
 
     def give_up(self) -> None:
         self.close()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.handlers.api import Context
 from odradek.broker.handlers.client_view import ClientView
-from odradek.broker.remote.forwarder import REQUEST_TIMEOUT_MS, RequestForwarder
+from odradek.broker.remote.forwarder import RequestForwarder
+from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
 from odradek.broker.settings.resources import LOGGER
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import (

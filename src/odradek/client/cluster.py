@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from odradek.client import metadata_wire
@@ -27,11 +27,15 @@ from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.net import transports
 from odradek.net.connection import Access, BrokerConnection
 from odradek.net.endpoint import Address
 from odradek.security.protocols import PLAINTEXT
 from odradek.text.log_lines import PATIENCE_S
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA
+
+if TYPE_CHECKING:
+    from odradek.net.transports import Connect
 
 T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
@@ -106,10 +110,13 @@ def _access(config: ClientConfig) -> Access | None:
 
 
 class Cluster:
-    """Connections and metadata that all calls share. Belongs to the event loop of its first use."""
+    """Connections and metadata that all calls share. Belongs to the event loop of its first use.
 
-    def __init__(self, config: ClientConfig) -> None:
+    ``connect``: how connections are opened."""
+
+    def __init__(self, config: ClientConfig, connect: Connect = transports.connect) -> None:
         self.config = config
+        self._connect = connect
         self._access = _access(config)
         self.metadata = _Metadata()
         self._connections: dict[int, BrokerConnection] = {}
@@ -179,6 +186,7 @@ class Cluster:
             setup_timeout_ms=self.config.socket_connection_setup_timeout_ms,
             max_reply_bytes=self.config.max_reply_bytes,
             access=self._access,
+            connect=self._connect,
         )
 
     async def open_connection(self, node_id: int) -> BrokerConnection:

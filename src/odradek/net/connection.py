@@ -15,11 +15,12 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.refcount import has_only_references
+from odradek.net import transports
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import (
     AuthenticationFailed,
@@ -31,6 +32,9 @@ from odradek.net.errors import (
 )
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, JOIN_GROUP, SYNC_GROUP
+
+if TYPE_CHECKING:
+    from odradek.net.transports import Connect
 
 T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
@@ -131,6 +135,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         setup_timeout_ms: int = 10_000,
         max_reply_bytes: int = RECEIVE_BYTES,
         access: Access | None = None,
+        connect: Connect = transports.connect,
     ) -> BrokerConnection:
         """Connects, negotiates API versions and logs in.
 
@@ -140,13 +145,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         if not 0 < address.port < 1 << 16:  # some event loops would connect to the port modulo 65536
             raise BrokerUnreachable(f"cannot reach {address}: the port number is out of range")
-        loop = asyncio.get_running_loop()
         connection: BrokerConnection | None = None
         context = access.tls() if access is not None else None
         name = address.host if context is not None else None
         try:
             async with asyncio.timeout(setup_timeout_ms / 1000):
-                _, connection = await loop.create_connection(
+                _, connection = await connect(
                     lambda: cls(address, client_id, request_timeout_ms, max_reply_bytes),
                     address.host,
                     address.port,

@@ -6,17 +6,31 @@ a seed, so that a run can be repeated.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from uuid import UUID, uuid4
 
 from odradek.broker.loop.clock import Clock
 from odradek.storage.disk.files import Files, OsFiles
+
+Connect: TypeAlias = Callable[
+    [Callable[[], asyncio.BaseProtocol], str, int],
+    Coroutine[object, object, tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
+]
+"""Opens a connection to a host and a port, as asyncio's ``create_connection``. Raises OSError."""
+
+
+async def connect(
+    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
+) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+    """Opens a connection over TCP. Raises OSError."""
+    return await asyncio.get_running_loop().create_connection(make_protocol, host, port)
 
 
 def new_threads(count: int, name: str) -> Executor:
@@ -49,6 +63,7 @@ class NodeWorld(NamedTuple):
 
     ``begin_thread`` gets the name of a thread and its job. ``look_up`` returns the address of a host, or raises
     OSError; only such a thread and the start of a node wait for it. ``host_name`` returns the name of this host.
+    ``connect`` opens connections to other nodes.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
     ``Node.begin``.
@@ -62,6 +77,7 @@ class NodeWorld(NamedTuple):
     begin_thread: Callable[[str, Callable[[], None]], None] = begin_thread
     look_up: Callable[[str], str] = look_up
     host_name: Callable[[], str] = host_name
+    connect: Connect = connect
 
     @classmethod
     def of_process(cls, clock: Clock | None = None) -> NodeWorld:

@@ -18,7 +18,7 @@ from odradek.broker.remote.node_request import NodeRequest, R, R_co
 from odradek.wire.frames import FrameError, FrameReader
 
 if TYPE_CHECKING:
-    from odradek.broker.remote.dialer import Dialer
+    from odradek.broker.remote.dialer import NamedDialer
 
 log = logging.getLogger("odradek.broker")
 
@@ -64,7 +64,7 @@ class _RequestToNode(Generic[R_co]):
 
 
 class RemoteNode:
-    """Another node, at one address. ``name``: what it is, for log lines. ``client_id``: in the requests' headers.
+    """Another node, which the dialer reaches and names in log lines. ``client_id``: in the requests' headers.
 
     ``most_bytes``: the longest reply; a longer one ends the connection. ``log_level``: that of the lines about a node
     that cannot be reached, and that can be reached again.
@@ -73,14 +73,12 @@ class RemoteNode:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        dialer: Dialer,
-        name: str,
+        dialer: NamedDialer,
         *,
         client_id: str,
         most_bytes: int = MOST_REPLY_BYTES,
         log_level: int = logging.WARNING,
     ) -> None:
-        self.name = name
         self._log_level = log_level
         self._loop = loop
         self._dialer = dialer
@@ -163,7 +161,7 @@ class RemoteNode:
     def _pause(self, reason: str) -> None:
         """Notes that there is no connection, and begins the pause before the next attempt."""
         if not self._failures:
-            log.log(self._log_level, "%s cannot be reached: %s", self.name, reason)
+            log.log(self._log_level, "%s cannot be reached: %s", self._dialer.name, reason)
         pause_s = min(FIRST_PAUSE_S * (1 << min(self._failures, _MOST_DOUBLINGS)), LAST_PAUSE_S)
         self._failures += 1
         self._timer = self._loop.call_later(pause_s, self._end_pause)
@@ -219,7 +217,7 @@ class RemoteNode:
         request.read(frame)
         if self._failures:
             self._failures = 0
-            log.log(self._log_level, "%s can be reached again", self.name)
+            log.log(self._log_level, "%s can be reached again", self._dialer.name)
         self._in_flight.popleft()
         request.answer()
 

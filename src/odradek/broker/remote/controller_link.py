@@ -6,11 +6,12 @@ connection of their own, as in Kafka.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from odradek.broker.remote import controller_messages as messages
-from odradek.broker.remote.connection import RemoteNode
 from odradek.broker.remote.node_request import NodeRequest, R
+from odradek.broker.remote.peers import Channel, Peers
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
@@ -18,19 +19,23 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 
+HEARTBEATS = Channel("heartbeats", 1 << 20, logging.WARNING)
+METADATA_READS = Channel("metadata reads", 64 << 20)
+"""Fetches of the metadata log and of snapshots. A reply has a batch of any size, and what comes with it."""
+
 
 class RemoteControllerLink:
-    """``incarnation.ControllerLink``. ``beats`` and ``reads``: two connections to the controller. ``observer``: what
-    the controller knows this node by. ``beat_timeout_ms``: that of registrations and heartbeats.
+    """``incarnation.ControllerLink``. ``controller_id``: the controller among the peers. ``observer``: what the
+    controller knows this node by. ``beat_timeout_ms``: that of registrations and heartbeats.
 
     ``heard``: how many heartbeats and registrations the controller has answered.
     """
 
     def __init__(
-        self, beats: RemoteNode, reads: RemoteNode, observer: ObserverKey, cluster_id: str, beat_timeout_ms: int
+        self, peers: Peers, controller_id: int, observer: ObserverKey, cluster_id: str, beat_timeout_ms: int
     ) -> None:
         self.heard = 0
-        self._beats, self._reads = beats, reads
+        self._peers, self._controller_id = peers, controller_id
         self._observer, self._cluster_id = observer, cluster_id
         self._beat_timeout_ms = beat_timeout_ms
 
@@ -41,14 +46,13 @@ class RemoteControllerLink:
         self._beat(messages.heartbeat(asked), answer)
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
-        self._reads.send(messages.fetch(asked, self._observer, self._cluster_id), TIMEOUT_MS, answer)
+        self._read(messages.fetch(asked, self._observer, self._cluster_id), answer)
 
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
-        self._reads.send(messages.fetch_snapshot(asked, self._observer, self._cluster_id), TIMEOUT_MS, answer)
+        self._read(messages.fetch_snapshot(asked, self._observer, self._cluster_id), answer)
 
-    def close(self) -> None:
-        self._beats.close()
-        self._reads.close()
+    def _read(self, request: NodeRequest[R], answer: Callable[[R | None], None]) -> None:
+        self._peers.send(self._controller_id, request, TIMEOUT_MS, channel=METADATA_READS).then(answer)
 
     def _beat(self, request: NodeRequest[R | ErrorCode], answer: Callable[[R | ErrorCode], None]) -> None:
         def on_reply(reply: R | ErrorCode | None) -> None:
@@ -56,4 +60,4 @@ class RemoteControllerLink:
                 self.heard += 1
             answer(ErrorCode.none if reply is None else reply)
 
-        self._beats.send(request, self._beat_timeout_ms, on_reply)
+        self._peers.send(self._controller_id, request, self._beat_timeout_ms, channel=HEARTBEATS).then(on_reply)

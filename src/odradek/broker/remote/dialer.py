@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from odradek.broker.loop.world import Connect
+
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
     class Dialer(Protocol):
@@ -21,21 +23,28 @@ if TYPE_CHECKING:
 
             Returns a function that gives up: then neither of both is called."""
 
+    class NamedDialer(Dialer, Protocol):
+        """A dialer of one node. ``name``: the subject of log lines about the node."""
+
+        @property
+        def name(self) -> str: ...
+
 
 class TcpDialer:
-    """Connects over TCP, without TLS."""
+    """Connects over TCP, without TLS. ``connect``: how this node's world opens connections."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, host: str, port: int) -> None:
         self._loop = loop
+        self._connect = connect
         self._address = host, port
 
     def dial(
         self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
     ) -> Callable[[], object]:
-        return self._loop.create_task(self._connect(make_protocol, on_failure)).cancel
+        return self._loop.create_task(self._dial(make_protocol, on_failure)).cancel
 
-    async def _connect(self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]) -> None:
+    async def _dial(self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]) -> None:
         try:
-            await self._loop.create_connection(make_protocol, *self._address)
+            await self._connect(make_protocol, *self._address)
         except OSError as error:
             on_failure(error.strerror or str(error))

@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.remote.connection import RemoteNode
 from odradek.broker.remote.node_request import NodeRequest, R, schema_request
-from odradek.core.deferred import Deferred
+from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS, Peers
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC, NO_OFFSET
 from odradek.security.forwarded_principal import pack_principal
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from odradek.broker.remote.applied_offsets import AppliedOffsets
     from odradek.security.principal import Principal
 
-REQUEST_TIMEOUT_MS = 30_000
-"""The time after which the controller has not answered: Kafka's request.timeout.ms."""
 _QUORUM_VERSION = 0
 _ENVELOPE_VERSION = 0
 _QUORUM = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
@@ -35,11 +32,11 @@ _LATE = "The controller did not answer in time."
 
 
 class RequestForwarder:
-    """``controller``: the connection for forwarded requests. ``applied``: what this broker has applied. ``now_ms``: a
-    clock that only goes forward."""
+    """``controller_id``: the controller among the peers. ``applied``: what this broker has applied. ``now_ms``: a clock
+    that only goes forward."""
 
-    def __init__(self, controller: RemoteNode, applied: AppliedOffsets, now_ms: Callable[[], int]) -> None:
-        self._controller = controller
+    def __init__(self, peers: Peers, controller_id: int, applied: AppliedOffsets, now_ms: Callable[[], int]) -> None:
+        self._peers, self._controller_id = peers, controller_id
         self._applied = applied
         self._now_ms = now_ms
 
@@ -86,9 +83,7 @@ class RequestForwarder:
 
     def _reply(self, request: NodeRequest[R], timeout_ms: int) -> Steps[R | None]:
         """Returns the reply, None if none has come in time."""
-        promise: Deferred[R | None] = Deferred()
-        self._controller.send(request, timeout_ms, promise.resolve, repeats=True)
-        reply: R | None = yield promise
+        reply: R | None = yield self._peers.send(self._controller_id, request, timeout_ms, repeats=True)
         return reply
 
 

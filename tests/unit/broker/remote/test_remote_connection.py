@@ -59,6 +59,8 @@ class Far:
 class ScriptedDialer:
     """A dialer whose attempts the test ends."""
 
+    name = "node 2"
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.attempts_ms: list[int] = []
@@ -91,7 +93,7 @@ class Near:
         self.world = World()
         self.dialer = ScriptedDialer(self.world)
         loop = SimulatedLoop(self.world, Process(self.world))
-        self.node = RemoteNode(loop, self.dialer, "node 2", client_id="node-1", **options)
+        self.node = RemoteNode(loop, self.dialer, client_id="node-1", **options)
         self.answers: list[tuple[str, int | None]] = []
 
     def send(self, name: str, timeout_ms: int = 5_000, *, repeats: bool = False) -> None:

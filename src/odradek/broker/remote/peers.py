@@ -1,0 +1,147 @@
+"""The connections of a node to the other nodes of its cluster: to the controller, to leaders, to coordinators.
+
+``Peers.send`` reaches any of them by its id. There is one connection for each node and channel, opened at the first
+request. Each attempt to connect looks the address up again, so that waiting requests follow a node that moves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from odradek.broker.remote.connection import MOST_REPLY_BYTES, RemoteNode
+from odradek.broker.remote.node_request import NodeRequest, R
+from odradek.core.deferred import Deferred
+
+if TYPE_CHECKING:
+    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.remote.dialer import Dialer
+
+REQUEST_TIMEOUT_MS = 30_000
+"""The time after which a node has not answered: Kafka's request.timeout.ms."""
+
+
+class Channel(NamedTuple):
+    """A kind of requests with connections of its own: a node replies in the order of the requests, so a request that
+    may wait there delays the later ones of its connection.
+
+    ``most_bytes``: the longest reply. ``log_level``: that of the lines about a node that cannot be reached."""
+
+    name: str
+    most_bytes: int = MOST_REPLY_BYTES
+    log_level: int = logging.INFO
+
+
+REQUESTS = Channel("requests")
+"""The channel of requests that a node answers at once."""
+
+
+class ClusterAddresses:
+    """Where the nodes of a cluster listen for each other. ``listener``: the name of the brokers' listener for that.
+
+    ``controllers``: the addresses of the controllers, which the settings name. The image has those of the brokers."""
+
+    def __init__(self, image: CatalogImage, controllers: Mapping[int, tuple[str, int]], listener: str) -> None:
+        self._image = image
+        self._controllers = controllers
+        self._listener = listener
+
+    def of(self, node_id: int) -> tuple[str, int] | None:
+        """Returns host and port of a node; None if it is not registered, or does not have the listener."""
+        if node_id in self._controllers:
+            host, port = self._controllers[node_id]
+            return host, port
+        broker = self._image.registered_brokers().get(node_id)
+        endpoints = () if broker is None else broker.endpoints
+        return next(((one.host, one.port) for one in endpoints if one.name == self._listener), None)
+
+    def name(self, node_id: int) -> str:
+        """Returns a node with its present address, as the subject of a log line."""
+        address = self.of(node_id)
+        place = "" if address is None else f" at {address[0]}:{address[1]}"
+        return f"the controller, node {node_id}{place}," if node_id in self._controllers else f"node {node_id}{place}"
+
+
+class PeerDialer:
+    """Opens connections to a node, at the address that it has at that time."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        node_id: int,
+        addresses: ClusterAddresses,
+        dialer_of: Callable[[str, int], Dialer],
+    ) -> None:
+        self._loop = loop
+        self._node_id = node_id
+        self._addresses = addresses
+        self._dialer_of = dialer_of
+
+    @property
+    def name(self) -> str:
+        return self._addresses.name(self._node_id)
+
+    def dial(
+        self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
+    ) -> Callable[[], object]:
+        address = self._addresses.of(self._node_id)
+        if address is None:
+            return self._loop.call_soon(on_failure, "it is not registered").cancel
+        return self._dialer_of(*address).dial(make_protocol, on_failure)
+
+
+class Peers:
+    """The other nodes. ``client_id``: in the headers of the requests."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        addresses: ClusterAddresses,
+        dialer_of: Callable[[str, int], Dialer],
+        client_id: str,
+    ) -> None:
+        self._loop = loop
+        self._addresses = addresses
+        self._dialer_of = dialer_of
+        self._client_id = client_id
+        self._nodes: dict[tuple[int, Channel], RemoteNode] = {}
+        self._is_closed = False
+
+    def send(
+        self,
+        node_id: int,
+        request: NodeRequest[R],
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        *,
+        channel: Channel = REQUESTS,
+        repeats: bool = False,
+    ) -> Deferred[R | None]:
+        """Sends a request to a node. The promise has what the request reads of the reply, or None if none has come in
+        time, or none that can be read: then the node may have served the request or not.
+
+        The request waits for a connection until its time is over. ``repeats``: if the connection ends before the
+        reply, the request is sent again, until its time is over.
+        """
+        promise: Deferred[R | None] = Deferred()
+        self._node(node_id, channel).send(request, timeout_ms, promise.resolve, repeats=repeats)
+        return promise
+
+    def close(self) -> None:
+        """Ends all connections. Requests without a reply get None, and so do later ones."""
+        self._is_closed = True
+        for node in self._nodes.values():
+            node.close()
+
+    def _node(self, node_id: int, channel: Channel) -> RemoteNode:
+        node = self._nodes.get((node_id, channel))
+        if node is None:
+            dialer = PeerDialer(self._loop, node_id, self._addresses, self._dialer_of)
+            node = self._nodes[node_id, channel] = RemoteNode(
+                self._loop, dialer, client_id=self._client_id, most_bytes=channel.most_bytes,
+                log_level=channel.log_level,
+            )  # fmt: skip
+            if self._is_closed:
+                node.close()
+        return node
