@@ -530,6 +530,7 @@ def _signature(name: str, found: Any) -> str:
     except (TypeError, ValueError):
         return ""
     signature = re.sub(r"<object object at 0x[0-9a-f]+>|<function .*? at 0x[0-9a-f]+>|<factory>", "…", signature)
+    signature = re.sub(r", \*\*others: '?Unpack\[NoOthers\]'?", "", signature)  # only for an error's text
     signature = re.sub(r"(->|:) '([^']*)'", r"\1 \2", re.sub(r"\((self|cls)(, )?", "(", signature))
     return f"```python\n{name}{signature}\n```"
 

@@ -44,5 +44,5 @@ _HOMES = {
     "read_table": "odradek.client.admin.topic_table",
     "ZooKeeper": "odradek.testing.zookeeper",
 }
-__getattr__ = loader(__name__, _HOMES)
+__getattr__ = loader(__name__, _HOMES, missing="odradek.client.other_names:missing_text")
 register_part("offset store", "odradek.zookeeper.consumer_offsets:offsets_opener")

@@ -29,13 +29,14 @@ from odradek.client.model import (
     TransactionFilter,
     TransactionListing,
 )
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.settings import ClientSettings
 
 
-class Admin(AsyncCloseable):
+class Admin(OtherNames, AsyncCloseable):
     """The calls of ``odradek.Admin`` as coroutines, for one running loop. The tasks of that loop may share an Admin.
 
     >>> async with Admin("127.0.0.1:9092") as admin:                        # doctest: +SKIP
@@ -84,10 +85,14 @@ class Admin(AsyncCloseable):
         """
         return await topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok)
 
-    async def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, **others: Unpack[NoOthers]
+    ) -> None:
         """Creates topics. One failed topic does not stop the others.
 
         Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
+        if len(others) > 0:
+            refuse("create_topics", others)
         await topic_operations.create_topics(self._cluster, topics, validate_only=validate_only)
 
     async def delete_topics(self, names: Sequence[str]) -> None:

@@ -33,6 +33,7 @@ from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ _SMALL_BYTES = 16_384
 """The largest number of uncompressed bytes that are decoded on the loop. A thread would take longer for so few."""
 
 
-class Consumer:
+class Consumer(OtherNames):
     """Like ``odradek.Consumer``, for one running event loop. Callbacks may be coroutine functions.
 
     >>> async with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="g") as consumer:  # doctest: +SKIP
@@ -104,6 +105,7 @@ class Consumer:
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Subscribes to topics, or to all topics whose whole name matches ``pattern``. The next poll joins the group.
 
@@ -112,6 +114,8 @@ class Consumer:
         may own them already. Under ``group_protocol=consumer`` the coordinator matches a pattern given as text, in the
         syntax of RE2. Raises InvalidGroupId, IllegalState.
         """
+        if len(others) > 0:
+            refuse("subscribe", others)
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         pattern = as_pattern(pattern, is_matched_here=self.config.group_protocol == "classic")
@@ -146,11 +150,13 @@ class Consumer:
                 for record in records:
                     yield record
 
-    async def poll(self, timeout: float = 1.0) -> Polled:
+    async def poll(self, timeout: float = 1.0, **others: Unpack[NoOthers]) -> Polled:
         """Like ``odradek.Consumer.poll``. A thread decodes compressed data, and other data of more than 16 KiB, so that
         the loop stays free. Other tasks may commit, seek or pause meanwhile. The records count as returned when the
         call returns. Raises IllegalState if another task polls.
         """
+        if len(others) > 0:
+            refuse("poll", others)
         return await self._poll(timeout, None)
 
     async def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
@@ -295,6 +301,7 @@ class Consumer:
         *,
         timeout: float | None = None,
         timeout_ms: int | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Commits the positions after the returned records, or these offsets.
 
@@ -306,17 +313,22 @@ class Consumer:
         CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session has
         expired. Raises RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
+        if len(others) > 0:
+            refuse("commit", others)
         await self._engine.commit(offsets, call_timeout_ms(timeout, timeout_ms))
 
     async def commit_async(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Sends a commit, in the order of the calls and without retries.
 
         ``callback(offsets, error)`` runs in a later poll, commit or close; a retriable error is
         RetriableCommitFailed."""
+        if len(others) > 0:
+            refuse("commit_async", others)
         check_callbacks(callback=callback)
         await self._engine.commit_async(offsets, callback)
 
@@ -333,10 +345,14 @@ class Consumer:
         Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         await self._engine.enforce_rebalance(reason)
 
-    async def close(self, *, timeout: float | None = None, timeout_ms: int | None = None) -> None:
+    async def close(
+        self, *, timeout: float | None = None, timeout_ms: int | None = None, **others: Unpack[NoOthers]
+    ) -> None:
         """Commits under ``enable_auto_commit``, leaves the group and closes the connections.
 
         ``timeout`` is in seconds, 30 if None."""
+        if len(others) > 0:
+            refuse("close", others)
         limit_ms = close_timeout_ms(timeout, timeout_ms)
         if self._closing:
             return

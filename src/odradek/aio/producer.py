@@ -14,6 +14,7 @@ from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import AsyncCloseable
 from odradek.client.errors import IllegalState, RequestTimedOut
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.client.producer.config import split_settings
 from odradek.client.producer.engine import (
     Delivered,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.client.producer.settings import ProducerSettings
 
 
-class Producer(AsyncCloseable):
+class Producer(OtherNames, AsyncCloseable):
     """Like ``odradek.Producer``, for one running event loop. Callbacks are plain functions that run on the loop.
 
     >>> async with Producer("127.0.0.1:9092") as producer:  # doctest: +SKIP
@@ -73,12 +74,15 @@ class Producer(AsyncCloseable):
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Queues one record. ``timestamp`` is in ms, None means now. ``on_delivery(metadata, error)`` gets the result.
 
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
         MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid.
         """
+        if len(others) > 0:
+            refuse("send", others)
         engine, count = self._engine, await self._partition_count(topic)
         check_callbacks(on_delivery=on_delivery)
         now_ms = time.time_ns() // 1_000_000
@@ -136,11 +140,13 @@ class Producer(AsyncCloseable):
         """Returns the topic's partitions. Asks a broker at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(await self._partition_count(topic))]
 
-    async def flush(self, timeout: float | None = None) -> None:
+    async def flush(self, timeout: float | None = None, **others: Unpack[NoOthers]) -> None:
         """Waits until all records so far are delivered or given up. ``timeout`` is in seconds, None means no limit.
 
         Raises RequestTimedOut, and DeliveryFailed for failed records without a callback.
         """
+        if len(others) > 0:
+            refuse("flush", others)
         if self._made is None:
             return
         engine, _ = self._made

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from odradek.client.java_settings import effective
+from odradek.client.other_names import SETTINGS
 from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
@@ -19,6 +20,8 @@ SECURITY = "security"
 FETCH_OVERHEAD_BYTES = 1 << 20
 """The maximum size of a fetch reply without its records."""
 
+_SLIP = 0.9
+"""A name this similar to a known one is a typing error, not a setting of another client."""
 # Settings of Java's clients without a counterpart here, by the prefix of their names.
 _NOT_HERE = {
     "sasl_": "it has no effect without security.protocol: set it to SASL_SSL or SASL_PLAINTEXT, or leave both out",
@@ -59,12 +62,21 @@ def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
 
     ``name`` may have dots or underscores."""
     key = name.replace(".", "_")
-    for start, reason in _NOT_HERE.items():
+    known = list(known)
+    near = difflib.get_close_matches(key, known, 1)
+    if near and difflib.SequenceMatcher(None, key, near[0]).ratio() > _SLIP:
+        return ConfigError(f"unknown setting {name}; did you mean {_with_dots_of(name, near[0])}?")
+    for start, reason in (SETTINGS | _NOT_HERE).items():
         if key.startswith(start):
             return ConfigError(f"setting {name}: {reason}")
-    near = difflib.get_close_matches(key, list(known), 1)
-    shown = near[0].replace("_", ".") if near and "." in name else "".join(near)
-    return ConfigError(f"unknown setting {name}" + (f"; did you mean {shown}?" if shown else ""))
+    listed = "docs/reference/client-settings.md lists all settings"
+    return ConfigError(
+        f"unknown setting {name}; " + (f"did you mean {_with_dots_of(name, near[0])}?" if near else listed)
+    )
+
+
+def _with_dots_of(name: str, known: str) -> str:
+    return known.replace("_", ".") if "." in name else known
 
 
 _IPV6 = re.compile(r"[0-9a-fA-F:.]+(%\S+)?")

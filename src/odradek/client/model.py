@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from odradek.client.other_names import refuse
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 
@@ -90,6 +92,18 @@ class NewTopic:
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+
+
+if not TYPE_CHECKING:  # a type checker reads the fields
+    _init = NewTopic.__init__
+
+    @wraps(_init)
+    def _checked_init(self: NewTopic, *values: object, **named: object) -> None:
+        if others := named.keys() - NewTopic.__match_args__:
+            refuse("NewTopic", dict.fromkeys(others))
+        _init(self, *values, **named)
+
+    NewTopic.__init__ = _checked_init
 
 
 class ConfigEntry(NamedTuple):

@@ -10,6 +10,7 @@ import urllib.parse
 from collections.abc import Mapping
 
 from odradek.client.java_settings import asks_for_nothing, java_defaults
+from odradek.client.other_names import SETTINGS
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import (
     MECHANISMS,
@@ -23,6 +24,7 @@ from odradek.security.jaas import read_jaas
 from odradek.security.protocols import HASHES, PLAINTEXT, PROTOCOLS
 from odradek.security.secret import Secret
 from odradek.security.stores import Store, Tls
+from odradek.text.similar_names import nearest
 
 _MODULES = {
     "PlainLoginModule": ("PLAIN",),
@@ -133,10 +135,12 @@ class _Given:
         """Raises ConfigError for a setting that has no effect here, although it is not Java's default."""
         for key, value in self._values.items():
             if key not in WITH_EFFECT and not asks_for_nothing(key, value, is_plain=False):
+                if key in SETTINGS:
+                    raise ConfigError(f"setting {self._names[key]}: {SETTINGS[key]}")
                 known = (
                     "is not supported: leave it out" if key in java_defaults() else "is no setting of Kafka's clients"
                 )
-                raise ConfigError(f"{self._names[key]} {known}")
+                raise ConfigError(f"{self._names[key]} {known}{nearest(key, WITH_EFFECT)}")
 
 
 def _as_text(name: str, value: object) -> str:

@@ -9,15 +9,21 @@ from importlib import import_module
 from odradek.core.extras import extra_in_errors
 
 
-def loader(package: str, homes: Mapping[str, str], extra: str | None = None) -> Callable[[str], object]:
+def loader(
+    package: str, homes: Mapping[str, str], extra: str | None = None, missing: str | None = None
+) -> Callable[[str], object]:
     """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps names to modules.
 
     ``extra``: the extra with all that the names need, if the extra ``arrow`` is not enough.
+    ``missing``: the function, as ``module:function``, that makes the text about a name that is in none of the modules.
     """
     module = sys.modules[package]
     vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
 
     def load(name: str) -> object:
+        if name not in homes and missing is not None and not name.startswith("_"):
+            home, _, function = missing.partition(":")
+            raise AttributeError(getattr(import_module(home), function)(package, name))
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         with extra_in_errors(f"{package}.{name}", extra):

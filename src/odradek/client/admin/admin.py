@@ -30,6 +30,7 @@ from odradek.client.model import (
     TransactionFilter,
     TransactionListing,
 )
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Admin(Closeable):
+class Admin(OtherNames, Closeable):
     """The synchronous admin client. Threads may share an instance; a forked child needs its own.
 
     ``Admin("host:port,host:port")``; keywords are further settings by Kafka's names (underscores for dots). A call
@@ -94,10 +95,14 @@ class Admin(Closeable):
         """
         return self._run(topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok))
 
-    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+    def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False, **others: Unpack[NoOthers]
+    ) -> None:
         """Creates topics. One failed topic does not stop the others.
 
         Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
+        if len(others) > 0:
+            refuse("create_topics", others)
         self._run(topic_operations.create_topics(self._cluster, topics, validate_only=validate_only))
 
     def delete_topics(self, names: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class _Call(Generic[T]):
         return self._task.result()
 
 
-class Consumer:
+class Consumer(OtherNames):
     """Reads topics as columns. Settings are keywords with underscores, or Kafka's dotted names in a dict.
 
     One thread at a time may use a Consumer (``wakeup`` is thread-safe); a forked child cannot. Heartbeats and fetches
@@ -207,6 +208,7 @@ class Consumer:
         on_assigned: OnPartitions | None = None,
         on_revoked: OnPartitions | None = None,
         on_lost: OnPartitions | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Subscribes to topics, or to all topics whose whole name matches ``pattern``. The next poll joins the group.
 
@@ -218,6 +220,8 @@ class Consumer:
         raise the coordinator's error for an invalid pattern. Under classic this client compiles the text: ValueError if
         invalid. Raises InvalidGroupId, IllegalState.
         """
+        if len(others) > 0:
+            refuse("subscribe", others)
         check_topics(topics)
         check_callbacks(on_assigned=on_assigned, on_revoked=on_revoked, on_lost=on_lost)
         pattern = as_pattern(pattern, is_matched_here=self.config.group_protocol == "classic")
@@ -246,12 +250,14 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float = 1.0) -> Polled:
+    def poll(self, timeout: float = 1.0, **others: Unpack[NoOthers]) -> Polled:
         """Returns up to ``max_poll_records`` records; waits at most ``timeout`` seconds for the first.
 
         Raises NoOffsetForPartition, OffsetOutOfRange and LogTruncated under ``auto_offset_reset=none``;
         CorruptRecord, FencedInstance, Wakeup, and the errors of the user's callbacks.
         """
+        if len(others) > 0:
+            refuse("poll", others)
         return self._poll(timeout, None)
 
     def _poll(self, timeout: float, columns: tuple[str, ...] | None) -> Polled:
@@ -392,6 +398,7 @@ class Consumer:
         *,
         timeout: float | None = None,
         timeout_ms: int | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Commits the positions after the returned records, or the given ``offsets``.
 
@@ -403,17 +410,22 @@ class Consumer:
         CommitFailed if another writer has changed an offset, another consumer owns a partition, or the session has
         expired. Raises RebalanceInProgress, RequestTimedOut, InvalidGroupId.
         """
+        if len(others) > 0:
+            refuse("commit", others)
         self._drive(self._engine.commit, offsets, call_timeout_ms(timeout, timeout_ms))
 
     def commit_async(
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: OnCommit | None = None,
+        **others: Unpack[NoOthers],
     ) -> None:
         """Sends a commit, in the order of the calls and without retries.
 
         ``callback(offsets, error)`` runs in a later poll, commit or close; a retriable error is
         RetriableCommitFailed."""
+        if len(others) > 0:
+            refuse("commit_async", others)
         check_callbacks(callback=callback)
         self._drive(self._engine.commit_async, offsets, callback)
 
@@ -431,10 +443,12 @@ class Consumer:
         Under ``group_protocol=consumer`` the coordinator decides, and the call only logs a warning."""
         self._drive(self._engine.enforce_rebalance, reason)
 
-    def close(self, *, timeout: float | None = None, timeout_ms: int | None = None) -> None:
+    def close(self, *, timeout: float | None = None, timeout_ms: int | None = None, **others: Unpack[NoOthers]) -> None:
         """Commits under ``enable_auto_commit``, leaves the group and closes the connections.
 
         ``timeout`` is in seconds, 30 if None."""
+        if len(others) > 0:
+            refuse("close", others)
         limit_ms = close_timeout_ms(timeout, timeout_ms)
         if self._closed:
             return

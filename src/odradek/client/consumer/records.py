@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.row_sets import RowBatch, needs_columns
+from odradek.client.other_names import OtherNames, missing_text
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -72,7 +73,15 @@ class Record(NamedTuple):
         return {self.topic_partition: OffsetAndMetadata(self.next_offset)}
 
 
-class Polled(dict[TopicPartition, "list[pa.RecordBatch]"]):
+if not TYPE_CHECKING:  # a type checker would accept every attribute
+
+    def _missing(self: Record, name: str) -> object:
+        raise AttributeError(missing_text("Record", name), name=name, obj=self)
+
+    Record.__getattr__ = _missing
+
+
+class Polled(OtherNames, dict[TopicPartition, "list[pa.RecordBatch]"]):
     """RecordBatches by partition, in the order of their offsets. Empty, and therefore false, without records.
 
     Without the packages of the extra ``arrow`` the values are ``RowBatch``es: ``records`` works, and the methods that

@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from odradek.client.errors import IllegalState, RequestTimedOut
+from odradek.client.other_names import OtherNames
 
 if TYPE_CHECKING:
     from threading import Condition
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.client.producer.engine import RecordMetadata
 
 
-class Delivery:
+class Delivery(OtherNames):
     """One record that was sent. ``result()`` waits for its offset; ``repr`` shows what is known so far.
 
     >>> producer.send("flights", b"UA1545").result().offset                     # doctest: +SKIP

@@ -18,6 +18,7 @@ from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import Closeable
 from odradek.client.errors import IllegalState, RequestTimedOut
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.client.producer.config import ProducerConfig, split_settings
 from odradek.client.producer.delivery import Delivery
 from odradek.client.producer.engine import (
@@ -84,7 +85,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class Producer(Closeable):
+class Producer(OtherNames, Closeable):
     """``Producer("host:port", compression_type="zstd", …)``, or ``Producer({"bootstrap.servers": …, "acks": "1"})``.
 
     The settings are those of ``ProducerConfig`` and ``ClientConfig``, with underscores or dots. Threads may share an
@@ -118,6 +119,7 @@ class Producer(Closeable):
         partition: int | None = None,
         timestamp: int | None = None,
         on_delivery: Delivered | None = None,
+        **others: Unpack[NoOthers],
     ) -> Delivery:
         """Queues one record. ``timestamp`` is in ms, None means now. ``on_delivery(metadata, error)`` gets the result.
 
@@ -127,6 +129,8 @@ class Producer(Closeable):
         Waits while ``buffer_memory`` is full, at most ``max_block_ms`` (BufferExhausted). Raises UnknownTopic,
         MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid.
         """
+        if len(others) > 0:
+            refuse("send", others)
         engine, count = self._engine, self._partition_count(topic)
         check_callbacks(on_delivery=on_delivery)
         now_ms = time.time_ns() // 1_000_000
@@ -162,13 +166,15 @@ class Producer(Closeable):
         """Returns the topic's partitions; looks them up at most every ``metadata_max_age_ms``. Raises UnknownTopic."""
         return [TopicPartition(topic, number) for number in range(self._partition_count(topic))]
 
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: float | None = None, **others: Unpack[NoOthers]) -> None:
         """Waits until all records are delivered or given up, also those that other threads send meanwhile.
 
         ``timeout`` is in seconds, None means no limit.
 
         Raises RequestTimedOut, and DeliveryFailed for failed records without a callback or a callback that raised.
         """
+        if len(others) > 0:
+            refuse("flush", others)
         engine = self._engine
         with engine.lock:
             engine.flushing += 1

@@ -1,0 +1,233 @@
+"""Who comes from kafka-python, confluent-kafka or aiokafka gets an error that names what has the place here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import aiokafka
+import aiokafka.admin
+import confluent_kafka
+import confluent_kafka.admin
+import kafka
+import kafka.admin
+import kafka.consumer.fetcher
+import kafka.producer.future
+import pytest
+
+import odradek
+from odradek import aio
+from odradek.client import ConfigError, NewTopic
+from odradek.client.config import ClientConfig
+from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.records import Polled, Record
+from odradek.client.other_names import ATTRIBUTES, KEYWORDS, SETTINGS
+from odradek.client.producer.config import split_settings
+from odradek.client.producer.delivery import Delivery
+
+OURS = {
+    "Consumer": odradek.Consumer,
+    "Producer": odradek.Producer,
+    "Admin": odradek.Admin,
+    "Delivery": Delivery,
+    "Record": Record,
+    "Polled": Polled,
+}
+THEIRS = {
+    "Consumer": (kafka.KafkaConsumer, confluent_kafka.Consumer, aiokafka.AIOKafkaConsumer),
+    "Producer": (kafka.KafkaProducer, confluent_kafka.Producer, aiokafka.AIOKafkaProducer),
+    "Admin": (kafka.admin.KafkaAdminClient, confluent_kafka.admin.AdminClient, aiokafka.admin.AIOKafkaAdminClient),
+    "Delivery": (kafka.producer.future.FutureRecordMetadata,),
+    "Record": (kafka.consumer.fetcher.ConsumerRecord,),
+    "Polled": (confluent_kafka.Message,),
+}
+# Names that are no part of a usual program, and have no counterpart: sizes, internals, and tools of Kafka's developers.
+NO_PLACE = frozenset(
+    [
+        "DEFAULT_CONFIG",
+        "DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735",
+        "DEPRECATED_CONFIGS",
+        "alter_partition_reassignments",
+        "alter_replica_log_dirs",
+        "api_versions",
+        "args",
+        "bootstrap",
+        "bootstrap_connected",
+        "checksum",
+        "cluster_id",
+        "delivery_count",
+        "deserialized_key",
+        "deserialized_value",
+        "get_broker_version_data",
+        "last_poll_timestamp",
+        "latency",
+        "leader_epoch",
+        "list_partition_reassignments",
+        "max_usable_produce_magic",
+        "metrics",
+        "rebind",
+        "remove_group_members",
+        "serialized_header_size",
+        "serialized_key_size",
+        "serialized_value_size",
+        "set_error",
+        "set_headers",
+        "set_key",
+        "set_sasl_credentials",
+        "set_topic",
+        "set_value",
+    ]
+)
+
+
+@pytest.mark.parametrize("kind", sorted(THEIRS))
+def test_each_public_name_of_the_other_clients_is_here_or_in_the_table(kind: str) -> None:
+    names = {name for one in THEIRS[kind] for name in dir(one) if not name.startswith("_")}
+    lacking = {name for name in names if not hasattr(OURS[kind], name)} - ATTRIBUTES[kind].keys() - NO_PLACE
+    assert not lacking
+
+
+@pytest.mark.parametrize("kind", sorted(OURS))
+def test_the_table_has_no_name_that_is_here(kind: str) -> None:
+    present = {name for name in ATTRIBUTES[kind] if hasattr(OURS[kind], name)}
+    # These are fields of an instance in other clients, and methods of a mapping or tuple here.
+    assert present <= {"count"}
+
+
+RECORD = Record("t", 0, 1, 2, 0, None, b"v")
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "here"),
+    [
+        (Polled(), "value", "for record in polled.records(): record.value"),
+        (Polled(), "error", "errors are raised by poll"),
+        (RECORD, "timestamp", "timestamp_ms"),
+        (odradek, "KafkaConsumer", "odradek.Consumer"),
+        (odradek, "NewTopic", "from odradek.client import NewTopic"),
+    ],
+)
+def test_an_attribute_of_another_client_names_the_one_here(thing: object, name: str, here: str) -> None:
+    with pytest.raises(AttributeError, match=re.escape(f"has no attribute {name!r}: here, {here}")):
+        getattr(thing, name)
+
+
+def test_an_attribute_that_no_client_has_gets_pythons_own_text() -> None:
+    with pytest.raises(AttributeError, match=r"^'Polled' object has no attribute 'nothing'$"):
+        _ = Polled().nothing  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"^module 'odradek' has no attribute 'nothing'$"):
+        _ = odradek.nothing  # type: ignore[attr-defined]
+    assert not hasattr(odradek, "__wrapped__")
+
+
+def test_a_consumer_names_the_method_and_the_keyword() -> None:
+    consumer = odradek.Consumer("127.0.0.1:1", group_id="g")
+    with pytest.raises(AttributeError, match=r"'Consumer' object has no attribute 'consume': here, poll\(seconds\)"):
+        consumer.consume(10)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"poll\(\) has no timeout_ms: here, timeout, in seconds: poll\(1\.0\)"):
+        consumer.poll(timeout_ms=1000)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"subscribe\(\) has no on_assign: here, on_assigned"):
+        consumer.subscribe(["t"], on_assign=print)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"commit\(\) has no asynchronous: here, leave it out: commit\(\) waits"):
+        consumer.commit(asynchronous=False)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"commit_async\(\) has no message: here, offsets=record\.next_offsets"):
+        consumer.commit_async(message=RECORD)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"close\(\) has no autocommit: here, the setting enable_auto_commit"):
+        consumer.close(autocommit=False)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"poll\(\) has no nothing \(docs/client\.md"):
+        consumer.poll(nothing=1)  # type: ignore[call-arg]
+    consumer.close()
+
+
+def test_a_producer_and_an_admin_name_the_method_and_the_keyword() -> None:
+    with odradek.Producer("127.0.0.1:1") as producer, odradek.Admin("127.0.0.1:1") as admin:
+        with pytest.raises(AttributeError, match=r"has no attribute 'produce': here, send\(topic, value, key\)"):
+            producer.produce("t", b"1")  # type: ignore[attr-defined]
+        with pytest.raises(TypeError, match=r"send\(\) has no timestamp_ms: here, timestamp, in milliseconds"):
+            producer.send("t", b"1", timestamp_ms=1)  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match=r"flush\(\) has no timeout_ms: here, timeout, in seconds"):
+            producer.flush(timeout_ms=1)  # type: ignore[call-arg]
+        with pytest.raises(AttributeError, match=r"here, list_groups\(\)"):
+            admin.list_consumer_groups()  # type: ignore[attr-defined]
+        with pytest.raises(TypeError, match=r"create_topics\(\) has no timeout_ms: here, the setting"):
+            admin.create_topics([], timeout_ms=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"NewTopic\(\) has no config: here, configs"):
+        NewTopic("t", config={})  # type: ignore[call-arg]
+    assert NewTopic("t", 3, configs={"retention.ms": "1"}).num_partitions == 3
+
+
+def test_the_clients_of_asyncio_name_them_too() -> None:
+    async def use() -> None:
+        async with aio.Consumer("127.0.0.1:1", group_id="g") as consumer:
+            with pytest.raises(AttributeError, match=r"has no attribute 'getone'"):
+                await consumer.getone()  # type: ignore[attr-defined]
+            with pytest.raises(TypeError, match=r"poll\(\) has no timeout_ms"):
+                await consumer.poll(timeout_ms=1)  # type: ignore[call-arg]
+        async with aio.Producer("127.0.0.1:1") as producer:
+            with pytest.raises(TypeError, match=r"send\(\) has no timestamp_ms"):
+                await producer.send("t", b"1", timestamp_ms=1)  # type: ignore[call-arg]
+        async with aio.Admin("127.0.0.1:1") as admin:
+            with pytest.raises(AttributeError, match=r"here, list_groups\(\)"):
+                await admin.list_consumer_groups()  # type: ignore[attr-defined]
+
+    asyncio.run(use())
+
+
+@pytest.mark.parametrize("client", [kafka.KafkaConsumer, kafka.KafkaProducer])
+def test_each_setting_of_kafka_python_works_or_has_a_remedy(client: type) -> None:
+    refused = []
+    for name in client.DEFAULT_CONFIG:  # type: ignore[attr-defined]
+        try:
+            if client is kafka.KafkaConsumer:
+                ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", name: "1"})
+            else:
+                split_settings("127.0.0.1:1", {name: "1"})
+        except ConfigError as error:
+            refused.append(str(error))
+    assert refused
+    assert [text for text in refused if "unknown setting" in text or "is no setting of" in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("consumer_timeout_ms", "setting consumer_timeout_ms: poll(timeout) waits at most timeout seconds"),
+        ("enable.partition.eof", "setting enable.partition.eof: compare position(tp) with end_offsets([tp])"),
+        ("sasl_plain_username", "setting sasl_plain_username: it is sasl_username here"),
+        ("queued.min.messages", "leave it out"),
+        ("auto_ofset_reset", "unknown setting auto_ofset_reset; did you mean auto_offset_reset?"),
+        ("fetch.wait.max.ms", "did you mean fetch.max.wait.ms?"),
+        ("zzz", "docs/reference/client-settings.md lists all settings"),
+    ],
+)
+def test_a_setting_of_another_client_has_a_remedy(name: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", name: "1"})
+
+
+def test_kafka_pythons_names_of_security_have_a_remedy_beside_a_protocol() -> None:
+    settings = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_plain_username": "alice"}
+    with pytest.raises(ConfigError, match="sasl_plain_username: it is sasl_username here"):
+        ClientConfig.of({"bootstrap_servers": "127.0.0.1:1", **settings})
+
+
+def test_the_keywords_and_settings_of_the_tables_are_not_accepted() -> None:
+    for method, names in KEYWORDS.items():
+        kinds = [NewTopic.__init__] if method == "NewTopic" else [vars(one).get(method) for one in OURS.values()]
+        for kind in filter(None, kinds):
+            taken = names.keys() & set(kind.__code__.co_varnames[: kind.__code__.co_argcount])
+            assert not taken, (method, taken)
+    known = set(ConsumerConfig.__dataclass_fields__) | set(ClientConfig.__dataclass_fields__)
+    assert not known & SETTINGS.keys()
+
+
+def test_the_page_has_names_that_exist() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "client.md").read_text()
+    table = page.partition("## From kafka-python or confluent-kafka")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1:4] for line in table.splitlines() if line.startswith("| `")]
+    assert len(rows) > 20
+    ours = {name for one in OURS.values() for name in dir(one)} | {"Consumer", "Admin", "NewTopic", "next_offsets"}
+    for row in rows:
+        for call in re.findall(r"`(?:\w+\.)*(\w+)\(", row[2]):
+            assert call in ours, (call, row)
