@@ -498,9 +498,10 @@ class TableScenario:
         if self.operator.is_waiting:
             self._adopt()
         how = self._last_run()
-        if how.startswith(("TableRefused", "ConfigError")) and self._may_be_refused:
-            self._adopt()
-            how = self._last_run()
+        for _ in range(2):  # only the plan of a refused run may show an adoption a topic of Delta without rows
+            if how.startswith(("TableRefused", "ConfigError")) and self._may_be_refused:
+                self._adopt()
+                how = self._last_run()
         if how != "finished":
             raise Broken(f"the last run ends with: {how}")
         if self.replays:

@@ -149,10 +149,7 @@ class AdoptedTable:
 
     def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
         found = self._state(partitions).newest_query
-        is_partial = (
-            isinstance(self._world.store, SimVersions) and self._world.operator.fault == "note of Delta without rows"
-        )
-        if found is None or found.offsets is None or not is_partial:
+        if found is None or found.offsets is None or not isinstance(self._world.store, SimVersions):
             return found
         wanted = set(partitions)  # Delta's notes are asked for named partitions
         return replace(found, offsets={tp: at for tp, at in found.offsets.items() if tp in wanted})

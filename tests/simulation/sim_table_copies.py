@@ -40,8 +40,6 @@ KNOWN = {
     "as after an earlier adoption: a second adoption sets the group there, behind the records that the copy lacks",
     "run during an adoption": "an adoption does not see what an earlier run publishes between its look at the table "
     "and its entry: the table's notes go back, and the rows come twice",
-    "note of Delta without rows": "an adoption asks Delta for the offsets of those topics that have rows or commits, "
-    "or are in the checkpoint: the note of another topic stays, and each first micro-batch is refused",
 }
 """Faults of the program that are known: a world lets them happen only if it is asked to."""
 NOTHING = "there is nothing to adopt"
