@@ -6,7 +6,7 @@ import copy
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,9 @@ from attack_records import Place, RecordBook, SentRecord
 
 from odradek.client.admin import Admin
 from odradek.core.ids import TopicPartition
+
+Partition = tuple[str, int]
+"""Topic, partition."""
 
 
 class AttackFound(AssertionError):
@@ -56,6 +59,27 @@ class Bounds:
     def copy(self) -> Bounds:
         return copy.deepcopy(self)
 
+    def partitions_of_ingest(self, book: RecordBook, committed: Collection[Partition]) -> set[tuple[int, str, int]]:
+        """The partitions that ``ingest`` has surely begun to read, with the life of their topic: they have more rows
+        than the replays can have added, or rows and a commit of a run (``committed``).
+
+        A replay leaves no position. So ``ingest`` may begin later, behind deleted records, and no line has to say so.
+        """
+        ranges = [
+            (topic, int(partition), range(*offsets))
+            for replay in self.replays
+            for topic, parts in json.loads(replay).items()
+            for partition, offsets in parts.items()
+        ]
+        found = set()
+        for number, count in self.seen.items():
+            record = book.by_id[number]
+            topic, partition, offset = record.place
+            by_replays = sum((topic, partition) == (one, part) and offset in held for one, part, held in ranges)
+            if count > by_replays or (topic, partition) in committed:
+                found.add((record.life, topic, partition))
+        return found
+
 
 _LOSS = r"\blost\b|deleted|is missing|created again|diverges"
 
@@ -67,12 +91,15 @@ class LossWatch:
 
     lost: dict[int, SentRecord] = field(default_factory=dict)
 
-    def note(self, gone: Iterable[SentRecord], bounds: Bounds, book: RecordBook) -> None:
-        """Notes records that are gone now. ``bounds``: before they are excused."""
-        rows = {(one.life, *one.place[:2]) for one in map(book.by_id.__getitem__, bounds.seen)}
+    def note(
+        self, gone: Iterable[SentRecord], bounds: Bounds, book: RecordBook, committed: Collection[Partition] = ()
+    ) -> None:
+        """Notes records that are gone now. ``bounds``: before they are excused. ``committed``: the partitions of which
+        a run has committed an offset."""
+        begun = bounds.partitions_of_ingest(book, committed)
         for record in gone:
             is_due = record.is_shown and not bounds.seen[record.id] and not bounds.is_excused(record)
-            if is_due and (record.life, *record.place[:2]) in rows:
+            if is_due and (record.life, *record.place[:2]) in begun:
                 self.lost[record.id] = record
 
     def forget(self) -> None:
@@ -202,6 +229,12 @@ class GroupWatch:
 
     def offsets(self) -> dict[TopicPartition, int]:
         return {tp: one.offset for tp, one in self._admin.list_group_offsets(self.group).items()}
+
+    def committed(self) -> set[Partition]:
+        """The partitions of which a run of the table has committed an offset, as far as that is sure."""
+        if not self.is_ours or self.is_shared:
+            return set()
+        return {(tp.topic, tp.partition) for tp, offset in self.offsets().items() if offset > 0}
 
     def check(self, *, may_go_back: bool) -> dict[TopicPartition, int]:
         """Returns the offsets. Raises AttackFound if the group has gone back."""

@@ -99,7 +99,7 @@ def recreate_topic(episode: AttackEpisode, rng: random.Random) -> None:
 
 def _records_are_gone(episode: AttackEpisode, gone: list[SentRecord], cause: str) -> None:
     for table in episode.tables:
-        table.losses.note(gone, table.bounds, episode.book)
+        table.losses.note(gone, table.bounds, episode.book, table.group.committed())
         table.bounds.excuse(gone)
         table.causes.add(cause)
         if cause == "topic":
