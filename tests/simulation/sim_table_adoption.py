@@ -257,6 +257,7 @@ class SimAdoption:
         """Does an operation of the machine, perhaps with a fault."""
         store = self._world.store
         if self._is_quiet:
+            store.faults.chance = 0.0
             return store.do(tag, operation)
         store.faults.chance = self._world.operator.random.choice([0.0, 0.0, 0.05])
         try:
