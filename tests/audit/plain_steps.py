@@ -1,15 +1,17 @@
 """A process that runs pipelines without Spark (``tests/attack/plain_engine.py``).
 
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
-partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy.
-Each command has to end with 0."""
+partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
+or ``["killed", …]`` for an adoption that is killed before it commits the group. Each command has to end with 0."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 from odradek import Admin, Producer, TopicPartition
 from odradek.cli.main import run
@@ -33,7 +35,18 @@ def replace(folder: str, by: str) -> None:
     shutil.copytree(by, folder)
 
 
-STEPS = {"send": send, "delete": delete, "replace": replace}
+class Killed(BaseException):
+    """In place of a kill."""
+
+
+def killed(*command: str) -> None:
+    from odradek.pipelines.ingestion import adoption
+
+    with contextlib.suppress(Killed), patch.object(adoption, "_set_group", side_effect=Killed):
+        run(list(command))
+
+
+STEPS = {"send": send, "delete": delete, "replace": replace, "killed": killed}
 
 if __name__ == "__main__":
     import plain_engine
