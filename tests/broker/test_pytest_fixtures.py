@@ -167,12 +167,19 @@ def test_the_fixtures_work_together(pytester: pytest.Pytester) -> None:
         @pytest.mark.odradek_topic(partition=2)
         def test_typo(odradek_topic):
             pass
+
+        @pytest.mark.odradek_consumer("billing")
+        def test_no_name(odradek_consumer):
+            pass
         """
     )
     done = run_suite(pytester)
-    done.assert_outcomes(passed=5, errors=1)
+    done.assert_outcomes(passed=5, errors=2)
     done.stdout.fnmatch_lines(
-        ["E*TypeError: the marker odradek_topic has no partition; it has partitions, config, records, name"]
+        [
+            "E*TypeError: the marker odradek_topic has no partition; it has partitions, config, records, name",
+            "E*TypeError: the marker odradek_consumer takes settings by name, *, not 'billing'",
+        ]
     )
 
 

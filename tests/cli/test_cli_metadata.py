@@ -128,7 +128,7 @@ def test_a_directory_in_use_and_one_that_is_missing_are_refused(
     assert "is held by another broker" in capsys.readouterr().err
     directory.lock.release()
     assert run(["metadata", "check", "--data-dir", str(tmp_path / "missing")]) == 2
-    assert f"the folder {tmp_path / 'missing'} does not exist" in capsys.readouterr().err
+    assert f"--data-dir {tmp_path / 'missing'} does not exist: give the folder" in capsys.readouterr().err
     (tmp_path / "other" / "pytest-0").mkdir(parents=True)  # the name of a partition's folder, and no file of one
     assert run(["metadata", "check", "--data-dir", str(tmp_path / "other")]) == 2
     assert "is not the data directory of a broker" in capsys.readouterr().err

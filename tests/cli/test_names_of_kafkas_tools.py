@@ -13,10 +13,10 @@ Capture = pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("line", "form"),
     [
-        ("groups --describe --group g", "no such option --describe: it is a command here: describe"),
+        ("groups --describe --group g", "no such option --describe: it is a command here: odradek groups describe"),
         ("groups --reset-offsets --group g", "no such option --reset-offsets: here, odradek groups reset"),
-        ("topics --create --topic t", "no such option --create: it is a command here: create"),
-        ("topics --list", "no such option --list: it is a command here: list"),
+        ("topics --create --topic t", "no such option --create: it is a command here: odradek topics create"),
+        ("topics --list", "no such option --list: it is a command here: odradek topics list"),
         ("consume t --property print.key=true", "--property: here, --json prints keys"),
         ("consume t --partition 0", "--partition: here, TOPIC:0,1 names partitions"),
         ("consume t --timeout-ms 5", "--timeout-ms: here, without --follow"),

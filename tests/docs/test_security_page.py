@@ -156,3 +156,28 @@ def served(address: str) -> str:
     """The certificate of a listener."""
     host, _, port = address.rpartition(":")
     return ssl.get_server_certificate((host, int(port)))
+
+
+def test_the_broker_without_tls_lets_the_users_of_the_file_in(tmp_path: Path) -> None:
+    settings = re.findall(r"^```\n(.*?)^```", BROKER, re.DOTALL | re.MULTILINE)[2]
+    (port,) = reserve_ports(1)
+    assert "127.0.0.1:9092" in settings
+    (tmp_path / "broker.properties").write_text(settings.replace("127.0.0.1:9092", f"127.0.0.1:{port.port}"))
+    (first_user,) = re.findall(r"`(SCRAM-SHA-512=\[name=[^`]*)`", BROKER)
+    (tmp_path / "users").write_text(first_user)
+    (command,) = re.findall(r"`(odradek serve [^`]*)`", BROKER)
+    words = [sys.executable, "-m", *shlex.split(command), "--exit-with-parent"]
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "admin"}
+    with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            address = running.stdout.readline().removeprefix("ready ").strip()
+            with odradek.Admin({"bootstrap.servers": address, "sasl.password": "admin-secret", **login}) as admin:
+                assert admin.topics() == []
+            with (
+                pytest.raises(AuthenticationFailed),
+                odradek.Admin({"bootstrap.servers": address, "sasl.password": "another", **login}) as admin,
+            ):
+                admin.topics()
+        finally:
+            running.kill()

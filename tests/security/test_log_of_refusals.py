@@ -55,6 +55,8 @@ def test_refusals_are_in_the_log_by_default_and_their_level_is_altered(
     with BrokerProcess(tmp_path, config=config, log_level=level) as broker:
         with log_in(address, "mallory", "guess"):
             pass
+        with Wire(address) as stranger, pytest.raises(ConnectionError, match="closed"):
+            stranger.call(3, 5, {"topics": [], "allow_auto_topic_creation": False})
         denied(address, "first")
         set_level(address, "WARN")
         denied(address, "second")
@@ -66,6 +68,7 @@ def test_refusals_are_in_the_log_by_default_and_their_level_is_altered(
         text = broker.log_path.read_text()
     is_default = not level
     assert ("the login of 'mallory' by PLAIN at the listener OUTSIDE failed" in text) is is_default
+    assert ("no login at the listener OUTSIDE: unexpected request before the login: metadata v5" in text) is is_default
     assert ("Topic:LITERAL:first" in text) is is_default
     assert "Topic:LITERAL:second" not in text
     assert "Topic:LITERAL:third" in text

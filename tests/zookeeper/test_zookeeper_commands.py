@@ -383,7 +383,10 @@ def test_a_wrong_file_of_the_session_is_named_with_its_line(
     file = tmp_path / "z.properties"
     options = ["--zookeeper-config", "z.properties"]
     assert tool("groups", *options, kafka=False) == 2
-    assert tool.err == "odradek: --zookeeper-config z.properties: No such file or directory\n"
+    assert (
+        tool.err
+        == "odradek: --zookeeper-config z.properties: No such file or directory: give the path of a file that exists\n"
+    )
     file.write_text("# a comment\nzookeeper.foo=1\n")
     assert tool("groups", *options, kafka=False) == 2
     assert tool.err.startswith("odradek: --zookeeper-config z.properties, line 2: zookeeper.foo: not a setting")

@@ -15,6 +15,28 @@ _FORMS = {
     "--consumer.config": "--command-config FILE",
     "--producer.config": "--command-config FILE",
     "--consumer-config": "--command-config FILE",
+    "--consumer-property": "--command-config FILE has settings",
+    "--producer-property": "--command-config FILE has settings",
+    "--command-property": "--command-config FILE has settings",
+    "--admin.config": "--command-config FILE",
+    "--config-file": "--command-config FILE",
+    "--compression-codec": "--command-config FILE with compression.type=gzip",
+    "--compression": "--command-config FILE with compression.type=gzip",
+    "--acks": "--command-config FILE with acks=1",
+    "--request-required-acks": "--command-config FILE with acks=1",
+    "--request-timeout-ms": "--command-config FILE with request.timeout.ms",
+    "--sync": "each record is acknowledged before the command ends: leave it out",
+    "--message-send-max-retries": "--command-config FILE with retries",
+    "--linger-ms": "--command-config FILE with linger.ms",
+    "--max-memory-bytes": "--command-config FILE with buffer.memory",
+    "--print-key": "--json prints keys, times and headers",
+    "--print-offset": "--json prints partitions and offsets",
+    "--print-headers": "--json prints keys, times and headers",
+    "--key-deserializer": "--json prints keys and values; bytes that are no text are base64",
+    "--value-deserializer": "--json prints keys and values; bytes that are no text are base64",
+    "--key-serializer": "--format json|csv|parquet has keys and headers",
+    "--value-serializer": "--format json|csv|parquet has keys and headers",
+    "--zookeeper": "-b HOST:PORT: only odradek zookeeper asks ZooKeeper",
     "--producer-config": "--command-config FILE",
     "--property": "--json prints keys, times and headers; --command-config FILE has settings",
     "--formatter": "--json prints keys, times and headers",
@@ -40,6 +62,26 @@ _FORMS_OF_COMMANDS = {
         for option in ("--port", "--host", "--bind")
     },
     ("odradek serve", "--bootstrap-server"): "--listen HOST:PORT",
+    **{("odradek serve", option): "--config NAME=VALUE" for option in ("--override", "--property", "-D")},
+    ("odradek serve", "--log-dir"): "--data-dir DIR",
+    ("odradek serve", "--dir"): "--data-dir DIR",
+    **{
+        ("odradek produce", option): '--format json, one {"key": …, "value": …} a line'
+        for option in ("--property", "-K", "--key-separator", "--parse-key")
+    },
+    ("odradek produce", "--partition"): '--format json, one {"partition": N, "value": …} a line',
+    ("odradek produce", "--headers"): '--format json, one {"headers": …, "value": …} a line',
+    ("odradek transactions abort", "--transactional-id"): "odradek transactions force-terminate --transactional-id ID",
+    ("odradek zookeeper groups", "-b"): "-z HOST:PORT alone: it lists what ZooKeeper has",
+    ("odradek zookeeper groups", "--bootstrap-server"): "-z HOST:PORT alone: it lists what ZooKeeper has",
+    ("odradek zookeeper export", "-b"): "-z HOST:PORT alone: it writes what ZooKeeper has",
+    ("odradek zookeeper export", "--bootstrap-server"): "-z HOST:PORT alone: it writes what ZooKeeper has",
+    ("odradek zookeeper delete", "-b"): "-z HOST:PORT alone: it deletes from ZooKeeper",
+    ("odradek zookeeper delete", "--bootstrap-server"): "-z HOST:PORT alone: it deletes from ZooKeeper",
+    ("odradek groups reset", "--to-date"): "--to-datetime TIME",
+    ("odradek groups reset", "--to-time"): "--to-datetime TIME",
+    ("odradek groups reset", "--since"): "--by-duration SPAN, or --to-datetime TIME",
+    ("odradek groups describe", "--lag"): "the column LAG is always there; --sort lag",
     **{("odradek consume", option): "--max-records N" for option in ("-c", "-n", "--count", "--limit", "--num")},
     **{("odradek consume", option): "--from OFFSET|TIME|-N" for option in ("-o", "--since", "--start")},
     ("odradek consume", "--last"): "--tail N",
@@ -66,7 +108,45 @@ _FORMS_OF_COMMANDS = {
     },
 }
 """Forms of an option that other commands or other servers have: the path of the command without it, and the option."""
+_EXPORT = "odradek groups reset --all-groups --all-topics --to-current --export"
+_NO_ACLS = "kafka-acls.sh of Apache Kafka, which works with this broker: odradek has no command for ACLs"
+_NO_CONFIGS = "odradek topics alter TOPIC --config NAME=VALUE; kafka-configs.sh for brokers, users and groups"
 _COMMANDS = {
+    **{("odradek", word): "odradek groups" for word in ("consumer-groups", "kafka-consumer-groups", "consumers")},
+    **{("odradek", word): "odradek topics" for word in ("kafka-topics",)},
+    **{("odradek", word): "odradek consume TOPIC" for word in ("console-consumer", "consumer", "read", "cat", "tail")},
+    **{("odradek", word): "odradek produce TOPIC" for word in ("console-producer", "producer", "send", "write")},
+    **{("odradek", word): "odradek transactions" for word in ("kafka-transactions", "tx")},
+    **{
+        ("odradek", word): "odradek serve --data-dir DIR --listen HOST:PORT"
+        for word in ("start", "broker", "server", "run")
+    },
+    **{("odradek", word): "odradek cluster describe" for word in ("brokers", "nodes", "metadata-quorum")},
+    **{("odradek", word): "odradek pipeline history" for word in ("history", "report")},
+    **{("odradek", word): f"odradek pipeline {word}" for word in ("ingest", "replay", "transform", "verify", "adopt")},
+    **{("odradek", word): _NO_ACLS for word in ("acls", "acl")},
+    **{("odradek", word): _NO_CONFIGS for word in ("configs", "config")},
+    ("odradek", "get-offsets"): "odradek topics describe TOPIC, which shows the start and end of each log",
+    ("odradek", "dump-log"): "kafka-dump-log.sh of Apache Kafka; odradek log check reads all batches",
+    ("odradek", "storage"): "odradek cluster format",
+    ("odradek", "delete-records"): "odradek topics delete-records TOPIC --before OFFSET",
+    ("odradek", "rewind"): "odradek groups reset GROUP --topic TOPIC --by-duration 2h",
+    ("odradek groups", "reset-offsets"): "odradek groups reset GROUP",
+    ("odradek groups", "rewind"): "odradek groups reset GROUP --topic TOPIC --by-duration 2h",
+    ("odradek groups", "offsets"): "odradek groups describe GROUP",
+    ("odradek groups", "show"): "odradek groups describe GROUP",
+    ("odradek groups", "export"): f"{_EXPORT} prints the offsets as CSV",
+    ("odradek groups", "backup"): f"{_EXPORT} prints the offsets as CSV",
+    ("odradek groups", "import"): "odradek groups reset --from-file FILE",
+    ("odradek groups", "restore"): "odradek groups reset --from-file FILE",
+    ("odradek groups", "undo"): "the undo line of the reset, with odradek groups reset --from-file FILE",
+    ("odradek groups", "copy"): "odradek groups reset GROUP --all-topics --to-current --export prints a plan; "
+    "odradek groups reset OTHER --from-file takes it",
+    ("odradek groups", "history"): "odradek pipeline history --group GROUP",
+    ("odradek topics", "show"): "odradek topics describe TOPIC",
+    ("odradek topics", "offsets"): "odradek topics describe TOPIC, which shows the start and end of each log",
+    ("odradek transactions", "terminate"): "odradek transactions force-terminate --transactional-id ID",
+    ("odradek pipeline", "rewind"): "odradek groups reset GROUP --topic TOPIC --by-duration 2h",
     ("odradek", "lag"): "odradek groups describe GROUP",
     ("odradek groups", "lag"): "odradek groups describe GROUP",
     ("odradek offsets", "reset"): "odradek groups reset GROUP",
@@ -92,7 +172,7 @@ def other_form(option: str, commands: Collection[str], command: str = "odradek g
     if form := _FORMS_OF_COMMANDS.get((command, name)):
         return f": here, {form}"
     if name.removeprefix("--") in commands:
-        return f": it is a command here: {name.removeprefix('--')}"
+        return f": it is a command here: {command} {name.removeprefix('--')}"
     if name in _OF_GROUPS and not command.startswith("odradek groups"):
         return ""
     return f": here, {_FORMS[name]}" if name in _FORMS else ""

@@ -101,7 +101,7 @@ def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None)
 def given_names(names: list[str], option: str, *, allow_empty: bool = False) -> list[str]:
     """Returns the names sorted and without duplicates. Raises CommandError for an empty name, unless it is allowed."""
     if "" in names and not allow_empty:
-        what = "a group's" if option == "--group" else "a topic's"
+        what = "a group's" if option in ("--group", "GROUP") else "a topic's"
         raise CommandError(f"{option}: {what} name cannot be empty")
     return sorted(set(names))
 

@@ -14,6 +14,7 @@ from odradek.core.errors import OdradekError
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
+LIST_GROUPS = "odradek groups list shows the groups"
 _LISTED = 3
 _SLIP = 2
 _NEAR = 0.9
@@ -52,7 +53,7 @@ def with_suggestions(admin: Admin) -> Iterator[None]:
             raise
         from odradek.text.similar_names import nearest
 
-        raise CommandError(f"{error}{nearest(group, group_names(admin))}") from error
+        raise CommandError(f"{error}{nearest(group, known := group_names(admin)) or some_groups(known)}") from error
 
 
 def group_names(admin: Admin) -> list[str]:
@@ -61,6 +62,13 @@ def group_names(admin: Admin) -> list[str]:
         return [row.group_id for row in admin.list_groups()]
     except OdradekError:
         return []
+
+
+def some_groups(known: list[str]) -> str:
+    """Returns the groups of a small cluster, or how to list them: the end of an error about an unknown group."""
+    if not known:
+        return ": the cluster has no groups"
+    return f": the cluster has {', '.join(sorted(known))}" if len(known) <= _LISTED else f": {LIST_GROUPS}"
 
 
 def _nearest_topics(admin: Admin, names: Iterable[str]) -> str:
@@ -79,4 +87,4 @@ def _some(known: list[str]) -> str:
     own = sorted(name for name in known if not name.startswith("__"))
     if not own:
         return ": the cluster has no topics yet"
-    return f": the cluster has {', '.join(own)}" if len(own) <= _LISTED else ""
+    return f": the cluster has {', '.join(own)}" if len(own) <= _LISTED else ": odradek topics list shows the topics"

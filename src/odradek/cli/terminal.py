@@ -22,6 +22,7 @@ from odradek.cli.progress_lines import progress_lines
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError, StorageError
 from odradek.core.extras import ExtraMissing
 from odradek.text.printable import printable, printable_json
+from odradek.text.units import with_plain_number
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -60,6 +61,13 @@ NO_NAME = "''"
 """A group whose name is empty, in a sentence."""
 
 
+_REMEDIES = {
+    ": No such file or directory": ": give the path of a file that exists",
+    ": Is a directory": ": give a file",
+}
+"""What the operating system's text about a file lacks, by the end of the text."""
+
+
 def exit_code_of(error: OdradekError) -> int:
     """Returns the exit code of a command that ends with this error."""
     if isinstance(error, CommandError):
@@ -76,7 +84,7 @@ def error_line(message: str) -> None:
     print("odradek: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
 
 
-def with_remedy(error: OdradekError) -> str:
+def with_remedy(error: Exception) -> str:
     """Returns an error's text with what it lacks: what a topic's name may have, or who grants a missing right."""
     text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(":") < 2:
@@ -86,7 +94,11 @@ def with_remedy(error: OdradekError) -> str:
             text.removesuffix(".")
             + ": the user of this connection has no right to it: an ACL of the cluster must grant it"
         )
-    return text
+    if "does not replicate partitions" in text:
+        text = text.removesuffix(".") + ": leave --replication-factor out, or give 1"
+    if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):
+        text += _REMEDIES[ending]
+    return with_plain_number(text)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
-        known = [option for param in context.command.params for option in param.opts] if context else []
+        known = [one for param in context.command.params for one in param.opts if one[:1] == "-"] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
         form = _form(name, known, commands, context.command_path if context else "")
         if not form and commands:
@@ -52,6 +52,7 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
         option, value = _option(param.opts, given)
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
+    text = re.sub(r" \((did you mean [^()]*\?)\)$", r": \1", re.sub(r"\. Did you", ": did you", text))
     if (missing := _NO_COMMAND.match(text)) and context:
         from odradek.cli.kafka_options import other_command
 

@@ -14,6 +14,7 @@ from odradek.core.errors import ConfigError
 from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
+from odradek.text.units import plain_number
 
 SECURITY = "security"
 """The field of ``ClientConfig`` with all settings of TLS and SASL."""
@@ -243,7 +244,7 @@ def convert(name: str, kind: str, value: object) -> Any:
     try:
         return int(value)
     except ValueError:
-        raise ConfigError(f"{name}: expected a whole number, not {value!r}") from None
+        raise ConfigError(f"{name}: expected a whole number, not {value!r}{plain_number(name, value)}") from None
 
 
 def as_config(config: ClientConfig | Mapping[str, object] | Sequence[str] | str, **settings: object) -> ClientConfig:

@@ -8,6 +8,7 @@ end. ``to-current`` keeps committed offsets, even outside the log, and uses the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -22,6 +23,8 @@ from odradek.lag.describe import group_description
 from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import QUERY_MARK, mark_reset
 
+_SPAN = re.compile(r"\d\s*(?:s|m|min|h|d|w|hour|minute|day|week)s?\b|ago|yesterday|today", re.I)
+"""A text that means a time before now: a moment has digits and ``T``."""
 RESETTABLE = ("Empty", "Dead")
 
 
@@ -254,8 +257,10 @@ def datetime_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ConfigError(f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss, UTC unless it has an offset"
-                          ) from None  # fmt: skip
+        remedy = "; a span before now is --by-duration 2h" if _SPAN.search(text) is not None else ""
+        raise ConfigError(
+            f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss, UTC unless it has an offset{remedy}"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)

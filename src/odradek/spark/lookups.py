@@ -25,6 +25,7 @@ from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.stable_offsets import stable_offsets
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
+from odradek.text.similar_names import nearest
 
 log = logging.getLogger("odradek.spark.commits")
 
@@ -110,10 +111,11 @@ class Lookups:
     def _describe(self, names: list[str], strict: bool) -> Iterable[TopicDescription]:
         try:
             return self.admin.describe_topics(names).values()
-        except UnknownTopic:
-            if strict:
-                raise
+        except UnknownTopic as error:
             everything = self.admin.describe_topics()
+            if strict:
+                near = next(filter(None, (nearest(name, everything) for name in error.names)), "")
+                raise UnknownTopic(f"{error.message}{near}", error.names) from None
             return [everything[name] for name in names if name in everything]
 
     def _all_of(self, topics: Iterable[TopicDescription]) -> Iterator[TopicPartition]:

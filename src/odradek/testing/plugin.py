@@ -177,6 +177,10 @@ def _settings(request: pytest.FixtureRequest, name: str) -> dict[str, Any]:
     """The settings in all markers of this name: the test's own override those of its class and its module."""
     settings: dict[str, Any] = {}
     for marker in request.node.iter_markers(name):
+        if marker.args:
+            raise TypeError(
+                f'the marker {name} takes settings by name, as in {name}(client_id="a"), not {marker.args[0]!r}'
+            )
         settings = marker.kwargs | settings
     return settings
 

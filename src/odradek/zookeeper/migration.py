@@ -145,7 +145,7 @@ def _refusals(
         what = "is no offset" if len(skipped) == 1 else "are no offsets"
         refusals.append(
             f"group {group}: {counted(len(skipped), 'entry')} of the source {what} at which a consumer can resume: "
-            "remove the cause, or leave this out with --skip-invalid"
+            "correct or delete it, or leave it out with --skip-invalid"
         )
     conflicts = [row for row in rows if row.is_conflict]
     if conflicts and rules.on_conflict == "fail":

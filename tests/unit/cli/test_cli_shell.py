@@ -77,7 +77,7 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
         ),
         (["consume", "t", "surplus", "-b", "a:1"], "unexpected argument surplus (see odradek consume"),
         (["--vers"], "no such option --vers (did you mean --version?)"),
-        (["serv"], "no such command 'serv' (did you mean serve?)"),
+        (["serv"], "no such command 'serv': did you mean serve?"),
         (["qqq"], "no such command 'qqq'"),
         (["serve", "--data-dir", "x"], "--listen HOST:PORT is missing"),
         (["demo", "--more", "many"], "--more '"),

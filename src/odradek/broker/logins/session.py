@@ -132,8 +132,11 @@ class LoginSession:
         self, states: SaslStates, reason: str, reply: bytes, connection: Client
     ) -> Deferred[list[Chunk] | None]:
         """Ends a connection after a refused login. The reply and the end come after a delay, as in Kafka."""
-        who = self._who((states.mechanism, states.user))
-        connection.hang_up(f"the login of {who} failed: {reason[: 2 * _SHOWN]}", log)
+        if states.mechanism or states.user or self._logged_in is not None:
+            what = f"the login of {self._who((states.mechanism, states.user))} failed"
+        else:
+            what = f"no login at the listener {self._listener}"
+        connection.hang_up(f"{what}: {reason[: 2 * _SHOWN]}", log)
         promise: Deferred[list[Chunk] | None] = Deferred()
         delay_s = self.config.connection_failed_authentication_delay_ms / 1000
         chunks: list[Chunk] = [reply] if reply else []

@@ -221,7 +221,11 @@ class UnknownConfig(ConfigError):
         import difflib
 
         near = difflib.get_close_matches(self._name, self._known, n=1, cutoff=0.6)
-        return f"{self}; did you mean {near[0]!r}?" if near else str(self)
+        return (
+            f"{self}; did you mean {near[0]!r}?"
+            if near
+            else f"{self}: docs/reference/broker-settings.md lists them all"
+        )
 
 
 def find_broker_key(name: str) -> ConfigKey:

@@ -24,15 +24,16 @@ def check_data_dir(path: Path) -> None:
 
     require_posix("the data directory of a broker")
     if not path.is_dir():
-        raise CommandError(f"{path} is not a folder" if path.exists() else f"the folder {path} does not exist")
+        what = "is not a folder" if path.exists() else "does not exist"
+        raise CommandError(f"--data-dir {path} {what}: give the folder that --data-dir of `odradek serve` names")
     try:
         names = [entry.name for entry in path.iterdir()]
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror or error}") from error
     if _META not in names and not any(_is_partition(path / name) for name in names):
         raise CommandError(
-            f"{path} is not the data directory of a broker: it has no {_META} and no folder of a partition; give the "
-            "folder that --data-dir of `odradek serve` names"
+            f"--data-dir {path} is not the data directory of a broker: it has no {_META} and no folder of a partition; "
+            "give the folder that --data-dir of `odradek serve` names"
         )
 
 

@@ -206,9 +206,9 @@ def _is_folder_of_demo(path: Path) -> bool:
 
 
 def _refuse(error: Exception) -> int:
-    from odradek.cli.terminal import EXIT_BAD_INPUT, error_line
+    from odradek.cli.terminal import EXIT_BAD_INPUT, error_line, with_remedy
 
-    error_line(str(error))
+    error_line(with_remedy(error))
     return EXIT_BAD_INPUT
 
 

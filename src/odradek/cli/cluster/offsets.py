@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odradek.cli.options import CONTEXT, TIMEOUT_MS, Bootstrap, CommandConfig, Timeout, connect
-from odradek.cli.suggestions import group_names
+from odradek.cli.suggestions import group_names, some_groups
 from odradek.cli.terminal import CommandError, error_line, writing_out
 from odradek.text.printable import printable, printable_json
 from odradek.text.similar_names import nearest
@@ -84,8 +84,8 @@ def dump(
 def _explain(admin: Admin, group: str | None, kind: str, *, has_entries: bool) -> None:
     """Says on stderr why nothing was printed. Raises CommandError for a group without any record."""
     if group is not None and not has_entries:
-        meant = nearest(group, group_names(admin))
-        raise CommandError(f"__consumer_offsets has no record of group {group!r}{meant}")
+        meant = nearest(group, names := group_names(admin))
+        raise CommandError(f"__consumer_offsets has no record of group {group!r}{meant or some_groups(names)}")
     whose = "" if group is None else f" of group {group}"
     what = {"commits": "of commits", "groups": "of another kind than commits"}.get(kind, "")
     error_line(f"__consumer_offsets has no record{whose} {what}".rstrip())

@@ -22,7 +22,7 @@ EPILOG = (
     "  odradek consume --topic events --from-beginning --max-messages 5 --bootstrap-server 127.0.0.1:9092"
 )
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="consume", epilog=EPILOG, context_settings=CONTEXT)

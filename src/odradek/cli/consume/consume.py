@@ -88,7 +88,7 @@ def _checked(line: ConsumeLine) -> _Request:
     check_bootstrap(line.bootstrap)
     parse_partitions([topic], "")
     if line.isolation not in (None, *_ISOLATIONS):
-        raise CommandError(f"--isolation {line.isolation}: expected {' or '.join(_ISOLATIONS)}")
+        raise CommandError(f"isolation level {line.isolation!r}: expected {' or '.join(_ISOLATIONS)}")
     if line.group:
         check_visible(line.group, "--group")
     if line.group == "":

@@ -71,6 +71,8 @@ def ranges_of(
         {tp: end.offset for tp, end in admin.list_offsets(dict.fromkeys(chosen, LATEST), isolation_level=seen).items()}
         for seen in (level, "read_uncommitted")
     )
+    if not follow and (held := [tp for tp in chosen if ends[tp] < log_ends[tp]]):
+        warning_lines(_held_back(held, ends))
     exact = start.offset
     if exact is not None:
         _warn_of_ends(start, {tp: log_ends[tp] for tp in chosen if exact > log_ends[tp]}, follow)
@@ -85,6 +87,15 @@ def ranges_of(
         return min(max(wanted, log_start), log_ends[tp])
 
     return {tp: (first(tp), ends[tp]) for tp in chosen}
+
+
+def _held_back(held: list[TopicPartition], ends: Mapping[TopicPartition, int]) -> str:
+    """Returns the warning about partitions in which a transaction is open: without it, the output looks complete."""
+    shown = ", ".join(f"{tp} from {ends[tp]} on" for tp in held[:3]) + (", …" if len(held) > 3 else "")
+    return (
+        f"Warning: records behind an open transaction are left out ({shown}): `odradek transactions list` names it, "
+        "and --isolation read_uncommitted shows them"
+    )
 
 
 def _warn_of_ends(start: StartPosition, ends: Mapping[TopicPartition, int], follow: bool) -> None:

@@ -34,8 +34,10 @@ def check_scope(
     if named and all_groups:
         raise CommandError(f"give --group or --all-groups, not both (group {named[0]!r})")
     if not named and not all_groups:
-        raise CommandError("missing option '--group' or '--all-groups'")
-    return given_names(named, "--group", allow_empty=allow_empty)
+        raise CommandError(
+            "missing argument 'GROUP', '--group' or '--all-groups': odradek groups list shows the groups"
+        )
+    return given_names(named, "GROUP" if names else "--group", allow_empty=allow_empty)
 
 
 def chosen_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:

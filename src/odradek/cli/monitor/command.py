@@ -15,7 +15,7 @@ EPILOG = (
     "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com"
 )
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="monitor", epilog=EPILOG, context_settings=CONTEXT)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.options import check_bootstrap, check_visible, columns
 from odradek.cli.pipeline.options import AdoptLine, check_pyspark
-from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, spinner
+from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, spinner
 from odradek.core.counts import span
+from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingestion.adoption import Adoption
@@ -23,8 +25,15 @@ def run_adopt_command(request: AdoptLine) -> int:
     from odradek.pipelines.options import AdoptOptions
 
     given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}
-    with spinner("looking at the table"):
-        adoption = adopt(**given | {"options": request.source_options()})
+    try:
+        with spinner("looking at the table"):
+            adoption = adopt(**given | {"options": request.source_options()})
+    except OdradekError as error:
+        output = str(request.output)
+        if "is not a table of odradek" in str(error) and "://" not in output and not Path(output).exists():
+            what = f"--output {output} does not exist: give the folder of the table that `ingest` has written"
+            raise CommandError(what) from error
+        raise
     if request.as_json:
         print_json(_as_json(request, adoption))
     else:

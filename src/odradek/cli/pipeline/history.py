@@ -61,6 +61,7 @@ class _Seen:
     def __init__(self) -> None:
         self.records = 0
         self.is_silent = False
+        self.has_begun = False
 
     def count(self, records: int) -> None:
         self.records += records
@@ -68,6 +69,8 @@ class _Seen:
     def line(self, address: str) -> str | None:
         if self.is_silent:
             return None
+        if not self.has_begun:
+            return "Python loads the modules of the analysis."
         return f"Reading __consumer_offsets of {address}: {self.records:,} records so far"
 
 
@@ -94,6 +97,7 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
         line, since_us=since_us, rules=rules, verdict_rules=judging, options=spark_client_options(line.command_config)
     )
     with terminable():
+        seen.has_begun = True
         if not on_spark:
             run_history(line, config, seen.count)
             return

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,8 @@ from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline.options import ReplayLine, check_pyspark
 from odradek.cli.pipeline.query_runs import unreadable_line
-from odradek.cli.terminal import EXIT_OK, note, note_table, print_json, progress, spinner
+from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, spinner
+from odradek.client.durations import span_ms
 from odradek.core.counts import counted, was
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
+    _check_bounds(request)
     check_pyspark()
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
@@ -48,6 +52,24 @@ def run_replay_command(request: ReplayLine) -> int:
             note(f"Missing: {line}")
     _print_result(request, done)
     return EXIT_OK
+
+
+def _check_bounds(request: ReplayLine) -> None:
+    """Raises CommandError for a span in place of a bound, and for times of commits without a group.
+
+    A replay is known by its bounds, so that a second run adds nothing twice: a span moves with each run."""
+    for option, text in (("--from", request.start), ("--to", request.end)):
+        if text is not None and (span := span_ms(text.removeprefix("-"))) is not None:
+            moment = datetime.fromtimestamp((time.time_ns() // 1_000_000 - span) // 1000, UTC)
+            raise CommandError(
+                f"{option} {text!r}: a span moves with each run, and the next run would add records twice: give the "
+                f"time, for example {moment:%Y-%m-%dT%H:%M:%S}"
+            )
+    given = [name for name, text in (("--since", request.since), ("--until", request.until)) if text is not None]
+    if given and request.read_by is None:
+        raise CommandError(
+            f"{given[0]} is a time of a group's commits: add --read-by GROUP, or bound the records with --from and --to"
+        )
 
 
 def _show(request: ReplayLine, replayed: ReplayRanges) -> None:

@@ -16,7 +16,7 @@ EPILOG = (
     "  odradek produce --topic events --bootstrap-server 127.0.0.1:9092"
 )
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="produce", epilog=EPILOG, context_settings=CONTEXT)

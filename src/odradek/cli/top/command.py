@@ -16,7 +16,7 @@ EPILOG = (
     "  odradek top --url http://127.0.0.1:8000 --once --json --search billing"
 )
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="top", epilog=EPILOG, context_settings=CONTEXT)

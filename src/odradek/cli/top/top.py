@@ -7,13 +7,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from urllib.parse import urlsplit
 
 from odradek.cli import environment
 from odradek.cli.monitor.monitor import make_reader, read_token
 from odradek.cli.options import client_config, table_or_blocks
 from odradek.cli.pipeline.history import span_ms, verdict_rules_of
-from odradek.cli.progress_lines import progress_lines
+from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import EXIT_FAILED, CommandError
 from odradek.cli.top.options import TopLine
 from odradek.core.extras import command_of
@@ -28,6 +29,7 @@ from odradek.monitor.terminal.view_sources import (
     ViewSource,
 )
 from odradek.text.printable import printable_json
+from odradek.text.similar_names import nearest
 
 _READER_PACKAGES = ("pyarrow", "numba")
 
@@ -80,7 +82,8 @@ def _run_alone(line: TopLine) -> None:
         line.bootstrap_servers, lambda: make_reader(line.source, interval_ms, config, rules, "odradek-top")
     )
     if line.once:
-        with progress_lines(lambda: "The offsets topic is being read."):
+        notice = nullcontext() if sys.stderr.isatty() else kernel_notice(is_shown=True)
+        with progress_lines(lambda: "The offsets topic is being read."), notice:
             try:
                 source.step()
             except SourceLost as error:
@@ -135,7 +138,9 @@ def _print_once(line: TopLine, source: ViewSource) -> None:
         if line.group is not None:
             view = source.group(line.group)
             if view is None:
-                raise CommandError(f"--group {line.group!r}: there is no such group")
+                known = [row["group"] for row in _all_groups(line, source.groups)["groups"]]
+                remedy = nearest(line.group, known) or ": odradek top --once lists the groups"
+                raise CommandError(f"--group {line.group!r}: there is no such group{remedy}")
         else:
             view = _all_groups(line, source.groups)
     except SourceLost as error:

@@ -23,6 +23,7 @@ from odradek.cli.options import (
 )
 from odradek.cli.terminal import CommandError, warning_lines
 from odradek.cli.undo_file import check_undo_file, pasted
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -174,7 +175,7 @@ def check_scope(groups: list[str] | None, all_groups: bool) -> None:
     """Raises CommandError unless either --group or --all-groups is given."""
     if bool(groups) == all_groups:
         raise CommandError(
-            "missing option '--group' or '--all-groups'"
+            "missing option '--group' or '--all-groups': odradek zookeeper groups lists the groups"
             if not groups
             else "--group and --all-groups cannot be used together"
         )
@@ -194,7 +195,8 @@ def known_groups(store: OffsetStore, groups: list[str] | None) -> list[str]:
     for name in names:
         if name not in known:
             where = store.connection.config.address
-            raise CommandError(f"ZooKeeper {where} has no group {name}: odradek zookeeper groups lists the groups")
+            remedy = nearest(name, known) or ": odradek zookeeper groups lists the groups"
+            raise CommandError(f"ZooKeeper {where} has no group {name}{remedy}")
     return names
 
 

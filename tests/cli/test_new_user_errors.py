@@ -1,0 +1,161 @@
+"""Errors that a person meets who knows Kafka's tools but not these: each names the thing and what has its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import odradek
+from odradek.cli.main import run
+
+NOWHERE = "127.0.0.1:1"
+
+
+def line_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+    """Runs a command that fails. Returns its only line on stderr."""
+    assert run(list(words)) == code
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, lines
+    return lines[0].removeprefix("odradek: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("groups reset-offsets --group g", "no such command 'reset-offsets': here, odradek groups reset GROUP"),
+        ("consumer-groups --list", "no such command 'consumer-groups': here, odradek groups"),
+        ("topic list", "no such command 'topic': did you mean topics? (see odradek --help)"),
+        ("topics lsit", "no such command 'lsit': did you mean 'list'? (see odradek topics --help)"),
+        ("groups export", "here, odradek groups reset --all-groups --all-topics --to-current --export"),
+        ("groups copy a b", "here, odradek groups reset GROUP --all-topics --to-current --export"),
+        ("acls --list", "here, kafka-acls.sh of Apache Kafka"),
+        ("ingest", "here, odradek pipeline ingest"),
+        ("topics --list", "no such option --list: it is a command here: odradek topics list"),
+        ("produce t --property parse.key=true", 'here, --format json, one {"key": …, "value": …} a line'),
+        ("consume t --print-key", "here, --json prints keys"),
+        ("produce t --compression-codec gzip", "here, --command-config FILE with compression.type=gzip"),
+        ("consume t --consumer-property a=b", "here, --command-config FILE has settings"),
+        ("transactions abort --transactional-id x", "here, odradek transactions force-terminate --transactional-id ID"),
+        ("zookeeper groups -b x", "here, -z HOST:PORT alone: it lists what ZooKeeper has"),
+        ("groups state", "missing argument 'GROUP', '--group' or '--all-groups': odradek groups list shows the groups"),
+    ],
+)
+def test_a_word_of_another_tool_names_the_one_here(capsys: pytest.CaptureFixture[str], line: str, text: str) -> None:
+    words = line.split()
+    if words[:2] == ["groups", "state"]:
+        words += ["-b", NOWHERE]
+    assert text in line_of(capsys, *words)
+
+
+def test_an_option_is_not_taken_for_the_name_of_an_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    text = line_of(capsys, "log", "check", "--data-dir", "x", "--partitions", "1")
+    assert "did you mean partitions" not in text
+    assert "--partitions" in text
+
+
+def test_a_folder_that_is_no_data_directory_names_the_option(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    for command in (("metadata", "check"), ("log", "check")):
+        text = line_of(capsys, *command, "--data-dir", str(file))
+        assert text == f"--data-dir {file} is not a folder: give the folder that --data-dir of `odradek serve` names"
+        text = line_of(capsys, *command, "--data-dir", str(tmp_path / "absent"))
+        assert text.startswith(f"--data-dir {tmp_path / 'absent'} does not exist: give the folder")
+
+
+def test_a_file_that_cannot_be_read_has_a_remedy(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for path, end in (
+        (tmp_path, "Is a directory: give a file"),
+        (tmp_path / "no", "give the path of a file that exists"),
+    ):
+        text = line_of(capsys, "topics", "list", "-b", NOWHERE, "--command-config", str(path))
+        assert text.startswith(f"--command-config {path}: ")
+        assert text.endswith(end)
+
+
+def test_a_table_that_does_not_exist_is_named_before_spark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    absent = tmp_path / "lake"
+    text = line_of(capsys, "pipeline", "adopt", "-b", NOWHERE, "--group", "g", "--output", str(absent))
+    assert text == f"--output {absent} does not exist: give the folder of the table that `ingest` has written"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("--from", "-2h"),
+            r"--from '-2h': a span moves with each run, .* give the time, for example 20\d\d-\d\d-\d\dT",
+        ),
+        (("--to", "30min"), r"--to '30min': a span moves with each run"),
+        (("--since", "2026-01-31T12:00"), r"--since is a time of a group's commits: add --read-by GROUP"),
+    ],
+)
+def test_a_replay_has_fixed_bounds(capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str) -> None:
+    found = line_of(capsys, "pipeline", "replay", "-b", NOWHERE, "--topics", "t", "--dry-run", *words)
+    assert re.match(text, found)
+
+
+@pytest.mark.parametrize("time", ["2 hours ago", "-2h", "yesterday"])
+def test_a_span_in_place_of_a_time_names_the_option_for_spans(capsys: pytest.CaptureFixture[str], time: str) -> None:
+    words = ("groups", "reset", "g", "--topic", "t", "--to-datetime", time, "--dry-run", "-b", NOWHERE)
+    assert line_of(capsys, *words).endswith("; a span before now is --by-duration 2h")
+
+
+def test_the_start_of_a_broker_says_which_number_a_span_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ("serve", "--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0", "--config")
+    assert line_of(capsys, *words, "log.retention.ms=7d").endswith("Not a number of type LONG (7d is 604800000)")
+
+
+def test_the_commands_with_one_form_offer_no_installation_of_completion(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("produce", "consume", "monitor", "top"):
+        assert run([command, "--help"]) == 0
+        assert "completion" not in capsys.readouterr().out
+
+
+class TestWithACluster:
+    """Errors about what a cluster has."""
+
+    @pytest.fixture(scope="class")
+    def bootstrap(self) -> object:
+        with odradek.Broker() as broker:
+            with odradek.Producer(broker.bootstrap_servers) as producer:
+                producer.send("orders", b"1").result()
+            with odradek.Admin(broker.bootstrap_servers) as admin:
+                admin.alter_group_offsets("billing", {odradek.TopicPartition("orders", 0): 1})
+            yield broker.bootstrap_servers
+
+    def test_a_span_for_a_number_of_milliseconds(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        words = ("topics", "alter", "orders", "--config", "retention.ms=7d", "-b", bootstrap)
+        assert line_of(capsys, *words).endswith("Not a number of type LONG (7d is 604800000)")
+
+    def test_an_unknown_group(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        text = line_of(capsys, "groups", "describe", "nothing", "-b", bootstrap)
+        assert text == "GROUP_ID_NOT_FOUND: group nothing not found: the cluster has billing"
+        text = line_of(capsys, "groups", "describe", "biling", "-b", bootstrap)
+        assert text.endswith("(did you mean billing?)")
+        text = line_of(capsys, "offsets", "dump", "--group", "nothing", "-b", bootstrap)
+        assert text.endswith("has no record of group 'nothing': the cluster has billing")
+
+    def test_replicas(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        words = ("topics", "create", "t", "--replication-factor", "3", "-b", bootstrap)
+        assert line_of(capsys, *words).startswith("INVALID_REPLICATION_FACTOR: topic t: ")
+
+    def test_an_open_transaction_is_named(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        with odradek.Producer(bootstrap, transactional_id="till") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("sales", b"1").result()
+            assert run(["consume", "sales", "--isolation", "read_committed", "-b", bootstrap]) == 0
+            out, err = capsys.readouterr()
+            assert out == ""
+            assert err == (
+                "Warning: records behind an open transaction are left out (sales-0 from 0 on): "
+                "`odradek transactions list` names it, and --isolation read_uncommitted shows them\n"
+            )
+            producer.commit_transaction()
+        assert run(["consume", "sales", "--isolation", "read_committed", "-b", bootstrap]) == 0
+        assert capsys.readouterr() == ("1\n", "")
