@@ -111,6 +111,7 @@ bench: setup
 	$(BIN)/python -m bench.transactions
 	$(BIN)/python -m bench.offset_stores
 	$(BIN)/python -m bench.brokers_for_tests
+	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.security
 
 oracle: setup

@@ -14,6 +14,7 @@ SPARK = FOLDER / "spark.md"
 TABLES = FOLDER / "tables.md"
 TRANSACTIONS = FOLDER / "transactions.md"
 OFFSET_STORES = FOLDER / "offset-stores.md"
+CLUSTER = FOLDER / "cluster.md"
 HISTORY = FOLDER / "history.md"
 BROKERS_FOR_TESTS = DOCS / "brokers-for-tests.md"
 

@@ -328,7 +328,8 @@ def test_wrong_options_are_refused_with_one_line(tmp_path: Path, capfd: pytest.C
         pass
     lone = ("--data-dir", str(tmp_path / "lone"), "--listen", "127.0.0.1:0")
     assert refused(capfd, *lone, "--brokers", "3") == (
-        f"odradek: {tmp_path}/lone is the directory of a lone broker: choose another directory for the cluster"
+        f"odradek: {tmp_path}/lone is the directory of a lone broker: choose another directory for the cluster. To "
+        "make it broker 1, move it into a new one with the name 1, and run `odradek cluster convert` for it"
     )
 
 

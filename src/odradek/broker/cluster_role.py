@@ -122,7 +122,7 @@ class ClusterRole:
         if directory_identity.mark_of(directory.path, directory.files) is not None:
             raise StorageError(
                 f"{directory.path} is the directory of a lone broker or of a controller, and this node is a broker of "
-                "a cluster: choose another directory"
+                "a cluster: choose another directory, or convert that of a lone broker with `odradek cluster convert`"
             )
         catalog = node.catalog = Catalog(self.new_catalog())
         try:

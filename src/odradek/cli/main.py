@@ -53,7 +53,9 @@ _SUB_APPS = _COMMANDS | {
     ),
     "zookeeper": _SubApp("odradek.cli.zookeeper.app", "Offsets of groups in ZooKeeper: lag, resets, migration."),
     "offsets": _SubApp("odradek.cli.cluster.offsets", "The offsets topic of a Kafka cluster, decoded."),
-    "cluster": _SubApp("odradek.cli.cluster.app", "The nodes of a cluster of brokers: describe, format a directory."),
+    "cluster": _SubApp(
+        "odradek.cli.cluster.app", "The nodes of a cluster of brokers: describe them, prepare directories."
+    ),
     "metadata": _SubApp("odradek.cli.broker.metadata", "The metadata log of a stopped broker: check, repair, strays."),
     "log": _SubApp("odradek.cli.broker.log", "The partitions' logs of a stopped broker: check, accept a loss."),
     "pipeline": _SubApp("odradek.cli.pipeline.app", "Pipelines on Spark: ingest, transform, replay, history."),

@@ -83,6 +83,22 @@ def check_origin(data_dir: Path, files: Files) -> bool:
     return has_catalog
 
 
+def check_lone(data_dir: Path, files: Files, node_id: int) -> None:
+    """Raises StorageError if a directory with a metadata log is that of a broker of a cluster. Such a copy of the log
+    has no mark, and names other voters."""
+    path = data_dir / METADATA_DIRECTORY
+    if mark_of(data_dir, files) is not None or not files.exists(path / checkpoints.QUORUM_STATE):
+        return
+    from odradek.broker.metadata_log import quorum_state  # here, because a lone broker does not need it
+
+    state = quorum_state.read(path, files)
+    if state is not None and state.voters not in ((), (node_id,)):
+        raise StorageError(
+            f"{data_dir} is the directory of a broker of a cluster with the controller "
+            f"{', '.join(map(str, state.voters))}: start it with the settings of such a broker (docs/cluster.md)"
+        )
+
+
 def _has_log(directory: Path, files: Files) -> bool:
     return stored_id(directory, files) != (None, True) or has_segments(directory, files)
 

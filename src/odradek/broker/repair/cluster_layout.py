@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+from odradek.broker.metadata_log import conversion
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import format_node
 from odradek.broker.settings.config import BrokerConfig
@@ -23,6 +24,9 @@ from odradek.storage.disk.files import OsFiles
 CONTROLLER_ID, CONTROLLER_DIRECTORY = 100, "controller"
 MOST_BROKERS = 99
 _LOOPBACK = "127.0.0.1"
+NODE_PROPERTIES = "node.properties"
+"""What a start without options needs to know about a node."""
+_RACK = "broker.rack"
 _OWN = (
     "node.id", "broker.id", "process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers",
     "controller.listener.names", "listeners", "advertised.listeners", "broker.rack", "log.dirs", "log.dir",
@@ -49,12 +53,13 @@ def lay_out(
 ) -> list[ClusterNode]:
     """Returns the controller and the brokers. ``ports``: one for each broker, and the last for the controller.
 
-    ``racks``: of the brokers; none or one for each. ``settings``: of all nodes. Raises ConfigError for settings that
-    cannot work."""
+    ``racks``: of the brokers; none or one for each. Without them, those of the last start. ``settings``: of all nodes.
+    Raises ConfigError for settings that cannot work, StorageError."""
     for name in _OWN:
         if name in settings:
             raise ConfigError(f"{name}: each node of the cluster has a value of its own: leave it out")
     *of_brokers, of_controller = ports
+    racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
         raise ConfigError(f"there are {len(racks)} racks and {len(of_brokers)} brokers: name one rack for each broker")
     shared = {
@@ -70,11 +75,28 @@ def lay_out(
         address = f"{host}:{port}"
         own = {"node.id": str(number), "process.roles": "broker", "listeners": f"PLAINTEXT://{address}"}
         if racks:
-            own["broker.rack"] = racks[number - 1]
+            own[_RACK] = racks[number - 1]
         nodes.append(ClusterNode(number, f"broker {number}", data_dir / str(number), address, shared | own))
     for node in nodes:
         BrokerConfig(node.settings)
     return nodes
+
+
+def stored_racks(data_dir: Path, brokers: int) -> list[str]:
+    """Returns the racks that the last start has given to the brokers; none if it has given none. Raises ConfigError if
+    some of the brokers have one."""
+    files = OsFiles()
+    paths = [data_dir / str(number) / NODE_PROPERTIES for number in range(1, brokers + 1)]
+    try:
+        racks = [checkpoints.read_properties(path, files).get(_RACK, "") for path in paths]
+    except OSError as error:
+        raise StorageError(f"{error.filename or data_dir} cannot be read: {error.strerror or error}") from error
+    if any(racks) and not all(racks):
+        number, other = racks.index("") + 1, next(number for number, rack in enumerate(racks, 1) if rack)
+        raise ConfigError(
+            f"broker {number} has no rack, and broker {other} has {racks[other - 1]}: name the racks of all brokers"
+        )
+    return racks if all(racks) else []
 
 
 def prepare(nodes: Sequence[ClusterNode]) -> str:
@@ -86,7 +108,12 @@ def prepare(nodes: Sequence[ClusterNode]) -> str:
     parent = controller.data_dir.parent
     try:
         if checkpoints.read_meta_properties(parent, OsFiles()):
-            raise StorageError(f"{parent} is the directory of a lone broker: choose another directory for the cluster")
+            raise StorageError(
+                f"{parent} is the directory of a lone broker: choose another directory for the cluster. To make it "
+                "broker 1, move it into a new one with the name 1, and run `odradek cluster convert` for it"
+            )
+        for node in nodes:
+            _finish_conversion(node)
         ids = [checkpoints.read_meta_properties(node.data_dir, OsFiles()).get("cluster.id", "") for node in nodes]
         cluster_id = ids[nodes.index(controller)]
         for node, stored in zip(nodes, ids, strict=True):
@@ -108,6 +135,17 @@ def prepare(nodes: Sequence[ClusterNode]) -> str:
     return cluster_id
 
 
+def _finish_conversion(node: ClusterNode) -> None:
+    """Finishes the conversion of a lone broker's directory that was interrupted."""
+    if (node.data_dir / checkpoints.CONVERSION).exists():
+        directory = LogDirectory(node.data_dir, lambda: time.time_ns() // 1_000_000)
+        directory.lock.acquire()
+        try:
+            conversion.finish(node.data_dir, directory.files, time.time_ns() // 1_000_000)
+        finally:
+            directory.lock.release()
+
+
 def _format(node: ClusterNode, cluster_id: str) -> None:
     directory = LogDirectory(node.data_dir, lambda: time.time_ns() // 1_000_000)
     before = os.umask(0o077)  # as the broker's
@@ -115,6 +153,8 @@ def _format(node: ClusterNode, cluster_id: str) -> None:
         directory.lock.acquire()
         now_ms = time.time_ns() // 1_000_000
         format_node(directory, node.node_id, cluster_id, uuid4(), now_ms, ignore_formatted=True)
+        if rack := node.settings.get(_RACK):
+            checkpoints.write_properties(node.data_dir / NODE_PROPERTIES, {_RACK: rack}, directory.files)
     finally:
         os.umask(before)
         directory.lock.release()

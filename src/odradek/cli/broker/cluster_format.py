@@ -1,4 +1,4 @@
-"""``odradek cluster format``: prepares a directory for a node of a cluster."""
+"""``odradek cluster format`` and ``convert``: prepare directories for nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -42,6 +42,37 @@ def run_format(
         directory.lock.release()
     state = "formatted" if made.is_new else "formatted already"
     note(f"{path} is {state}: node {made.node_id} of the cluster {made.cluster_id}")
+
+
+def run_convert(data_dir: Path, controller_dir: Path, controller_id: int) -> None:
+    """Converts a lone broker's directory and prints what was made. Raises OdradekError."""
+    from odradek.broker.partitions.log_directory import LogDirectory
+    from odradek.broker.repair.node_conversion import convert_node
+    from odradek.cli.broker.data_directory import check_data_dir
+    from odradek.core.counts import counted
+
+    check_data_dir(data_dir)
+
+    def now_ms() -> int:
+        return time.time_ns() // 1_000_000
+
+    directory, controller = LogDirectory(data_dir, now_ms), LogDirectory(controller_dir, now_ms)
+    before = os.umask(0o077)  # as the broker's
+    try:
+        directory.lock.acquire()
+        controller.lock.acquire()
+        made = convert_node(directory, controller, controller_id, _new_id, now_ms())
+    except OSError as error:
+        raise CommandError(f"{error.filename or data_dir}: {error.strerror or error}", EXIT_FAILED) from error
+    finally:
+        os.umask(before)
+        controller.lock.release()
+        directory.lock.release()
+    what = "" if made.topics is None else f" with {counted(made.topics, 'topic')}"
+    note(
+        f"{data_dir} is the directory of broker {made.node_id} of the cluster {made.cluster_id}; "
+        f"{made.controller_dir} is that of its controller{what}"
+    )
 
 
 def _is_formatted(path: Path) -> bool:

@@ -25,16 +25,17 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="The nodes of a cluster: describe them, format a directory.",
+    help="The nodes of a cluster: describe them, format or convert a directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek cluster describe -b 127.0.0.1:9092\n"
-    "  odradek cluster format --data-dir ./node-1 --node-id 1",
+    "  odradek cluster format --data-dir ./node-1 --node-id 1\n"
+    "  odradek cluster convert --data-dir ./cluster/1",
 )
 
 
 @app.callback()
 def _cluster() -> None:
-    """The nodes of a cluster: describe them, format a directory."""
+    """The nodes of a cluster: describe them, format or convert a directory."""
 
 
 @app.command(
@@ -73,6 +74,36 @@ def format_directory(
     from odradek.cli.broker.cluster_format import run_format
 
     run_format(data_dir, node_id, cluster_id, config, ignore_formatted=ignore_formatted)
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek cluster convert --data-dir ./cluster/1        the controller gets ./cluster/controller\n"
+    "  odradek cluster convert --data-dir ./node-1 --controller-dir ./node-100 --controller-id 100"
+)
+def convert(
+    *,
+    data_dir: Annotated[
+        Path, typer.Option("--data-dir", metavar="DIR", help="Folder of the lone broker, which is stopped.")
+    ],
+    controller_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--controller-dir", metavar="DIR", help="New folder of the controller. Default: `controller` beside DIR."
+        ),
+    ] = None,
+    controller_id: Annotated[
+        int, typer.Option("--controller-id", min=0, max=LAST_INT32, metavar="N", help="Node id of the controller.")
+    ] = 100,
+) -> None:
+    """Turn the directory of a lone broker into that of a broker of a cluster. Its topics and records go on.
+
+    Topics, settings, users and quotas move into the folder of a new controller. If the command is interrupted, the
+    directory is still that of the lone broker, or the next call or start finishes the conversion.
+    """
+    from odradek.cli.broker.cluster_format import run_convert
+
+    run_convert(data_dir, controller_dir or data_dir.absolute().parent / "controller", controller_id)
 
 
 @app.command(

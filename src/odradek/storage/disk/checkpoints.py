@@ -22,6 +22,8 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 META_PROPERTIES = "meta.properties"
 PARTITION_METADATA = "partition.metadata"
 QUORUM_STATE = "quorum-state"
+CONVERSION = "node-conversion"
+"""Beside a directory's files while it becomes that of a broker of a cluster (``metadata_log/conversion``)."""
 LOCK = ".lock"
 _METADATA_TEXT = "version: 0\ntopic_id: "
 _CUT_METADATA = re.compile(
@@ -151,17 +153,27 @@ def sync_new_partition(directory: Path, files: Files, *, with_parent: bool) -> N
 
 def read_meta_properties(directory: Path, files: Files) -> dict[str, str]:
     """Returns ``node.id``, ``directory.id``, ``version``, ``cluster.id``; an empty dict without a file."""
+    return read_properties(directory / META_PROPERTIES, files)
+
+
+def read_properties(path: Path, files: Files) -> dict[str, str]:
+    """Returns the properties in a file; an empty dict without a file. Raises StorageError, OSError."""
     try:
-        return _fields(files.read(directory / META_PROPERTIES).decode(), "=")
+        return _fields(files.read(path).decode(), "=")
     except FileNotFoundError:
         return {}
     except UnicodeDecodeError as error:
-        raise StorageError(f"{directory / META_PROPERTIES} is not a text file") from error
+        raise StorageError(f"{path} is not a text file") from error
 
 
 def write_meta_properties(directory: Path, properties: Mapping[str, str], files: Files) -> None:
+    write_properties(directory / META_PROPERTIES, properties, files)
+
+
+def write_properties(path: Path, properties: Mapping[str, str], files: Files) -> None:
+    """Replaces a properties file, and syncs it. Raises OSError."""
     text = "#\n" + "".join(f"{name}={value}\n" for name, value in properties.items())
-    files.write(directory / META_PROPERTIES, text.encode())
+    files.write(path, text.encode())
 
 
 def _fields(text: str, separator: str) -> dict[str, str]:
