@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -593,3 +594,76 @@ def test_the_plugin_reports_errors_clearly(pytester: pytest.Pytester) -> None:
     result = run_suite(pytester)
     result.assert_outcomes(passed=1, errors=1)
     result.stdout.fnmatch_lines(["*the broker ended by itself*"])
+
+
+CLUSTER_SUITE = """
+import os, signal
+import odradek
+import pytest
+
+def test_it_serves(odradek_cluster):
+    assert odradek_cluster.brokers == (1, 2)
+    with odradek.Admin(odradek_cluster.bootstrap_servers) as admin:
+        admin.create_topics([odradek.client.NewTopic("t", 2)])
+        assert {part.leader for part in admin.describe_topics(["t"])["t"].partitions} == {1, 2}
+        assert sorted(node.rack for node in admin.describe_cluster().nodes) == ["a", "b"]
+
+def test_it_leaves_dead_and_paused_nodes(odradek_cluster):
+    odradek_cluster.kill(1)
+    odradek_cluster.pause("controller")
+
+def test_it_runs_again(odradek_cluster, request):
+    assert odradek_cluster.running()
+    with odradek.Admin(odradek_cluster.bootstrap_servers) as admin:
+        assert "t" in admin.describe_topics(["t"])
+
+def test_a_failure_has_the_logs(odradek_cluster):
+    odradek_cluster.kill("controller")
+    odradek_cluster.start("controller")
+    assert False
+
+def test_a_node_ends_by_itself(odradek_cluster):
+    pid = odradek_cluster.pid(2)
+    os.kill(pid, signal.SIGKILL)
+    while odradek_cluster.running(2):
+        pass
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_its_own_cluster(odradek_clusters, n, record_property):
+    cluster = odradek_clusters(brokers=1, config={"num.partitions": 7})
+    print("nodes", cluster.pid(1), cluster.pid("controller"))
+    assert n == 1
+
+def test_without_a_cluster():
+    pass
+"""
+
+
+def test_the_plugin_s_clusters_serve_come_back_and_are_in_the_reports(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\nodradek_cluster_brokers = 2\nodradek_cluster_racks = a b\n"
+        "odradek_config =\n    broker.session.timeout.ms=3000\n"
+    )
+    pytester.makepyfile(CLUSTER_SUITE)
+    result = run_suite(pytester)
+    result.assert_outcomes(passed=6, failed=2, errors=1)
+    output = result.stdout.str()
+    first, _, rest = output.partition("test_its_own_cluster[2]")
+    assert "log of odradek's controller" in first
+    assert "node 2 ended by itself; the end of its log:" in output
+    assert "log of odradek's controller" in rest
+    found = re.search(r"^nodes (\d+) (\d+)$", rest, re.MULTILINE)
+    assert found is not None
+    assert not any(Path(f"/proc/{pid}").exists() for pid in found.groups())
+
+
+def test_a_wrong_number_of_brokers_is_refused(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_it(odradek_cluster): ...")
+    for brokers, line in (
+        ("many", "odradek_cluster_brokers is the number of brokers"),
+        ("0", "brokers must be 1 to 99"),
+    ):
+        pytester.makeini(f"[pytest]\nodradek_cluster_brokers = {brokers}\n")
+        result = run_suite(pytester)
+        result.assert_outcomes(errors=1)
+        result.stdout.fnmatch_lines([f"*{line}*"])

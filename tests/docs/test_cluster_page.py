@@ -33,11 +33,6 @@ def test_the_program_runs(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_fixture_is_one() -> None:
-    (fixture,) = blocks("In a test", "python no-run")
-    compile(fixture, "cluster.md", "exec")
-
-
 def served(words: list[str], stack: ExitStack, folder: Path) -> str:
     """Starts a command that serves until the end of the test. Returns its first line."""
     made = subprocess.Popen([sys.executable, "-m", "odradek", *words], stdout=subprocess.PIPE, text=True, cwd=folder)
@@ -63,6 +58,25 @@ def test_one_command_runs_a_cluster(tmp_path: Path) -> None:
             ["1", "broker"], ["2", "broker"], ["3", "broker"], ["100", "controller"]
         ]  # fmt: skip
     assert sorted(os.listdir(tmp_path / "cluster")) == ["1", "2", "3", "controller"]
+
+
+def test_a_lone_broker_becomes_broker_1(tmp_path: Path) -> None:
+    """The tests of tests/broker/test_converted_cluster.py look at the records."""
+    (script,) = blocks("From a lone broker", "sh no-run")
+    (address,) = [f"127.0.0.1:{one.port}" for one in reserve_ports(1)]
+    with ExitStack() as stack:
+        words = ["serve", "--data-dir", "./kafka-data", "--listen", address]
+        assert served(words, stack, tmp_path) == f"ready {address}\n"
+        assert run(["topics", "create", "kept", "-b", address]) == 0
+    with ExitStack() as stack:
+        for line in script.splitlines():
+            words = line.split()
+            if words[1] == "serve":
+                found = served(line.replace("127.0.0.1:9092", "127.0.0.1:0").split()[1:], stack, tmp_path).split()[1]
+            else:
+                program = [sys.executable, "-m", "odradek"] if words[0] == "odradek" else words[:1]
+                subprocess.run([*program, *words[1:]], check=True, cwd=tmp_path, capture_output=True)
+        assert run(["topics", "describe", "kept", "-b", found]) == 0
 
 
 def test_nodes_are_started_by_hand(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from support.pages import DOCS
 
 PAGE = (DOCS / "kafka-in-pytest.md").read_text()
-TEST, OFFSETS_TEST, NAMES_TEST, CONFIG_FIXTURE, OWN_FIXTURE = re.findall(
+TEST, OFFSETS_TEST, NAMES_TEST, CONFIG_FIXTURE, CLUSTER_TEST, OWN_FIXTURE = re.findall(
     r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
 )
 SETTINGS, SHARED = re.findall(r"^```ini\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -58,6 +58,16 @@ def test_address(odradek_broker, odradek_topic, number, worker_id):
     addresses = [set(path.read_text().split()) for path in tmp_path.glob("gw*")]
     assert [len(each) for each in addresses] == [1] * len(addresses)
     assert len(set.union(*addresses)) == len(addresses)
+
+
+def test_the_cluster_is_as_this_page_and_that_of_the_cluster_say(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nodradek_config =\n    broker.session.timeout.ms=3000\n")
+    (tmp_path / "test_application.py").write_text(CLUSTER_TEST)
+    (of_cluster,) = re.findall(
+        r"^```python test\n(.*?)^```", (DOCS / "cluster.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "test_cluster.py").write_text(of_cluster)
+    assert "3 passed" in run_pytest(tmp_path)
 
 
 def test_the_offsets_are_as_the_page_says(tmp_path: Path) -> None:

@@ -119,9 +119,13 @@ class Cluster:
         """Returns the process id of a node; None while it does not run."""
         return self._find(node).pid
 
-    def log_tail(self, node: Node) -> str:
-        """Returns the last lines of a node's log."""
-        return self._find(node).log_tail()
+    def log_tail(self, node: Node, start: int = 0) -> str:
+        """Returns the last lines of a node's log. ``start``: only what follows this many bytes."""
+        return self._find(node).log_tail(start)
+
+    def log_sizes(self) -> dict[Node, int]:
+        """Returns the bytes of each node's log."""
+        return {_name(number): one.log_size() for number, one in self._nodes.items()}
 
     # --- processes ----------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""pytest plugin: a broker per test session, a topic per test, clients for both, and assertions about offsets.
+"""pytest plugin: a broker per test session, a topic per test, clients for both, clusters, and assertions about offsets.
 
 Every pytest run loads this module if odradek is installed. So at import it needs nothing but pytest.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,16 @@ if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
     from odradek.client.producer import Producer
     from odradek.testing.broker import Broker
+    from odradek.testing.cluster import Cluster
     from odradek.testing.offset_assertions import OffsetAssertions
 
 _BROKER = pytest.StashKey["Broker"]()
 _SHARED = pytest.StashKey["Broker"]()
+_CLUSTERS = pytest.StashKey[list["Cluster"]]()
 _LOG_SIZE = pytest.StashKey[int]()
+_LOG_SIZES = pytest.StashKey[dict[int, dict[Any, int]]]()
 _SHARED_BROKER = "odradek_shared_broker"
+_CLUSTER_FIXTURES = frozenset({"odradek_cluster", "odradek_clusters"})
 _MARKERS = (
     "odradek_topic(partitions=None, config=None, records=(), name=None): the partitions, settings, first records and "
     "name of the topic of the fixture odradek_topic",
@@ -40,6 +45,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "security of the broker behind odradek_broker: SSL, SASL_PLAINTEXT or SASL_SSL, with a throw-away authority",
         default="",
     )
+    parser.addini("odradek_cluster_brokers", "the number of brokers of odradek_cluster", default="3")
+    parser.addini("odradek_cluster_racks", "the racks of the brokers of odradek_cluster", type="args", default=[])
     parser.addini(
         _SHARED_BROKER,
         "one broker for all worker processes of pytest-xdist, not one for each",
@@ -219,10 +226,57 @@ def odradek_offsets(odradek_broker: Broker) -> Iterator[OffsetAssertions]:
         yield offsets
 
 
+@pytest.fixture(scope="session")
+def odradek_cluster(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Cluster]:
+    """The cluster of all tests: three brokers and a controller, each in a process of its own.
+
+    After each test, the plugin lets paused nodes go on, and starts those again that have ended. The ini options
+    odradek_cluster_brokers, odradek_cluster_racks and odradek_config describe it."""
+    count = pytestconfig.getini("odradek_cluster_brokers")
+    if not count.isdigit():
+        raise pytest.UsageError(f"odradek_cluster_brokers is the number of brokers, not {count!r}")
+    with _cluster(
+        pytestconfig, int(count), pytestconfig.getini("odradek_cluster_racks"), odradek_broker_config
+    ) as made:
+        yield made
+        pytestconfig.stash[_CLUSTERS].remove(made)
+
+
+@pytest.fixture
+def odradek_clusters(pytestconfig: pytest.Config) -> Iterator[Callable[..., Cluster]]:
+    """A function that starts a cluster for this test only: ``odradek_clusters(brokers=3, racks=None, config=None)``.
+
+    The arguments are those of ``odradek.Cluster``."""
+    with ExitStack() as stack:
+
+        def start(
+            brokers: int = 3, racks: Sequence[str] | None = None, config: Mapping[str, object] | None = None
+        ) -> Cluster:
+            made = stack.enter_context(_cluster(pytestconfig, brokers, racks, config))
+            stack.callback(pytestconfig.stash[_CLUSTERS].remove, made)
+            return made
+
+        yield start
+
+
+def _cluster(
+    pytestconfig: pytest.Config, brokers: int, racks: Sequence[str] | None, config: Mapping[str, object] | None
+) -> Cluster:
+    """Returns a cluster whose nodes' logs are in the reports of failed tests."""
+    from odradek.testing.cluster import Cluster
+
+    # At INFO the reports of failed tests name refused requests with their reasons.
+    made = Cluster(brokers, racks=racks or None, config=config, log_level="INFO")
+    pytestconfig.stash.setdefault(_CLUSTERS, []).append(made)
+    return made
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     broker = item.config.stash.get(_BROKER, None)
     item.stash[_LOG_SIZE] = broker.log_size() if broker is not None else 0
+    clusters = item.config.stash.get(_CLUSTERS, [])
+    item.stash[_LOG_SIZES] = {id(cluster): cluster.log_sizes() for cluster in clusters}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -233,6 +287,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if broker is not None and report.failed and "odradek_broker" in getattr(item, "fixturenames", ()):
         text = broker.log_tail(item.stash.get(_LOG_SIZE, 0)).strip()
         report.sections += [("odradek broker's log", text)] if text else []
+    if report.failed and _CLUSTER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        for cluster in item.config.stash.get(_CLUSTERS, []):
+            sizes = item.stash.get(_LOG_SIZES, {}).get(id(cluster), {})
+            for node in (*cluster.brokers, "controller"):
+                text = cluster.log_tail(node, sizes.get(node, 0)).strip()
+                title = f"log of odradek's {'controller' if node == 'controller' else f'broker {node}'}"
+                report.sections += [(title, text)] if text else []
     return report
 
 
@@ -245,6 +306,25 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     elif broker is not None:
         last_words = broker.log_tail() if broker.failed else None
         broker.start()
+    ended = _restore_clusters(item)
     yield
     if last_words is not None:
         pytest.fail(f"the broker ended by itself; the end of its log:\n{last_words}", pytrace=False)
+    if ended:
+        pytest.fail("\n".join(ended), pytrace=False)
+
+
+def _restore_clusters(item: pytest.Item) -> list[str]:
+    """Lets the nodes of ``odradek_cluster`` go on after a test. Returns the last words of those that have ended by
+    themselves."""
+    if "odradek_cluster" not in getattr(item, "fixturenames", ()):
+        return []
+    ended: list[str] = []
+    for cluster in item.config.stash.get(_CLUSTERS, []):
+        ended += [
+            f"node {node} ended by itself; the end of its log:\n{cluster.log_tail(node)}" for node in cluster.failed()
+        ]
+        for node in (*cluster.brokers, "controller"):
+            cluster.resume(node)
+        cluster.start()
+    return ended
