@@ -29,7 +29,8 @@ def test_the_program_runs(tmp_path: Path) -> None:
         [sys.executable, "-c", "import odradek.client\n" + program], capture_output=True, text=True, timeout=120,
         check=False, cwd=tmp_path,
     )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line for line in done.stderr.splitlines() if "; waiting up to " not in line]  # of a busy machine
+    assert (done.returncode, lines) == (0, [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -85,6 +85,11 @@ class Cluster:
         return tuple(number for number in self._nodes if number != CONTROLLER_ID)
 
     @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The brokers and ``"controller"``."""
+        return (*self.brokers, CONTROLLER)
+
+    @property
     def bootstrap_servers(self) -> str:
         """``host:port,host:port,…`` of all brokers, for any Kafka client."""
         return ",".join(self._nodes[number].bootstrap_servers for number in self.brokers)

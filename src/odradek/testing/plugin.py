@@ -290,7 +290,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed and _CLUSTER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
         for cluster in item.config.stash.get(_CLUSTERS, []):
             sizes = item.stash.get(_LOG_SIZES, {}).get(id(cluster), {})
-            for node in (*cluster.brokers, "controller"):
+            for node in cluster.nodes:
                 text = cluster.log_tail(node, sizes.get(node, 0)).strip()
                 title = f"log of odradek's {'controller' if node == 'controller' else f'broker {node}'}"
                 report.sections += [(title, text)] if text else []
@@ -324,7 +324,7 @@ def _restore_clusters(item: pytest.Item) -> list[str]:
         ended += [
             f"node {node} ended by itself; the end of its log:\n{cluster.log_tail(node)}" for node in cluster.failed()
         ]
-        for node in (*cluster.brokers, "controller"):
+        for node in cluster.nodes:
             cluster.resume(node)
         cluster.start()
     return ended

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
+LINE_AFTER_S = 0.7
+"""A node that cannot be reached for this time is named in the log: until then it may only be starting."""
 CONNECT_TIMEOUT_S = 10.0
 """An attempt to connect ends after this time: Kafka's socket.connection.setup.timeout.ms."""
 MOST_REPLY_BYTES = 100 << 20
@@ -92,6 +94,9 @@ class RemoteNode:
         """That of the pause before the next attempt to connect, or of the present attempt."""
         self._attempt = 0
         self._failures = 0
+        self._unreached_since: float | None = None
+        self._is_named = False
+        """Whether the log says that the node cannot be reached."""
         self._number = 0
         self._is_closed = False
 
@@ -138,6 +143,8 @@ class RemoteNode:
             return
         self._attempt += 1
         attempt = self._attempt
+        if self._unreached_since is None:
+            self._unreached_since = self._loop.time()
         self._timer = self._loop.call_later(CONNECT_TIMEOUT_S, self._on_failure, attempt, "no answer")
         self._give_up = self._dialer.dial(
             lambda: _ExchangeWithNode(self, attempt, self._most_bytes), lambda reason: self._on_failure(attempt, reason)
@@ -160,7 +167,11 @@ class RemoteNode:
 
     def _pause(self, reason: str) -> None:
         """Notes that there is no connection, and begins the pause before the next attempt."""
-        if not self._failures:
+        now_s = self._loop.time()
+        if self._unreached_since is None:
+            self._unreached_since = now_s
+        if not self._is_named and now_s >= self._unreached_since + LINE_AFTER_S:
+            self._is_named = True
             log.log(self._log_level, "%s cannot be reached: %s", self._dialer.name, reason)
         pause_s = min(FIRST_PAUSE_S * (1 << min(self._failures, _MOST_DOUBLINGS)), LAST_PAUSE_S)
         self._failures += 1
@@ -215,8 +226,9 @@ class RemoteNode:
         if number != request.number:
             raise FrameError(f"the reply to request {number}, and the oldest without a reply is {request.number}")
         request.read(frame)
-        if self._failures:
-            self._failures = 0
+        self._failures, self._unreached_since = 0, None
+        if self._is_named:
+            self._is_named = False
             log.log(self._log_level, "%s can be reached again", self._dialer.name)
         self._in_flight.popleft()
         request.answer()

@@ -84,26 +84,25 @@ class _Supervisor:
             self._stop.set()
 
     async def _started(self) -> bool:
-        """Starts the controller, then the brokers. Returns False if a signal comes first, or if a node cannot start."""
-        controller, *brokers = self._nodes
-        for group in ([controller], brokers):
-            starts = [asyncio.ensure_future(node.start()) for node in group]
-            stopping = asyncio.ensure_future(self._stop.wait())
-            pending = set(starts)
-            while pending and not self._stop.is_set():
-                await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
-                done = {one for one in pending if one.done()}
-                pending -= done
-                for fault in filter(None, (one.result() for one in done)):
-                    error_line(fault)
-                    self._code = EXIT_BAD_INPUT
-                    self._stop.set()
-            stopping.cancel()
-            if self._stop.is_set():
-                for one in starts:
-                    one.cancel()
-                return False
-        addresses = ",".join(node.node.address for node in brokers)
+        """Starts all nodes at once: the brokers wait for the controller. Returns False if a signal comes first, or if a
+        node cannot start."""
+        starts = [asyncio.ensure_future(node.start()) for node in self._nodes]
+        stopping = asyncio.ensure_future(self._stop.wait())
+        pending = set(starts)
+        while pending and not self._stop.is_set():
+            await asyncio.wait({*pending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            done = [one for one in starts if one in pending and one.done()]
+            pending.difference_update(done)
+            if fault := next(filter(None, (one.result() for one in done)), ""):
+                error_line(fault)
+                self._code = EXIT_BAD_INPUT
+                self._stop.set()
+        stopping.cancel()
+        if self._stop.is_set():
+            for one in starts:
+                one.cancel()
+            return False
+        addresses = ",".join(node.node.address for node in self._nodes[1:])
         try:
             print(f"ready {addresses}", flush=True)
         except BrokenPipeError:

@@ -315,6 +315,17 @@ def test_the_end_answers_all_requests_and_refuses_late_connections(near: Near) -
     assert len(near.dialer.attempts_ms) == 1
 
 
+def test_a_node_that_is_starting_is_not_named(near: Near, caplog: pytest.LogCaptureFixture) -> None:
+    near.send("a")
+    for _ in range(3):
+        near.dialer.refuse()
+        near.world.advance(200)
+    far = near.dialer.accept()
+    far.reply(1)
+    assert near.answers == [("a", 0)]
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_an_outage_is_logged_once_and_its_end_too(near: Near, caplog: pytest.LogCaptureFixture) -> None:
     near.send("a")
     for _ in range(5):
