@@ -108,7 +108,7 @@ def test_a_request_to_a_node_that_is_not_registered_waits_for_its_registration(
     near: PeersOfTest, caplog: pytest.LogCaptureFixture
 ) -> None:
     early, late = near.send(3, channel=SLOW), near.peers.send(4, BEAT, 200)
-    near.world.advance(500)
+    near.world.advance(1_000)
     assert (near.dialled, early.resolved, late.value) == ([], False, None)
     near.brokers[3] = broker("b3", 9092)
     near.world.advance(1_500)

@@ -132,7 +132,7 @@ def steps() -> Iterator[int]:
     raise AssertionError("the conversion does not end")
 
 
-@pytest.mark.parametrize("kept", [None, 0.0, 0.5, 1.0])
+@pytest.mark.parametrize("kept", [None, 0.0, *(pytest.param(kept, marks=pytest.mark.slow) for kept in (0.5, 1.0))])
 def test_a_crash_at_any_step_leaves_a_lone_broker_or_a_conversion_that_is_finished(kept: float | None) -> None:
     """``kept``: the part of what was not synced that a power cut leaves; None: kill -9."""
     counts = {"lone": 0, "decided": 0}
