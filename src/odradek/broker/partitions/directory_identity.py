@@ -83,6 +83,25 @@ def check_origin(data_dir: Path, files: Files) -> bool:
     return has_catalog
 
 
+def end_conversion(data_dir: Path, files: Files, now_ms: Callable[[], int], *, follows: bool) -> None:
+    """Finishes an interrupted conversion into the directory of a broker of a cluster. Raises StorageError.
+
+    ``follows``: whether the node is such a broker."""
+    if not files.exists(data_dir / checkpoints.CONVERSION):
+        return
+    if not follows:
+        raise StorageError(
+            f"{data_dir} becomes the directory of a broker of a cluster: run `odradek cluster convert --data-dir "
+            f"{data_dir}` again, or start it as such a broker"
+        )
+    from odradek.broker.metadata_log import conversion  # here, because a lone broker does not need it
+
+    try:
+        conversion.finish(data_dir, files, now_ms())
+    except OSError as error:
+        raise StorageError(f"{data_dir} cannot be used: {error}") from error
+
+
 def check_lone(data_dir: Path, files: Files, node_id: int) -> None:
     """Raises StorageError if a directory with a metadata log is that of a broker of a cluster. Such a copy of the log
     has no mark, and names other voters."""

@@ -130,7 +130,7 @@ class LogDirectory:
         Apache Kafka has such directories with ZooKeeper, and with a metadata log elsewhere (``metadata.log.dir``).
         """
         follows = config.roles is not None and not config.roles.is_controller
-        self._check_conversion(follows=follows)
+        directory_identity.end_conversion(self.path, self._files, self._now_ms, follows=follows)
         # A broker of a cluster gets a lost metadata log from the controller again.
         has_catalog = not follows and directory_identity.check_origin(self.path, self._files)
         identity = directory_identity.identify(self.path, self._files, config, self._new_uuid, is_used=has_catalog)
@@ -138,22 +138,6 @@ class LogDirectory:
         self.clean = checkpoints.read_clean_shutdown(self.path, self._files)
         if config.roles is None and has_catalog:
             directory_identity.check_lone(self.path, self._files, self.node_id)
-
-    def _check_conversion(self, *, follows: bool) -> None:
-        """Finishes the conversion into the directory of a broker of a cluster, if it is that. Raises StorageError."""
-        if not self._files.exists(self.path / checkpoints.CONVERSION):
-            return
-        if not follows:
-            raise StorageError(
-                f"{self.path} becomes the directory of a broker of a cluster: run `odradek cluster convert --data-dir "
-                f"{self.path}` again, or start it as such a broker"
-            )
-        from odradek.broker.metadata_log import conversion  # here, because a lone broker does not need it
-
-        try:
-            conversion.finish(self.path, self._files, self._now_ms())
-        except OSError as error:
-            raise StorageError(f"{self.path} cannot be used: {error}") from error
 
     # --- start --------------------------------------------------------------------------------------------------
 
