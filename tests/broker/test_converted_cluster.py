@@ -112,6 +112,6 @@ def test_a_wrong_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
         assert run(["cluster", "convert", "--data-dir", str(tmp_path / "b" / "1")]) == 2
     assert run(["cluster", "convert", "--data-dir", str(tmp_path / "b" / "1"), "--controller-id", "1"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == f"odradek: the folder {tmp_path}/none does not exist"
+    assert f"{tmp_path}/none does not exist" in lines[0]
     assert f"{tmp_path}/b/1 is held by another broker" in lines[1]
     assert lines[2] == f"odradek: {tmp_path}/b/1 belongs to node 1: give the controller another number"
