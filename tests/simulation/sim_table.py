@@ -376,9 +376,11 @@ class TableScenario:
             self.operator.event()
         if random.random() < 0.1:
             self.copies.append(copy.deepcopy(self.checkpoint))
-        if self.restores and self.copies and random.random() < self._restore_chance():
+        can_restore = self.restores and not self.operator.is_waiting
+        if self.restores and self.copies and random.random() < self._restore_chance() and can_restore:
             self._restore()
-        if self.restores and self.restores_parts and len(self.checkpoint.planned) > 1 and random.random() < 0.01:
+        has_several = self.restores_parts and len(self.checkpoint.planned) > 1
+        if self.restores and has_several and random.random() < 0.01 and can_restore:
             self._mix()
         if isinstance(self.store, SimVersions) and random.random() < 0.05:
             self.store.foreign_commit()
@@ -403,9 +405,11 @@ class TableScenario:
 
     def _restore_table(self, store: SimVersions) -> None:
         """Another writer restores the table to an earlier version. Later, a user adopts the table's offsets."""
-        before = store.restores
+        before, held = store.restores, store.copied()
         if self.restoring.random() < 0.02:
             store.foreign_restore(self.restoring)
+        if store.restores > before and not self.checkpoint.planned and self.operator.is_known_after_restore():
+            store.take_back(held, before)
         if store.restores > before:
             rows = set(store.visible())
             self.finished = [plan for plan in self.finished if plan.rows <= rows]
@@ -529,7 +533,7 @@ class TableScenario:
 
     def _is_wrong(self, tp: TopicPartition) -> bool:
         """Returns whether the group does not stand at the end of a partition. The commit of the other one expires."""
-        return tp != OTHER and self.group.offsets.get(tp, self.topics.starts.get(tp, 0)) != self.topics.ends[tp]
+        return tp != OTHER and self.group.offsets.get(tp, self.topics.first_of(tp)) != self.topics.ends[tp]
 
     def check_group(self) -> None:
         """The group does not stand above the table."""

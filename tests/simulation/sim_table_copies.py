@@ -36,6 +36,8 @@ KNOWN = {
     "adoption is not refused, and reads the partition from the group's commit, behind the records that the copy lacks",
     "run after a killed adoption": "an adoption is killed before it commits the group. If the other offsets agree, a "
     "run before its repetition is not refused, and reads a partition that the copy lacks from the group's commit",
+    "RESTORE after an adoption": "a RESTORE to a version that lacks a partition comes between an adoption and the next "
+    "run. If the other offsets agree, the run is not refused, and reads the partition from the group's commit",
     "origin of a later query": "the copy lacks a partition that the present checkpoint began to read in the middle, "
     "as after an earlier adoption: a second adoption sets the group there, behind the records that the copy lacks",
     "run during an adoption": "an adoption does not see what an earlier run publishes between its look at the table "
@@ -125,6 +127,11 @@ class TableOperator:
         return (is_unnamed and self.fault != "unnamed commit") or (
             begins_later and self.fault != "origin of a later query"
         )
+
+    def is_known_after_restore(self) -> bool:
+        """Returns whether the first micro-batch of a new checkpoint meets a known fault after a RESTORE."""
+        lacks = self._world.group.offsets.keys() - (self._world.noted_offsets() or {}).keys() - {TP}
+        return bool(lacks) and self.fault != "RESTORE after an adoption"
 
     def _put_back(self, found: WholeTable, *, has_checkpoint: bool) -> None:
         """Puts a copy back. No run works meanwhile: the operator has ended all."""

@@ -57,6 +57,7 @@ FIRST_SEEDS_OF_FAULTS = {
     "run after a killed adoption": 183,
     "origin of a later query": 205,
     "run during an adoption": 631,
+    "RESTORE after an adoption": 9902,
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
