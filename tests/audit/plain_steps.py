@@ -2,7 +2,8 @@
 
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
 partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
-or ``["killed", …]`` for an adoption that is killed before it commits the group. Each command has to end with 0."""
+``["killed", …]`` for an adoption that is killed before it commits the group, or ``["restore", table, versions]`` for a
+RESTORE of a Delta table. Each command has to end with 0."""
 
 from __future__ import annotations
 
@@ -46,7 +47,14 @@ def killed(*command: str) -> None:
         run(list(command))
 
 
-STEPS = {"send": send, "delete": delete, "replace": replace, "killed": killed}
+def restore(table: str, by: str) -> None:
+    import deltalake
+
+    log = deltalake.DeltaTable(table)
+    log.restore(log.version() + int(by))
+
+
+STEPS = {"send": send, "delete": delete, "replace": replace, "killed": killed, "restore": restore}
 
 if __name__ == "__main__":
     import plain_engine

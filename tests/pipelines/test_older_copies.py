@@ -5,6 +5,7 @@ The simulation of tables found them (docs/notes/table-commits.md, "Older copies 
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -66,6 +67,8 @@ def steps_of(case: str, of: Commands) -> tuple[Steps, dict[tuple[str, int], int]
             return [*of.begin, of.adopt, *more, of.put_back, of.adopt, of.ingest], {first: 10, later: 25}
         case "run after a killed adoption":
             return [*of.begin, of.put_back, ["killed", *of.adopt], of.ingest], {first: 10, later: 20}
+        case "RESTORE after an adoption":
+            return [*of.begin, of.adopt, ["restore", str(of.table), "-2"], of.ingest], {first: 10, later: 20}
         case "partition after an adoption":
             more = [of.grow(of.first), of.send(of.first, 7, 1), of.send(of.first, 1)]
             return [*of.begin, of.adopt, *more, of.from_latest], {first: 11, (of.first, 1): 7, later: 20}
@@ -82,8 +85,9 @@ CASES = (
 
 
 @pytest.mark.xfail(strict=True, reason="a known fault: docs/notes/table-commits.md", raises=AssertionError)
-@pytest.mark.parametrize("kind", ["parquet", "delta"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "kind"), [*itertools.product(CASES, ["parquet", "delta"]), ("RESTORE after an adoption", "delta")]
+)
 def test_each_record_is_in_the_table_after_an_older_copy(
     case: str, kind: str, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:

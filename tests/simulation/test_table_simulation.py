@@ -50,12 +50,12 @@ FIRST_SEEDS = {
     "a dead run's entry is not finished": 1,
 }
 FIRST_SEEDS_OF_FAULTS = {
-    "unnamed commit": 185,
+    "unnamed commit": 98,
     "partition of a lacking topic": 493,
     "partition after an adoption": 26,
     "run before the adoption": 155,
     "run after a killed adoption": 183,
-    "origin of a later query": 205,
+    "origin of a later query": 211,
     "run during an adoption": 631,
     "RESTORE after an adoption": 9902,
 }
