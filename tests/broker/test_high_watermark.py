@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import uvloop
 from support.brokers import create_offsets_topic, delete_topic
 from support.logs import T0, batch, open_log, sequenced
+from support.partitions import registered
 from support.peers import Peer, until
 
 from odradek.broker.loop import scheduler
@@ -446,6 +448,51 @@ def test_a_client_that_disconnects_before_its_reply_gets_none(run_scenario) -> N
         writer.abort()
         await setup.rest()
         assert not writer.written
+
+    run_scenario(scenario)
+
+
+# --- too few replicas -------------------------------------------------------------------------------------------
+
+
+def lacking(partition: Partition) -> None:
+    """Gives the partition three replicas, of which one is in sync, and min.insync.replicas=2."""
+    assert partition.registration is not None
+    epoch = partition.registration.partition_epoch + 1
+    partition.apply(
+        registered((1, 2, 3), isr=(1,), leader_epoch=partition.leader_epoch, partition_epoch=epoch,
+                   index=partition.index),
+        1, 0,
+    )  # fmt: skip
+    partition.reconfigure(replace(partition.log.config, min_isr=2))
+
+
+def test_with_too_few_replicas_acks_all_is_refused_and_acks_1_is_not(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        lacking(setup.second)
+        writer = setup.client()
+        writer.produce(1, acks=ALL)
+        ((part,),) = [topic.partition_responses for topic in (await writer.answered())[0].responses]
+        assert (part.error_code, part.base_offset, part.log_start_offset) == (ErrorCode.not_enough_replicas, -1, 0)
+        assert setup.second.log_end_offset == 0
+        writer.produce(1, acks=LEADER)
+        assert results((await writer.answered(2))[1]) == [(OK, 0)]
+        assert setup.second.high_watermark == 0
+
+    run_scenario(scenario)
+
+
+def test_with_too_few_replicas_no_commit_is_accepted(run_scenario) -> None:
+    async def scenario(setup: Setup) -> None:
+        create_offsets_topic(setup.broker)
+        await until(lambda: setup.broker.groups.shard(0) is not None)
+        offsets = setup.partition(0, "__consumer_offsets")
+        lacking(offsets)
+        client = setup.client()
+        client.commit(3)
+        (topic,) = (await client.answered())[0].topics
+        assert [part.error_code for part in topic.partitions] == [ErrorCode.coordinator_not_available]
+        assert offsets.log_end_offset == 0
 
     run_scenario(scenario)
 

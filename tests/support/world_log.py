@@ -23,6 +23,7 @@ from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.log import Log
 from support import cleaning
 from support.full_disk import FullDisk
+from support.partitions import NODE, registered
 from support.world import World
 
 
@@ -53,6 +54,7 @@ class WorldLog(Partition):
         self._on_append = on_append
         self._held_back: int | None = None
         super().__init__(topic, index, self._opened(), world.clock)
+        self.apply(registered(index=index), NODE, 0)
 
     def _opened(self) -> Log:
         return Log.open(self._path, self._settings, self.world.clock(), clean=False, files=self.files)

@@ -216,7 +216,7 @@ USES = {
 }
 """The members of these services that handlers may use."""
 ACTS = {
-    "apply", "begin_epoch", "begin_epochs", "drop_topic", "forget_dropped", "initial_delta", "on_event",
+    "apply", "begin_epochs", "drop_topic", "forget_dropped", "initial_delta", "on_event",
     "on_metadata_update", "on_notice", "on_topics_changed", "on_topics_deleted", "open_topic", "publish",
     "reconfigure", "replay", "set_dynamic", "steps_of", "unload",
 }  # fmt: skip

@@ -191,11 +191,9 @@ class PartitionLogs:
     ) -> Steps[None]:
         """Opens, changes or removes the log of a partition whose registration has changed."""
         directory = self._directory
-        if not directory.is_assigned(registration):
-            directory.remove_later(directory.drop_unassigned(key), self._config.log_segment_delete_delay_ms)
-        elif key in directory.partitions:
-            directory.begin_epoch(key, registration)
-        else:
+        if key in directory.partitions:
+            directory.remove_later(directory.apply(key, registration), self._config.log_segment_delete_delay_ms)
+        elif directory.is_assigned(registration):
             topic = image.topic(key[0])
             if topic is not None:
                 directory.add((yield from directory.open_topic(topic, self._settings(image, key[0], default))))

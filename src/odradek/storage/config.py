@@ -38,6 +38,8 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000
     producer_id_expiration_ms: int = DAY_MS
     transaction_partition_verification_enable: bool = False
+    min_isr: int = 1
+    """min.insync.replicas: the least in-sync replicas for appends that wait for replicas; at most all replicas."""
 
     @property
     def is_compacted(self) -> bool:

@@ -103,26 +103,6 @@ class LogWriter:
                 if client and header.is_transactional and self.config.transaction_partition_verification_enable:
                     self._producers.check_verified(header.producer_id, header.producer_epoch, guard)
                 self._producers.check(header, sequences=client)
-        return self._assign_and_write(data, batches, now_ms, leader_epoch)
-
-    def append_marker(self, marker: EndTransactionMarker, now_ms: int, leader_epoch: int) -> AppendInfo:
-        """Does what ``Log.append_marker`` says."""
-        self._disk.check_online()
-        self._snapshots.end_rebuild()
-        self._producers.check_marker(marker)
-        if not marker.commit:
-            self._prepare_aborted_index()
-        data = encode_marker(marker, now_ms)
-        return self._assign_and_write(data, validate(data, client=False), now_ms, leader_epoch)
-
-    def _prepare_aborted_index(self) -> None:
-        """Opens the index of aborted transactions before the write of a marker: otherwise its entry may be lost."""
-        try:
-            self._segments.active.aborted_index.open_for_append()
-        except OSError as error:
-            raise self._disk.fail("append", error) from error
-
-    def _assign_and_write(self, data: Buffer, batches: Batches, now_ms: int, leader_epoch: int) -> AppendInfo:
         config = self.config
         append_time = now_ms if config.is_log_append_time else None
         first_offset = self.end_offset
@@ -134,6 +114,24 @@ class LogWriter:
         self._write(data, batches, assigned, now_ms, leader_epoch)
         last_offset = assigned.end_offset - 1
         return AppendInfo(first_offset, last_offset, -1 if append_time is None else append_time, self.log_start_offset)
+
+    def append_marker(self, marker: EndTransactionMarker, now_ms: int, leader_epoch: int) -> AppendInfo:
+        """Does what ``Log.append_marker`` says."""
+        self._disk.check_online()
+        self._snapshots.end_rebuild()
+        self._producers.check_marker(marker)
+        if not marker.commit:
+            self._prepare_aborted_index()
+        data = encode_marker(marker, now_ms)
+        batches = validate(data, client=False)
+        return self._append_checked(data, batches, now_ms, leader_epoch, client=False, guard=None)
+
+    def _prepare_aborted_index(self) -> None:
+        """Opens the index of aborted transactions before the write of a marker: otherwise its entry may be lost."""
+        try:
+            self._segments.active.aborted_index.open_for_append()
+        except OSError as error:
+            raise self._disk.fail("append", error) from error
 
     # a follower's appends
 

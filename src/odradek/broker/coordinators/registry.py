@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from odradek.broker.coordinators.group_coordinator import GROUPS
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
-from odradek.broker.partitions.partition import PartitionRole
+from odradek.broker.partitions.partition_roles import PartitionRole
 from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:

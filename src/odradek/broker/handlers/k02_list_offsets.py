@@ -169,6 +169,7 @@ def _look_up(
     partition.check_epoch(part.current_leader_epoch if version >= 4 else -1)
     limit = partition.last_stable_offset if committed else partition.high_watermark
     if time == LATEST:
+        _check_end_known(partition, version)
         return limit, -1, partition.leader_epoch
     if time in (EARLIEST, EARLIEST_LOCAL):
         return _earliest(partition)
@@ -176,16 +177,29 @@ def _look_up(
         return -1, -1, -1
     if time == EARLIEST_PENDING_UPLOAD:
         return -1, -1, -1
-    return _search(broker, partition, time, limit)
+    return _search(broker, version, partition, time, limit)
 
 
-def _search(broker: BrokerServices, partition: Partition, time: int, limit: int) -> Steps[_Result]:
+def _check_end_known(partition: Partition, version: int) -> None:
+    """Raises OFFSET_NOT_AVAILABLE if a new leader does not know the end of the committed records yet.
+
+    Versions before 5 do not have this code, and get LEADER_NOT_AVAILABLE, which clients repeat, too."""
+    try:
+        partition.check_end_known()
+    except KafkaError as error:
+        if version < 5:
+            raise KafkaError(ErrorCode.leader_not_available, error.message) from error
+        raise
+
+
+def _search(broker: BrokerServices, version: int, partition: Partition, time: int, limit: int) -> Steps[_Result]:
     """Finds the first record that is not older than ``time``; for MAX_TIMESTAMP, the record with the largest timestamp.
     There is no result for a record at or after the offset ``limit``."""
     log = partition.log
     steps = log.search_max_timestamp() if time == MAX_TIMESTAMP else log.search_timestamp(time)
     record = yield from broker.workers.run(steps)
     if record is None or record.offset >= limit:
+        _check_end_known(partition, version)
         return -1, -1, -1
     return record.offset, record.timestamp, record.leader_epoch
 

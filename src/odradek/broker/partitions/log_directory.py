@@ -30,11 +30,12 @@ from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
 from odradek.broker.partitions.directory_lock import DirectoryLock
 from odradek.broker.partitions.log_upkeep import LogUpkeep, is_usable
-from odradek.broker.partitions.partition import Partition, PartitionRole
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition_roles import PartitionRole, role_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import NO_OFFSET, TopicPartition
+from odradek.core.ids import TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
@@ -220,52 +221,43 @@ class LogDirectory:
 
     def is_assigned(self, registration: PartitionRegistration) -> bool:
         """Returns whether this node has a replica of the partition."""
-        return self.node_id in registration.replicas
+        return role_of(registration, self.node_id) is not PartitionRole.REMOVED
 
-    def _role_of(self, registration: PartitionRegistration) -> PartitionRole:
-        return PartitionRole.LEADER if registration.leader == self.node_id else PartitionRole.FOLLOWER
+    def apply(self, key: tuple[str, int], registration: PartitionRegistration) -> list[Path]:
+        """Applies a changed registration to an open partition (``Partition.apply``).
 
-    def begin_epoch(self, key: tuple[str, int], registration: PartitionRegistration) -> None:
-        """Begins a leader epoch of an assigned partition, in the role that this node has in it.
-
-        Ignores an epoch that is older than the partition's, and a change that begins no epoch, such as one of the ISR.
-        """
+        Returns paths for ``remove_later``: those of a log that is not assigned to this node any more."""
         partition = self.partitions.get(key)
         if partition is None:
-            return
-        role = self._role_of(registration)
-        was_leader = partition.role is PartitionRole.LEADER
-        if not partition.is_new_term(role, registration.leader_epoch):
-            self._assign_followers(partition, registration)
-            return
-        if role is PartitionRole.LEADER:
-            self.led[key] = partition
-        else:
-            self.led.pop(key, None)
+            return []
         try:
-            partition.begin_role(role, registration.leader_epoch)
+            partition.apply(registration, self.node_id, self.steady_ms())
         except KafkaError as error:
             if not partition.failure:
                 log.error("partition %s-%d is offline: %s", *key, error.message)
-        self._begin_term(partition, registration, is_new_leader=not was_leader)
+        if partition.role is PartitionRole.LEADER:
+            self.led[key] = partition
+        else:
+            self.led.pop(key, None)
+        if partition.role is not PartitionRole.REMOVED:
+            return []
+        paths = self._drop(key, "other brokers have its replicas now")
+        self._offsets.try_remove({TopicPartition(*key)})
+        return paths
 
-    def _assign_followers(self, partition: Partition, registration: PartitionRegistration) -> None:
-        """Sets the followers of a partition. Only a leader has some."""
-        if partition.role is not PartitionRole.LEADER or len(registration.replicas) < 2:
-            partition.followers = None
+    def note_truncation(self, partition: Partition, offset: int) -> None:
+        """Lowers the recovery point in the checkpoint to ``offset``. Call it before a follower's log is cut there.
+
+        After a crash, a log that ends below its recovery point has lost records, and one of an internal topic goes
+        offline. Raises StorageError.
+        """
+        name = TopicPartition(partition.topic, partition.index)
+        if self._offsets.points.get(name, 0) <= offset:
             return
-        if partition.followers is None:
-            from odradek.replication.followers import Followers  # a lone broker needs none
-
-            partition.followers = Followers()
-        partition.followers.assign(number for number in registration.replicas if number != self.node_id)
-
-    def _begin_term(self, partition: Partition, registration: PartitionRegistration, *, is_new_leader: bool) -> None:
-        """Begins the leader epoch of the followers."""
-        self._assign_followers(partition, registration)
-        if partition.followers is not None:
-            start = NO_OFFSET if is_new_leader or partition.failure else partition.log_end_offset
-            partition.followers.begin_term(registration.isr, start, self.steady_ms(), is_new_leader=is_new_leader)
+        try:
+            self._offsets.write_points(dict(self._offsets.points) | {name: offset})
+        except OSError as error:
+            raise StorageError(f"{self.path / checkpoints.RECOVERY_POINT} cannot be written: {error}") from error
 
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.
@@ -300,11 +292,8 @@ class LogDirectory:
                 self._names_at_start.discard(str(name))
             if topic_ids is not None and str(name) not in topic_ids:
                 self._report_missing(topic, name, has_later=last > name.partition)
-            partition = opened[key] = Partition(
-                topic.name, described.partition_id, None, self._now_ms, leader_epoch=described.leader_epoch
-            )
-            partition.role = self._role_of(described)
-            self._begin_term(partition, described, is_new_leader=True)
+            partition = opened[key] = Partition(topic.name, described.partition_id, None, self._now_ms)
+            partition.apply(described, self.node_id, self.steady_ms())
             self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
             if self._made % GROWTH_LOGS == 0:
@@ -397,7 +386,8 @@ class LogDirectory:
         opened.sync.defer = self.defer
         opened.defer_removal = self.defer_removal
         opened.producer_snapshots.run_steps = self.run_steps
-        partition.adopt(opened)
+        name = TopicPartition(partition.topic, partition.index)
+        partition.adopt(opened, self._offsets.watermarks.get(name, 0))
 
     def _is_missed(self, name: TopicPartition) -> bool:
         """Returns whether, at a start, a checkpoint knows records of the partition."""
@@ -425,19 +415,14 @@ class LogDirectory:
         for described in topic.partitions:
             key = (topic.name, described.partition_id)
             if key in self.partitions:
-                paths += self._drop(key, "the topic was deleted", ErrorCode.unknown_topic_or_partition)
+                partition = self.partitions[key]
+                paths += self._drop(key, "the topic was deleted")
+                partition.remove(ErrorCode.unknown_topic_or_partition)
                 yield None
         return paths
 
-    def drop_unassigned(self, key: tuple[str, int]) -> list[Path]:
-        """Stops serving a partition that is not assigned to this node any more. Returns like ``drop_topic``."""
-        if key not in self.partitions:
-            return []
-        paths = self._drop(key, "other brokers have its replicas now", ErrorCode.not_leader_or_follower)
-        self._offsets.try_remove({TopicPartition(*key)})
-        return paths
-
-    def _drop(self, key: tuple[str, int], reason: str, error_of_waits: ErrorCode) -> list[Path]:
+    def _drop(self, key: tuple[str, int], reason: str) -> list[Path]:
+        """Takes a log out of service. Returns the new path of its directory."""
         partition = self.partitions.pop(key)
         self.led.pop(key, None)
         name = TopicPartition(*key)
@@ -452,7 +437,6 @@ class LogDirectory:
         except (OSError, KafkaError) as error:
             log.error("%s could not be removed: %s", path, error)
         partition.failure = reason
-        partition.end_waits(error_of_waits)
         return paths
 
     def _take_away(self, path: Path, doomed: Path) -> Path:
@@ -500,7 +484,7 @@ class LogDirectory:
             partition = self.partitions.get((topic.name, index))
             if partition is not None and not partition.failure:
                 self.has_compacted |= settings.is_compacted
-                partition.log.config = settings
+                partition.reconfigure(settings)
             yield None
 
     def checkpoint_recovery_points(self) -> None:

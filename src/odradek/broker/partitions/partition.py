@@ -1,38 +1,43 @@
-"""A partition of the broker: its log, its leader epoch, and the requests that wait for its high watermark.
+"""A partition of the broker: its log, its registration, and the requests that wait for its high watermark.
 
-With one replica, the high watermark is the log end offset: each append moves it and wakes the waiting fetches
-(broker/partitions/purgatory). Nothing else waits then. With several replicas, ``move_high_watermark`` sets it, and also
-wakes the produce requests that wait for all replicas, and the partition's coordinator.
+``apply`` brings every change of the registration here. The high watermark is either the log's end, which each append
+moves, or it is held: then ``move_high_watermark`` sets it. It is held if other replicas count (``partition_roles``), so
+never with one replica. An append wakes the waiting fetches (broker/partitions/purgatory) unless the high watermark is
+held; ``move_high_watermark`` wakes them, the produce requests that wait for replicas, and the partition's coordinator.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from odradek.batches.header import LOG_OVERHEAD, size_of_batch
 from odradek.batches.steps import BatchSteps
+from odradek.broker.partitions.partition_roles import (
+    PartitionRole,
+    RoleStep,
+    is_held,
+    is_older,
+    missing_replicas,
+    role_of,
+    steps_of,
+)
 from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH, FetchingReplica
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, FetchingReplica
 from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
+from odradek.storage.config import LogConfig
+from odradek.storage.fetched_batches import UnexpectedOffset
 from odradek.storage.log import Log
 from odradek.storage.producers.verification import VerificationGuard
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch
+    from odradek.catalog.registrations import PartitionRegistration
     from odradek.replication.followers import Followers, FollowerState
-
-
-class PartitionRole(Enum):
-    """What this broker does for a partition whose log it has. Only a leader serves requests of clients."""
-
-    LEADER = "leader"
-    FOLLOWER = "follower"
 
 
 class Partition:
@@ -41,15 +46,15 @@ class Partition:
     It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
-    ``role`` is set by the data directory, which knows the led partitions. ``is_replicated``: other brokers have copies,
-    so that the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
+    ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has several replicas.
+    ``is_held``: the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
     ``followers``: the other replicas of a led partition, as their fetches show them; None if there are none.
     """
 
     __slots__ = (
-        "_log", "_now_ms", "_waiters", "failure", "followers", "index", "is_replicated", "leader_epoch",
-        "on_high_watermark", "role", "topic", "watermark_waits",
+        "_epoch_start", "_log", "_now_ms", "_waiters", "failure", "followers", "index", "is_held", "is_replicated",
+        "leader_epoch", "on_high_watermark", "registration", "role", "topic", "watermark_waits",
     )  # fmt: skip
 
     def __init__(
@@ -67,19 +72,120 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.failure = failure
         self._waiters: set[ParkedFetch] | None = None
-        self.role = PartitionRole.LEADER
+        self.role = PartitionRole.NEW
+        self.registration: PartitionRegistration | None = None
+        self.is_replicated = self.is_held = False
+        self._epoch_start = 0
         self.followers: Followers | None = None
-        self.is_replicated = False
         self.watermark_waits: WatermarkWaits | None = None
         """The requests that wait for the high watermark, made for the first one."""
         self.on_high_watermark: Callable[[int], object] | None = None
         self._log = log
         self._now_ms = now_ms
 
+    # --- the registration ---------------------------------------------------------------------------------------
+
+    def apply(self, registration: PartitionRegistration, node_id: int, steady_ms: int) -> PartitionRole:
+        """Applies a registration: role, leader epoch, replicas and ISR. Returns the node's role in the partition.
+
+        ``steady_ms``: the time of the clock of the fetches of followers. An older registration is ignored. A broker
+        that stops leading completes the waiting requests. A new leader of several replicas holds the high watermark
+        where it is, until ``move_high_watermark`` knows it. Raises KafkaError (KAFKA_STORAGE_ERROR) if the log cannot
+        note the leader epoch; role and epoch are new nevertheless.
+        """
+        present = self.registration
+        if present is not None and is_older(registration, present):
+            return self.role
+        role = role_of(registration, node_id)
+        begins = role is not self.role or registration.leader_epoch > self.leader_epoch
+        steps = steps_of(f"{self.topic}-{self.index}", self.role, role) if begins else ()
+        is_new_leader = self.role is not PartitionRole.LEADER
+        self.registration, self.role, self.leader_epoch = registration, role, registration.leader_epoch
+        self.is_replicated = len(registration.replicas) > 1
+        self._hold_or_release()
+        self._assign_followers(node_id)
+        for step in steps:
+            if step is RoleStep.END_WAITS:
+                self.end_waits(ErrorCode.not_leader_or_follower)
+            elif step is RoleStep.BEGIN_TERM:
+                self._begin_term(steady_ms, is_new_leader=is_new_leader)
+            else:
+                self._begin_epoch()
+        return role
+
+    def _assign_followers(self, node_id: int) -> None:
+        """Sets the followers of the partition. Only a leader has some."""
+        registration = self.registration
+        if registration is None or self.role is not PartitionRole.LEADER or not self.is_replicated:
+            self.followers = None
+            return
+        if self.followers is None:
+            from odradek.replication.followers import Followers  # a lone broker needs none
+
+            self.followers = Followers()
+        self.followers.assign(number for number in registration.replicas if number != node_id)
+
+    def _begin_term(self, steady_ms: int, *, is_new_leader: bool) -> None:
+        log, registration = self._log, self.registration
+        if self.followers is not None and registration is not None:
+            start = NO_OFFSET if is_new_leader or log is None else log.log_end_offset
+            self.followers.begin_term(registration.isr, start, steady_ms, is_new_leader=is_new_leader)
+
+    def _begin_epoch(self) -> None:
+        log = self._log
+        if log is not None:  # otherwise the log begins the epoch when it is opened
+            self._epoch_start = log.log_end_offset
+            log.producer_snapshots.end_rebuild()
+            log.assign_epoch(self.leader_epoch)
+
+    def _hold_or_release(self) -> None:
+        """Decides whether the high watermark waits for other replicas, after a change of the registration or of
+        min.insync.replicas."""
+        registration, log = self.registration, self._log
+        if registration is None or log is None or self.role is PartitionRole.REMOVED:
+            return
+        holds = is_held(registration, self.role, log.config.min_isr)
+        if holds and not self.is_held:
+            self.is_held, log.high_watermark = True, log.high_watermark
+        elif self.is_held and not holds:
+            self.move_high_watermark(None)
+
+    def remove(self, error: ErrorCode) -> None:
+        """Ends the service of a deleted topic. Requests that wait for the high watermark get ``error``."""
+        steps_of(f"{self.topic}-{self.index}", self.role, PartitionRole.REMOVED)
+        self.role = PartitionRole.REMOVED
+        self.end_waits(error)
+
     @property
     def first_epoch(self) -> int:
         """The leader epoch that the log begins when it is opened: a follower's log gets its epochs with its records."""
         return self.leader_epoch if self.role is PartitionRole.LEADER else NO_EPOCH
+
+    def check_in_sync(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS if the ISR is smaller than min.insync.replicas, never with one replica.
+
+        For appends that wait for replicas: those of coordinators, markers, and acks=-1."""
+        registration = self.registration
+        if registration is not None and missing_replicas(registration, self.log.config.min_isr):
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic}-{self.index} has the in-sync replicas {list(registration.isr)}, and min.insync.replicas "
+                f"is {self.log.config.min_isr}",
+            )
+
+    def check_end_known(self) -> None:
+        """Raises OFFSET_NOT_AVAILABLE if a new leader does not know yet which of its records are committed (KIP-207).
+
+        That is so until the high watermark has reached the start of its leader epoch.
+        """
+        if self.is_held and self.role is PartitionRole.LEADER and self.high_watermark < self._epoch_start:
+            raise KafkaError(
+                ErrorCode.offset_not_available,
+                f"the high watermark {self.high_watermark} of {self.topic}-{self.index} is below the start of leader "
+                f"epoch {self.leader_epoch}, {self._epoch_start}",
+            )
+
+    # --- the log ------------------------------------------------------------------------------------------------
 
     @property
     def waiters(self) -> set[ParkedFetch]:
@@ -95,9 +201,18 @@ class Partition:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index}: {self.failure}")
         return self._log
 
-    def adopt(self, log: Log) -> None:
-        """Sets the log, which is open now."""
+    def adopt(self, log: Log, high_watermark: int = 0) -> None:
+        """Sets the log, which is open now. ``high_watermark``: the last known one, if the high watermark is held."""
         self._log, self.failure = log, ""
+        self._epoch_start = log.log_end_offset
+        self._hold_or_release()
+        if self.is_held:
+            log.high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
+
+    def reconfigure(self, settings: LogConfig) -> None:
+        """Applies new settings of the topic to the open log."""
+        self.log.config = settings
+        self._hold_or_release()
 
     @property
     def max_message_bytes(self) -> int:
@@ -139,7 +254,7 @@ class Partition:
 
     def _wake_produced(self, size: int) -> None:
         """Informs the waiting fetches of a batch. While a transaction is open, the last stable offset does not move."""
-        if self.is_replicated:
+        if self.is_held:
             self._wake_arrived(0, 0, size)
         else:
             self._wake_arrived(size, 0 if self.log.producers.open_transactions else size, size)
@@ -147,6 +262,8 @@ class Partition:
     def append(self, data: bytes) -> AppendInfo:
         """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
         log = self.log
+        if self.is_replicated:
+            self.check_in_sync()
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters:
@@ -157,6 +274,8 @@ class Partition:
     def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
         """Ends a producer's transaction. If it raises KafkaError, nothing is written."""
         log = self.log
+        if self.is_replicated:
+            self.check_in_sync()
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
         if self._waiters:
@@ -165,12 +284,37 @@ class Partition:
 
     def _wake_appended(self, size: int, stable_bytes: int | None, stable_offset: int) -> None:
         """Informs the waiting fetches of a batch. ``stable_bytes``: None for those from ``stable_offset`` on."""
-        if self.is_replicated:
+        if self.is_held:
             self._wake_arrived(0, 0, size)
         else:
             self._wake_arrived(
                 size, self._stable_bytes_from(stable_offset) if stable_bytes is None else stable_bytes, size
             )
+
+    def append_fetched(self, data: bytes) -> BatchSteps[AppendInfo | None]:
+        """Appends what this follower has fetched from its leader, in steps. See ``Log.begin_append_fetched``.
+
+        An empty log may begin below the offset that was asked for: the leader's log start may be inside of a batch.
+        Raises NOT_LEADER_OR_FOLLOWER if the role or the leader epoch changes before the last step.
+        """
+        epoch, log = self.leader_epoch, self.log
+        steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
+        while True:
+            if self.role is not PartitionRole.FOLLOWER or self.leader_epoch != epoch:
+                raise KafkaError(
+                    ErrorCode.not_leader_or_follower, f"{self.topic}-{self.index} does not follow in epoch {epoch} now"
+                )
+            try:
+                yield next(steps)
+            except StopIteration as done:
+                info: AppendInfo | None = done.value
+                return info
+            except UnexpectedOffset as error:
+                end = log.log_end_offset
+                if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
+                    raise
+                log.restart_at(error.first_offset, self._now_ms())
+                steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
 
     def move_high_watermark(self, offset: int | None) -> None:
         """Sets the high watermark to ``offset``, the end of what all replicas in the ISR have. ``None``: it is the log
@@ -178,10 +322,10 @@ class Partition:
         log = self.log
         before, stable = log.high_watermark, log.last_stable_offset
         log.high_watermark = None if offset is None else min(offset, log.log_end_offset)
-        self.is_replicated = offset is not None
+        self.is_held = offset is not None
         readable_bytes = self._bytes_between(before, log.high_watermark)
         if self.watermark_waits is not None:
-            self.watermark_waits.pass_offset(log.high_watermark)
+            self.watermark_waits.pass_offset(log.high_watermark, self._result_of_waits())
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
         is_stable = stable == before and log.last_stable_offset == log.high_watermark
@@ -189,6 +333,15 @@ class Partition:
         if offset is None and self.watermark_waits is not None:
             # These requests wait for records that the log has lost.
             self.watermark_waits.end_all(ErrorCode.not_leader_or_follower)
+
+    def _result_of_waits(self) -> ErrorCode:
+        """Returns the result of a request whose records are below the high watermark.
+
+        It is an error if the ISR has become too small meanwhile, as in Kafka."""
+        registration = self.registration
+        if self.is_replicated and registration is not None and missing_replicas(registration, self.log.config.min_isr):
+            return ErrorCode.not_enough_replicas_after_append
+        return ErrorCode.none
 
     def _bytes_between(self, start: int, end: int) -> int:
         if start >= end:
@@ -218,34 +371,12 @@ class Partition:
             end(ErrorCode.unknown_topic_or_partition)
             return None
         reached = self.high_watermark >= offset
-        if reached or not self.is_replicated or self.role is not PartitionRole.LEADER:
-            end(ErrorCode.none if reached else ErrorCode.not_leader_or_follower)
+        if reached or not self.is_held or self.role is not PartitionRole.LEADER:
+            end(self._result_of_waits() if reached else ErrorCode.not_leader_or_follower)
             return None
         if self.watermark_waits is None:
             self.watermark_waits = WatermarkWaits()
         return self.watermark_waits.add(offset, end)
-
-    def is_new_term(self, role: PartitionRole, leader_epoch: int) -> bool:
-        """Returns whether a leader epoch is newer than the present one, or the same epoch in another role.
-
-        An older epoch must not reach the log: it would remove the entries of the later epochs."""
-        return leader_epoch > self.leader_epoch or (leader_epoch == self.leader_epoch and role is not self.role)
-
-    def begin_role(self, role: PartitionRole, leader_epoch: int) -> None:
-        """Begins a leader epoch in a role. A broker that stops leading completes the waiting requests.
-
-        An older epoch is ignored, and so is the present epoch in the present role: then only the ISR has changed.
-        Raises KafkaError (KAFKA_STORAGE_ERROR) if the log is not open, or cannot note the epoch.
-        """
-        if not self.is_new_term(role, leader_epoch):
-            return
-        stops = self.role is PartitionRole.LEADER and role is not PartitionRole.LEADER
-        self.role, self.leader_epoch = role, leader_epoch
-        if stops:
-            self.end_waits(ErrorCode.not_leader_or_follower)
-        if role is PartitionRole.LEADER:  # the epochs of a follower's log come with the records of its leader
-            self.log.producer_snapshots.end_rebuild()
-            self.log.assign_epoch(leader_epoch)
 
     def wake_fetches(self) -> None:
         """Completes all waiting fetches, because the partition was deleted or changed."""

@@ -119,6 +119,7 @@ _ERRORS_WITH_LOG_START = frozenset(
         ErrorCode.invalid_timestamp,
         ErrorCode.out_of_order_sequence_number,
         ErrorCode.invalid_producer_epoch,
+        ErrorCode.not_enough_replicas,
         ErrorCode.unknown_server_error,
     }
 )
@@ -274,12 +275,14 @@ class ProduceAppends:
         self, partition: Partition, index: int, data: bytes, guard: Guard = None
     ) -> ProducedPartition | Steps[ProducedPartition]:
         try:
+            if partition.is_replicated and self._call.acks == _ALL_REPLICAS:
+                partition.check_in_sync()
             info = partition.produce(data, guard)
         except KafkaError as error:
             return self._refusal(partition, index, data, error)
         if not isinstance(info, AppendInfo):
             return self._append_later(partition, index, data, info)
-        if partition.is_replicated:
+        if partition.is_held:
             self._await_replicas(partition, info.last_offset)
         return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
@@ -293,7 +296,7 @@ class ProduceAppends:
                 return self._missing(partition.topic, index)
             refused = self._refusal(partition, index, data, error)
             return refused if isinstance(refused, ProducedPartition) else (yield from refused)
-        if partition.is_replicated:
+        if partition.is_held:
             self._await_replicas(partition, info.last_offset)
         return ProducedPartition(index, 0, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 

@@ -41,12 +41,12 @@ class WatermarkWaits:
         if at < len(self._waits) and self._waits[at] is wait:
             del self._waits[at]
 
-    def pass_offset(self, high_watermark: int) -> None:
-        """Ends the waits for this offset and earlier ones."""
+    def pass_offset(self, high_watermark: int, result: ErrorCode = ErrorCode.none) -> None:
+        """Ends the waits for this offset and earlier ones with ``result``."""
         reached = bisect_left(self._waits, (high_watermark + 1,))
         ended, self._waits = self._waits[:reached], self._waits[reached:]
         for wait in ended:
-            wait.end(ErrorCode.none)
+            wait.end(result)
 
     def end_all(self, error: ErrorCode) -> None:
         ended, self._waits = self._waits, []

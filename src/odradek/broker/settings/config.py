@@ -444,4 +444,5 @@ def log_config(broker: BrokerConfig, own: Mapping[str, str]) -> LogConfig:
         cleanup_policy=frozenset(topic_value(broker, own, "cleanup.policy")),
         producer_id_expiration_ms=broker.producer_id_expiration_ms,
         transaction_partition_verification_enable=broker.transaction_partition_verification_enable,
+        min_isr=topic_value(broker, own, MIN_ISR),
     )

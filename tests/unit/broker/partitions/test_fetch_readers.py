@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.logs import T0, batch, open_log
+from support.partitions import NODE, registered
 
 from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader
 from odradek.broker.partitions.fetch_sessions import RequestedPartition
-from odradek.broker.partitions.partition import Partition, PartitionRole
+from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Wake
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import FetchingReplica
-from odradek.replication.followers import Followers
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.fetch_readers import Reader
@@ -30,9 +30,7 @@ def partition(tmp_path: Path) -> Iterator[Partition]:
     """A led partition of three records whose high watermark is 1. Broker 2 follows it."""
     log = open_log(tmp_path)
     one = Partition("t", 0, log, lambda: T0)
-    one.begin_role(PartitionRole.LEADER, EPOCH)
-    one.followers = Followers()
-    one.followers.assign([FOLLOWER])
+    one.apply(registered((NODE, FOLLOWER), leader_epoch=EPOCH), NODE, 0)
     for _ in range(3):
         one.produce(batch(1))
     one.move_high_watermark(1)
@@ -116,7 +114,7 @@ def test_a_fetch_of_what_the_leader_does_not_have_notes_nothing(
 
 
 def test_the_log_of_a_follower_with_records_of_another_leader_diverges(partition: Partition) -> None:
-    partition.begin_role(PartitionRole.LEADER, EPOCH + 3)
+    partition.apply(registered((NODE, FOLLOWER), leader_epoch=EPOCH + 3), NODE, 0)
     partition.produce(batch(1))
     read, *_ = follower().read(partition, asked(4, EPOCH + 3, EPOCH + 1), MANY, min_one=True, is_first=True)
     assert (read.diverging, read.size) == ((EPOCH, 3), 0)
@@ -131,7 +129,7 @@ def test_an_offset_before_the_log_start_is_out_of_range_whatever_the_epochs(
     partition: Partition, reader: Reader
 ) -> None:
     """As in Kafka: a reader that diverges there has nothing to cut off, but has to begin again."""
-    partition.begin_role(PartitionRole.LEADER, EPOCH + 3)
+    partition.apply(registered((NODE, FOLLOWER), leader_epoch=EPOCH + 3), NODE, 0)
     partition.produce(batch(1))
     partition.move_high_watermark(4)
     partition.log.delete_before(3)
@@ -165,5 +163,5 @@ def test_each_kind_of_wait_counts_its_own_bytes(partition: Partition) -> None:
     partition.move_high_watermark(None)
     partition.produce(batch(1))
     assert [each.sizes[-1] for each in waiters.values()] == [one, one, one], "with one replica all bounds are the end"
-    partition.begin_role(PartitionRole.FOLLOWER, EPOCH + 1)
+    partition.apply(registered((NODE, FOLLOWER), FOLLOWER, leader_epoch=EPOCH + 1), NODE, 0)
     assert [each.wakes for each in waiters.values()] == [[Wake.ROLE_CHANGE]] * 3

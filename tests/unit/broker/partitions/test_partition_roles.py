@@ -17,7 +17,8 @@ from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.partitions.partition import Partition, PartitionRole
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition_roles import PartitionRole
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.records import (
@@ -30,6 +31,7 @@ from odradek.catalog.records import (
 )
 from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
@@ -161,8 +163,8 @@ def test_an_older_epoch_is_ignored(node: Node) -> None:
     present = node.catalog.catalog.topic("flights").partitions[0]
     for epoch in (0, 1):
         for leader in (HERE, THERE):
-            node.directory.begin_epoch(("flights", 0), present._replace(leader=leader, leader_epoch=epoch))
-            partition.begin_role(PartitionRole.LEADER if leader == HERE else PartitionRole.FOLLOWER, epoch)
+            older = present._replace(leader=leader, leader_epoch=epoch, partition_epoch=99)
+            assert node.directory.apply(("flights", 0), older) == []
             assert (partition.leader_epoch, partition.role) == (2, PartitionRole.LEADER)
             assert partition.log.epochs.entries == entries
             assert node.led == [("flights", 0)]
@@ -215,6 +217,84 @@ def test_settings_reach_the_logs_behind_a_partition_that_is_elsewhere(node: Node
     node.create("flights", FLIGHTS, (HERE,), (THERE,), (HERE,))
     node.apply(ConfigRecord(TOPIC, "flights", "retention.ms", "77"))
     assert [node.partition(at).log.config.retention_ms for at in (0, 2)] == [77, 77]
+
+
+# --- registrations with several replicas ------------------------------------------------------------------------
+
+
+def test_a_registration_of_several_replicas_holds_the_high_watermark(node: Node) -> None:
+    node.create("flights", FLIGHTS, (HERE,), (HERE, THERE), (THERE, HERE))
+    assert [(node.partition(at).is_replicated, node.partition(at).is_held) for at in range(3)] == [
+        (False, False), (True, True), (True, True),
+    ]  # fmt: skip
+    for at in (0, 1):
+        node.partition(at).produce(batch(2))
+    assert [node.partition(at).high_watermark for at in (0, 1)] == [2, 0]
+    node.apply(PartitionChangeRecord(1, FLIGHTS, isr=(HERE,)))
+    assert node.partition(1).high_watermark == 2
+    node.apply(PartitionChangeRecord(0, FLIGHTS, replicas=(HERE, THERE)))
+    node.apply(PartitionChangeRecord(0, FLIGHTS, isr=(HERE, THERE)))
+    node.partition(0).produce(batch(1))
+    assert node.partition(0).high_watermark == 2
+
+
+def test_the_least_isr_of_the_topic_reaches_the_partition(node: Node) -> None:
+    node.create("flights", FLIGHTS, (HERE, THERE))
+    partition = node.partition(0)
+    node.apply(PartitionChangeRecord(0, FLIGHTS, isr=(HERE,)))
+    partition.check_in_sync()
+    node.apply(ConfigRecord(TOPIC, "flights", "min.insync.replicas", "2"))
+    assert partition.log.config.min_isr == 2
+    with pytest.raises(KafkaError, match="NOT_ENOUGH_REPLICAS"):
+        partition.check_in_sync()
+    assert partition.is_held
+    node.apply(ConfigRecord(TOPIC, "flights", "min.insync.replicas", None))
+    partition.check_in_sync()
+    assert not partition.is_held
+
+
+def test_a_clean_start_knows_the_high_watermark(files: MemoryFiles) -> None:
+    first = Node(files)
+    for record in (TopicRecord("flights", FLIGHTS), PartitionRecord(0, FLIGHTS, (HERE, THERE), (HERE, THERE), HERE)):
+        store(first.catalog, record)
+    first.directory.abandon()
+    first = Node(files)
+    first.partition(0).produce(batch(5))
+    first.partition(0).move_high_watermark(3)
+    first.catalog.close()
+    first.directory.close()
+    node = Node(files)
+    partition = node.partition(0)
+    assert (partition.is_held, partition.high_watermark, partition.log_end_offset) == (True, 3, 5)
+    with pytest.raises(KafkaError, match="OFFSET_NOT_AVAILABLE"):
+        partition.check_end_known()
+    node.directory.abandon()
+    node = Node(files)
+    assert node.partition(0).high_watermark == 0, "after a crash it is not known"
+    node.directory.abandon()
+
+
+@pytest.mark.parametrize("is_noted", [True, False])
+def test_a_truncation_is_noted_before_it_cuts_a_log(files: MemoryFiles, is_noted: bool) -> None:
+    """Otherwise a crash makes the replica of an internal topic one that has lost records."""
+    node = Node(files)
+    for record in (TopicRecord(OFFSETS_TOPIC, FLIGHTS), PartitionRecord(0, FLIGHTS, (THERE, HERE), (THERE,), THERE)):
+        store(node.catalog, record)
+    node.directory.abandon()
+    node = Node(files)
+    partition = node.partition(0, OFFSETS_TOPIC)
+    partition.log.append(batch(4), now_ms=T0, leader_epoch=0)
+    partition.log.append(batch(1), now_ms=T0, leader_epoch=0)
+    partition.log.flush()
+    node.directory.checkpoint_recovery_points()
+    if is_noted:
+        node.directory.note_truncation(partition, 9)
+        node.directory.note_truncation(partition, 4)
+    partition.log.truncate_to(4, T0)
+    node.directory.abandon()
+    node = Node(files)
+    assert bool(node.partition(0, OFFSETS_TOPIC).failure) is not is_noted
+    node.directory.abandon()
 
 
 # --- unknown directories ----------------------------------------------------------------------------------------

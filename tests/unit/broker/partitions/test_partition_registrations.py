@@ -1,0 +1,318 @@
+"""Every change of a registration reaches its partition: the table of roles, the high watermark, too few replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support.logs import T0, batch, code_of, set_base_offset
+from support.partitions import NODE, registered
+
+from odradek.batches.steps import finish
+from odradek.broker.handlers import k02_list_offsets
+from odradek.broker.partitions import partition_roles
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition_roles import TRANSITIONS, PartitionRole, RoleStep
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.core.effects import IllegalTransition
+from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import EARLIEST, LATEST
+from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.storage.config import LogConfig
+from odradek.storage.disk.memory_files import MemoryFiles
+from odradek.storage.fetched_batches import UnexpectedOffset
+from odradek.storage.log import Log
+
+OTHER, THIRD = 2, 3
+NEW, LEADER, FOLLOWER, REMOVED = PartitionRole
+THREE = (NODE, OTHER, THIRD)
+
+
+def opened(**settings: Any) -> Log:
+    return Log.open(Path("/data/t-0"), LogConfig(**settings), T0, clean=False, files=MemoryFiles())
+
+
+def partition(log: Log | None = None, **settings: Any) -> Partition:
+    return Partition("t", 0, log or opened(**settings), lambda: T0)
+
+
+def giving(role: PartitionRole, epoch: int) -> PartitionRegistration:
+    """A registration that gives this node a role."""
+    replicas = (OTHER, THIRD) if role is REMOVED else THREE
+    return registered(replicas, NODE if role is LEADER else OTHER, leader_epoch=epoch, partition_epoch=epoch)
+
+
+def in_role(role: PartitionRole) -> Partition:
+    made = partition()
+    if role is not NEW:
+        made.apply(giving(LEADER if role is REMOVED else role, 3), NODE, 0)
+    if role is REMOVED:
+        made.apply(giving(REMOVED, 3), NODE, 0)
+    return made
+
+
+def placed(offset: int, epoch: int = 0, count: int = 1) -> bytes:
+    data = bytearray(batch(count))
+    set_base_offset(data, 0, offset, epoch)
+    return bytes(data)
+
+
+# --- the roles --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("before", "after"), [*product(PartitionRole, [LEADER, FOLLOWER, REMOVED])])
+def test_the_table_of_transitions_is_what_the_code_does(
+    before: PartitionRole, after: PartitionRole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, done = in_role(before), []
+    monkeypatch.setattr(Partition, "end_waits", lambda self, error: done.append(RoleStep.END_WAITS))
+    monkeypatch.setattr(Partition, "_begin_term", lambda self, at_ms, **_: done.append(RoleStep.BEGIN_TERM))
+    monkeypatch.setattr(Log, "assign_epoch", lambda self, epoch: done.append(RoleStep.BEGIN_EPOCH))
+    change = giving(after, 4)
+    if (before, after) not in TRANSITIONS:
+        assert before is REMOVED
+        with pytest.raises(IllegalTransition, match=f"t-0: removed → {after.value}"):
+            one.apply(change, NODE, 0)
+        return
+    assert one.apply(change, NODE, 0) is after
+    assert (one.role, one.leader_epoch, one.registration) == (after, 4, change)
+    assert tuple(done) == TRANSITIONS[before, after]
+    assert one.apply(change, NODE, 0) is after
+    assert tuple(done) == TRANSITIONS[before, after], "the same registration does nothing more"
+
+
+@pytest.mark.parametrize("before", [LEADER, FOLLOWER])
+@pytest.mark.parametrize("after", [LEADER, FOLLOWER, REMOVED])
+@pytest.mark.parametrize(("leader_epoch", "partition_epoch"), [(2, 3), (3, 2), (2, 9)])
+def test_an_older_registration_is_ignored(
+    before: PartitionRole, after: PartitionRole, leader_epoch: int, partition_epoch: int
+) -> None:
+    one = in_role(before)
+    present = one.registration, one.role, one.leader_epoch, one.is_replicated, one.log.epochs.entries
+    older = giving(after, 0)._replace(leader_epoch=leader_epoch, partition_epoch=partition_epoch, isr=())
+    assert one.apply(older, NODE, 0) is before
+    assert (one.registration, one.role, one.leader_epoch, one.is_replicated, one.log.epochs.entries) == present
+
+
+def test_each_role_has_its_transitions() -> None:
+    roles = {LEADER, FOLLOWER, REMOVED}
+    assert {after for before, after in TRANSITIONS if before is NEW} == roles
+    for role in (LEADER, FOLLOWER):
+        assert {after for before, after in TRANSITIONS if before is role} == roles
+    assert not [pair for pair in TRANSITIONS if pair[0] is REMOVED or pair[1] is NEW]
+
+
+def test_a_removed_partition_is_never_used_again() -> None:
+    one = in_role(LEADER)
+    one.remove(ErrorCode.unknown_topic_or_partition)
+    for act in (lambda: one.remove(ErrorCode.none), lambda: one.apply(giving(LEADER, 9), NODE, 0)):
+        with pytest.raises(IllegalTransition):
+            act()
+
+
+def test_a_partition_whose_log_is_not_open_begins_its_epoch_with_the_log() -> None:
+    one = Partition("t", 0, None, lambda: T0, failure="too many open files")
+    one.apply(registered(THREE, leader_epoch=5), NODE, 0)
+    one.apply(registered(THREE, leader_epoch=6, partition_epoch=1), NODE, 0)
+    assert (one.role, one.first_epoch) == (LEADER, 6)
+    log = opened()
+    log.append(batch(4), now_ms=T0, leader_epoch=2)
+    one.adopt(log, 3)
+    assert (one.is_held, one.high_watermark, one.failure) == (True, 3, "")
+    assert code_of(one.check_end_known) is ErrorCode.offset_not_available
+
+
+# --- the high watermark -----------------------------------------------------------------------------------------
+
+
+def test_with_one_replica_nothing_is_held() -> None:
+    one = partition(min_isr=3)
+    one.apply(registered(), NODE, 0)
+    assert (one.is_replicated, one.is_held) == (False, False)
+    one.produce(batch(2))
+    one.append(batch(1))
+    one.append_marker(EndTransactionMarker(7, 0, 0, True, 1))
+    assert one.high_watermark == one.log_end_offset == 4
+    one.check_end_known()
+    one.check_in_sync()
+
+
+def test_a_new_leader_of_several_replicas_does_not_know_the_end() -> None:
+    """KIP-207: it becomes known when the high watermark reaches the records from before its epoch."""
+    one = partition()
+    one.apply(giving(FOLLOWER, 0), NODE, 0)
+    finish(one.append_fetched(placed(0, count=5)))
+    one.move_high_watermark(2)
+    one.apply(giving(LEADER, 1), NODE, 0)
+    one.produce(batch(1))
+    assert (one.is_replicated, one.is_held, one.high_watermark, one.log_end_offset) == (True, True, 2, 6)
+    assert one.log.epochs.entries == ((0, 0), (1, 5))
+    for offset in (2, 4):
+        one.move_high_watermark(offset)
+        assert code_of(one.check_end_known) is ErrorCode.offset_not_available
+    one.move_high_watermark(5)
+    one.check_end_known()
+
+
+def looked_up(one: Partition, time: int, version: int) -> Any:
+    broker: Any = SimpleNamespace(
+        partition=lambda topic, index: one, workers=SimpleNamespace(run=lambda steps: steps), authorizer=None
+    )
+    part: Any = SimpleNamespace(partition_index=0, current_leader_epoch=-1, timestamp=time)
+    found = k02_list_offsets._look_up(broker, version, "t", part, False)
+    return found if isinstance(found, tuple) else finish(found)
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(4, ErrorCode.leader_not_available), (5, ErrorCode.offset_not_available)]
+)
+def test_list_offsets_has_no_end_then(version: int, code: ErrorCode) -> None:
+    one = partition()
+    one.apply(giving(FOLLOWER, 0), NODE, 0)
+    finish(one.append_fetched(placed(0, count=5)))
+    one.move_high_watermark(2)
+    one.apply(giving(LEADER, 1), NODE, 0)
+    assert code_of(looked_up, one, LATEST, version) is code
+    assert code_of(looked_up, one, T0 + 3, version) is code, "the record may be committed"
+    assert code_of(looked_up, one, T0 + 99, version) is code
+    assert looked_up(one, T0 + 1, version)[0] == 1
+    assert looked_up(one, EARLIEST, version)[0] == 0
+    one.move_high_watermark(5)
+    assert looked_up(one, LATEST, version)[0] == 5
+    assert looked_up(one, T0 + 99, version) == (-1, -1, -1)
+
+
+def test_a_leader_that_is_the_whole_isr_commits_alone() -> None:
+    one = partition()
+    one.apply(registered(THREE, isr=(NODE,)), NODE, 0)
+    one.produce(batch(1))
+    assert (one.is_replicated, one.is_held, one.high_watermark) == (True, False, 1)
+    one.apply(registered(THREE, isr=(NODE, OTHER), partition_epoch=1), NODE, 0)
+    one.produce(batch(1))
+    assert (one.is_held, one.high_watermark) == (True, 1), "what one replica has committed stays committed"
+    ended: list[ErrorCode] = []
+    one.wait_for(2, ended.append)
+    one.apply(registered(THREE, isr=(NODE,), partition_epoch=2), NODE, 0)
+    assert (one.is_held, one.high_watermark, ended) == (False, 2, [ErrorCode.none])
+
+
+def test_below_the_least_isr_nothing_more_is_committed() -> None:
+    """KIP-966. A change of the setting counts at once."""
+    one = partition(min_isr=2)
+    one.apply(registered(THREE, isr=(NODE,)), NODE, 0)
+    one.produce(batch(1))
+    assert (one.is_held, one.high_watermark) == (True, 0)
+    one.reconfigure(LogConfig(min_isr=1))
+    assert (one.is_held, one.high_watermark) == (False, 1)
+    one.reconfigure(LogConfig(min_isr=2))
+    one.produce(batch(1))
+    assert (one.is_held, one.high_watermark) == (True, 1)
+
+
+def test_a_wait_goes_on_in_the_next_epoch_of_the_same_leader() -> None:
+    one, ended = partition(), []
+    one.apply(giving(LEADER, 0), NODE, 0)
+    one.produce(batch(1))
+    one.wait_for(1, ended.append)
+    one.apply(giving(LEADER, 1), NODE, 0)
+    assert ended == []
+    one.move_high_watermark(1)
+    assert ended == [ErrorCode.none]
+
+
+# --- too few replicas -------------------------------------------------------------------------------------------
+
+COORDINATOR_WRITES: list[Callable[[Partition], object]] = [
+    lambda one: one.append(batch(1)),
+    lambda one: one.append_marker(EndTransactionMarker(7, 0, 0, True, 1)),
+    lambda one: one.check_in_sync(),  # as before an append with acks=-1
+]
+
+
+@pytest.mark.parametrize("write", COORDINATOR_WRITES)
+@pytest.mark.parametrize(("min_isr", "isr", "is_refused"), [(2, 1, True), (2, 2, False), (3, 2, True), (9, 3, False)])
+def test_writes_that_wait_for_replicas_need_enough_of_them(
+    write: Callable[[Partition], object], min_isr: int, isr: int, is_refused: bool
+) -> None:
+    one = partition(min_isr=min_isr)
+    one.apply(registered(THREE, isr=THREE[:isr]), NODE, 0)
+    before = one.log_end_offset
+    if is_refused:
+        with pytest.raises(KafkaError, match=r"t-0 has the in-sync replicas \[1.*min.insync.replicas is") as caught:
+            write(one)
+        assert caught.value.code is ErrorCode.not_enough_replicas
+        assert one.log_end_offset == before
+    else:
+        write(one)
+    one.produce(batch(1))  # acks=1 needs the leader alone
+
+
+def test_an_isr_that_shrinks_after_the_append_is_reported() -> None:
+    one, ended = partition(min_isr=2), []
+    one.apply(registered(THREE), NODE, 0)
+    one.produce(batch(1))
+    one.wait_for(1, ended.append)
+    one.apply(registered(THREE, isr=(NODE,), partition_epoch=1), NODE, 0)
+    assert ended == [], "the high watermark does not move"
+    one.move_high_watermark(1)
+    one.wait_for(1, ended.append)
+    assert ended == [ErrorCode.not_enough_replicas_after_append] * 2
+
+
+@pytest.mark.parametrize(
+    ("replicas", "least", "isr", "missing"), [(1, 5, 1, 0), (3, 5, 3, 0), (3, 2, 0, 2), (3, 1, 2, 0)]
+)
+def test_no_more_replicas_are_needed_than_there_are(replicas: int, least: int, isr: int, missing: int) -> None:
+    one = registered(tuple(range(replicas)), isr=tuple(range(isr)))
+    assert partition_roles.missing_replicas(one, least) == missing
+
+
+# --- a follower -------------------------------------------------------------------------------------------------
+
+
+def test_a_follower_takes_what_it_has_fetched() -> None:
+    one = partition()
+    one.apply(giving(FOLLOWER, 4), NODE, 0)
+    info = finish(one.append_fetched(placed(0, 2) + placed(1, 4, 3) + placed(4, 5)))
+    assert info is not None
+    assert (info.base_offset, info.last_offset, one.log_end_offset, one.high_watermark) == (0, 3, 4, 0)
+    assert one.log.epochs.entries == ((2, 0), (4, 1))
+
+
+@pytest.mark.parametrize("change", [giving(LEADER, 5), giving(FOLLOWER, 5), giving(REMOVED, 5)])
+def test_a_change_of_the_role_between_two_steps_ends_the_append(change: PartitionRegistration) -> None:
+    one = partition()
+    one.apply(giving(FOLLOWER, 4), NODE, 0)
+    steps = one.append_fetched(b"".join(placed(number) for number in range(600)))
+    for _ in range(3):
+        next(steps)
+    assert one.log_end_offset == 250
+    one.apply(change, NODE, 0)
+    with pytest.raises(KafkaError) as caught:
+        next(steps)
+    assert (caught.value.code, one.log_end_offset) == (ErrorCode.not_leader_or_follower, 250)
+
+
+def test_an_empty_log_may_begin_inside_of_a_batch_of_the_leader() -> None:
+    one = partition()
+    one.apply(giving(FOLLOWER, 0), NODE, 0)
+    one.log.restart_at(7, T0)
+    finish(one.append_fetched(placed(5, count=4)))
+    assert (one.log_start_offset, one.log_end_offset) == (5, 9)
+    for data in (placed(5, count=4), placed(8, count=9)):
+        with pytest.raises(UnexpectedOffset):
+            finish(one.append_fetched(data))
+    one.log.restart_at(20, T0)
+    with pytest.raises(UnexpectedOffset):
+        finish(one.append_fetched(placed(5, count=4)))
+    assert one.log_start_offset == one.log_end_offset == 20
+
+
+def test_a_leader_takes_no_fetched_records() -> None:
+    one = partition()
+    one.apply(giving(LEADER, 0), NODE, 0)
+    assert code_of(lambda: finish(one.append_fetched(placed(0)))) is ErrorCode.not_leader_or_follower
