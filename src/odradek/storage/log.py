@@ -292,12 +292,11 @@ class Log:
         Raises KafkaError: OFFSET_OUT_OF_RANGE outside of [log start, log end], KAFKA_STORAGE_ERROR.
         """
         self.disk.check_online()
-        if offset < self.log_start_offset or offset > self.log_end_offset:
-            within = f"[{self.log_start_offset}, {self.log_end_offset}]"
-            raise KafkaError(
-                ErrorCode.offset_out_of_range, f"offset {offset} of {self.path.name} is outside of {within}"
-            )
-        limit = self.high_watermark if max_offset is None else min(max_offset, self.log_end_offset)
+        start, end = self._writer.log_start_offset, self._writer.end_offset
+        if offset < start or offset > end:
+            text = f"offset {offset} of {self.path.name} is outside of [{start}, {end}]"
+            raise KafkaError(ErrorCode.offset_out_of_range, text)
+        limit = self.high_watermark if max_offset is None else min(max_offset, end)
         if offset >= limit:
             return Slice(None, 0, 0, offset)
         try:
