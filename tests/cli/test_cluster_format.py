@@ -73,10 +73,10 @@ def test_a_formatted_directory_is_refused_or_left_as_it_is(tmp_path: Path, capsy
 
 @pytest.mark.parametrize("text", ["short", "A" * 22, "J8aAPcfLQt2bqs1JT_rM/Q", ""])
 def test_a_wrong_cluster_id_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    formatted(tmp_path / "d", "--node-id", "1", "--cluster-id", text, code=2 if text else 0)
-    if text:
-        assert f"odradek: --cluster-id: {text!r} is no id of a cluster" in capsys.readouterr().err
-        assert not (tmp_path / "d").exists()
+    formatted(tmp_path / "d", "--node-id", "1", "--cluster-id", text, code=2)
+    wanted = f"--cluster-id: {text!r} is no id of a cluster" if text else "--cluster-id is empty: give ID"
+    assert f"odradek: {wanted}" in capsys.readouterr().err
+    assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("name", ["t-0", "__cluster_metadata-0"])

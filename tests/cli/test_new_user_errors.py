@@ -116,6 +116,26 @@ def test_the_commands_with_one_form_offer_no_installation_of_completion(capsys: 
         assert "completion" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("consume t -b x --from=", "--from is empty: give earliest|latest|OFFSET|-N|-SPAN|TIME"),
+        ("metadata strays --data-dir x --as=", "--as is empty: give NAME"),
+        ("pipeline ingest --topics t --group g --output o -b x --checkpoint=", "--checkpoint is empty: give DIR|URI"),
+        ("cluster format --data-dir x --node-id 1 --cluster-id=", "--cluster-id is empty: give ID"),
+        ("topics alter t -b x --delete-config=", "--delete-config is empty: give NAME"),
+        ("top --once -b x --interval=", "--interval is empty: give SPAN"),
+        ("groups list -b x --timeout 99999999999999999999", "expected a whole number of at most 9223372036854775807"),
+        ("groups list -b x --timeout 3000000000", "expected a number of at most 2147483647"),
+        ("groups locate a --group b -b x", "GROUP a and --group b: give one group, as an argument or with --group"),
+        ("groups locate -b x", "missing argument 'GROUP': give one group, as an argument or with --group"),
+        ("zookeeper groups -z \ufeffx", "'\\ufeffx' is not HOST:PORT"),
+    ],
+)
+def test_an_empty_or_a_huge_value_is_refused(capsys: pytest.CaptureFixture[str], line: str, text: str) -> None:
+    assert text in line_of(capsys, *line.split())
+
+
 class TestWithACluster:
     """Errors about what a cluster has."""
 
@@ -139,6 +159,14 @@ class TestWithACluster:
         assert text.endswith("(did you mean billing?)")
         text = line_of(capsys, "offsets", "dump", "--group", "nothing", "-b", bootstrap)
         assert text.endswith("has no record of group 'nothing': the cluster has billing")
+
+    def test_a_setting_that_no_topic_has(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        words = ("topics", "alter", "orders", "-b", bootstrap, "--delete-config")
+        text = line_of(capsys, *words, "retention.m")
+        assert text == "--delete-config retention.m: a topic has no such setting (did you mean retention.ms?)"
+        assert line_of(capsys, *words, "zzz").endswith(": odradek topics describe orders --all-configs lists them")
+        assert run([*words, "retention.ms"]) == 0
+        capsys.readouterr()
 
     def test_replicas(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         words = ("topics", "create", "t", "--replication-factor", "3", "-b", bootstrap)

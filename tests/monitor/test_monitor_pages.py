@@ -117,7 +117,7 @@ def test_a_group_shows_its_verdict_commits_findings_and_expiry(url: str) -> None
     assert "Partition orders-0 : REWIND" in text
     assert "Rule REWOUND: an offset fell and has not come back" in text
     assert "The 5 commits on which the rule decided" in text
-    assert "orders-0: from 2,500 back to 50: records 50 to 2,499 are read again. Set from outside" in text
+    assert "orders-0: from 2,500 back to 50: records 50 to 2,499 are read again. A tool has reset the group" in text
     assert "0 , since" in text or "0, since" in text  # no members
     assert "Lag as a table" in text
     assert "Partition orders-2 : REWIND" in re.sub(

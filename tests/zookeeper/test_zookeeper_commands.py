@@ -375,6 +375,11 @@ def test_an_unknown_topic_is_refused_by_delete_and_reported_by_describe(
     assert list(tmp_path.iterdir()) == []
     assert tool("describe", "--group", group, "--topic", "typo") == 0
     assert tool.out == f"Group {group}: no offsets of topic typo in ZooKeeper.\n"
+    assert tool("export", "--group", group, "--topic", "typo", "--output", "z.txt", kafka=False) == 2
+    assert tool.err.startswith(f"odradek: ZooKeeper has no offsets of topic typo of group {group}")
+    for command in (("describe",), ("export", "--output", "z.txt"), ("delete",)):
+        assert tool(*command, "--group", group, "--topic", "", kafka=command == ("describe",)) == 2
+        assert tool.err == "odradek: --topic: a topic's name cannot be empty\n"
 
 
 def test_a_wrong_file_of_the_session_is_named_with_its_line(

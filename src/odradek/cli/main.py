@@ -22,8 +22,8 @@ from odradek.cli.termination import EXIT_INTERRUPTED, ExitAtOnce, Terminated
 from odradek.core.extras import command_of, extra_of
 from odradek.text.log_lines import set_last_resort
 
-_ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*")
-"""A whole number with a point or a line below."""
+_ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*|[+-]?\d{19,}")
+"""A whole number with a point or a line below, or with more digits than 64 bits have."""
 _ODD = re.compile(rf"(?:{_ODD_NUMBER.pattern})?")
 """Such a number, or an empty value; few command lines have one."""
 _MISTYPED = re.compile(r"=\Z|[\u2010-\u2015\u2212]|-[a-z][a-z-]")

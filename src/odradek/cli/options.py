@@ -38,7 +38,9 @@ def brokers_option(text: str) -> object:
 
 
 Bootstrap = Annotated[str, brokers_option("Addresses of brokers; at least one of them must answer.")]
-Timeout = Annotated[int, typer.Option("--timeout", min=1, metavar="MS", help="Timeout for requests, in milliseconds.")]
+Timeout = Annotated[
+    int, typer.Option("--timeout", min=1, max=LAST_INT32, metavar="MS", help="Timeout for requests, in milliseconds.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 CommandConfig = Annotated[

@@ -25,6 +25,12 @@ _NO_VALUE = re.compile(r"[Oo]ption '([^']+)' requires an argument")
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """The dash of options, and those that text programs and web pages write in its place."""
+_LAST = (1 << 63) - 1
+_NEVER_EMPTY = frozenset({
+    "--as", "--checkpoint", "--cluster-id", "--delete-config", "--from", "--interval", "--json-field", "--master",
+    "--offset-column", "--output", "--partition-by", "--partition-column", "--schema", "--task-size", "--topic-column",
+})  # fmt: skip
+"""Options of text whose empty value would count as none, so ``--from "$START"`` of a script would do something else."""
 _WRITING = ("--execute", "--yes")
 """Options that let a command write without a question. A person who knows one command tries it at another."""
 
@@ -147,22 +153,35 @@ def _options_with_values(command: Any) -> set[str]:
 
 
 def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> str:
-    """Returns the error line of a whole number in the form ``odd``, such as ``1.000``; empty without one.
+    """Returns the error line of a whole number in the form ``odd``, such as ``1.000``, or beyond 64 bits; empty without
+    one.
 
     typer's parser takes ``1.000`` for 1, where half of Europe writes a thousand."""
     for option, value, path in _options_of_type(int, command, given):
-        if odd.fullmatch(value.strip().strip("'")):
+        text = value.strip().strip("'")
+        if not odd.fullmatch(text):
+            continue
+        if not text.lstrip("+-").isdigit():
             return f"{option}{value}: expected a whole number (see {path} --help)"
+        if not -_LAST - 1 <= int(text) <= _LAST:
+            return f"{option}{value}: expected a whole number of at most {_LAST} (see {path} --help)"
     return ""
 
 
 def empty_path(command: object, given: Sequence[str]) -> str:
-    """Returns the error line of an option for a file or folder whose value is empty; empty without one.
+    """Returns the error line of an option whose value is empty, if it is a file, a folder or in ``_NEVER_EMPTY``; empty
+    without one.
 
     The parser would take it for the current folder, where ``--data-dir "$DIR"`` of a script without DIR would write."""
     for option, value, path in _options_of_type(Path, command, given):
         if value == " ''":
             return f"{option} is empty: give a path (see {path} --help)"
+    named, path = _command_of(command, given)
+    for param in named.params:
+        if _NEVER_EMPTY & set(param.opts):
+            option, value = _option(param.opts, given)
+            if value == " ''":
+                return f"{option} is empty: give {param.metavar or 'a value'} (see {path} --help)"
     return ""
 
 

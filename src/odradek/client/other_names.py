@@ -131,6 +131,19 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "count": "len(list(polled.records()))",
         "next_offset": "next_offsets",
     },
+    "Broker": {
+        "get_bootstrap_server": "bootstrap_servers",
+        "get_bootstrap_servers": "bootstrap_servers",
+        "bootstrap_server": "bootstrap_servers",
+        "restart": "stop() or kill(), then start()",
+        "terminate": "stop()",
+    },
+    "Cluster": {
+        "get_bootstrap_server": "bootstrap_servers",
+        "bootstrap_server": "bootstrap_servers",
+        "restart": "stop(number) or kill(number), then start(number)",
+        "terminate": "close()",
+    },
     "odradek": {
         "KafkaConsumer": "odradek.Consumer",
         "AIOKafkaConsumer": "odradek.aio.Consumer",
@@ -184,6 +197,17 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "operation_timeout": _CLIENT_TIMEOUT,
         "request_timeout": _CLIENT_TIMEOUT,
         "new_topics": "topics",
+    },
+    "Broker": {
+        "listen": "host and port",
+        "bootstrap_servers": "host and port",
+        "log_dir": "data_dir",
+        "settings": "config",
+        "brokers": "odradek.Cluster(brokers=N)",
+    },
+    "ZooKeeper": {
+        "port": "leave it out: a free port is chosen, and connect_string has it",
+        "host": "leave it out: it is 127.0.0.1, and connect_string has the address",
     },
     "NewTopic": {
         "topic": "name",

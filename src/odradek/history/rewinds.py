@@ -266,7 +266,8 @@ def _restart_text(old: int, new: int, *, is_readers: bool) -> str:
 
 def _cause_text(cause: str, commits: int, *, is_of_query: bool) -> str:
     if cause == "reset":
-        return f"Set from outside{f' in {commits} steps' if commits > 1 else ''}"
+        steps = f" in {commits} steps" if commits > 1 else ""
+        return f"A tool has reset the group{steps}"
     if cause == "another query":
         return "Another Spark query with its own checkpoint commits to the same group; a group serves one query only"
     if cause == "reader":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -11,9 +12,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, Unpack
 
 from odradek.broker.settings.config import BrokerConfig
+from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.process import BrokerFailed, BrokerProcess
@@ -28,9 +30,10 @@ __all__ = ["Broker", "BrokerClock", "BrokerFailed", "Faults", "FiredFault"]
 
 DEFAULTS = {"group.initial.rebalance.delay.ms": "0"}
 When = Literal["before", "after"]
+_ADDRESS = re.compile(r"[^/]*:\d+")
 
 
-class Broker:
+class Broker(OtherNames):
     """One Kafka broker on this machine::
 
         with odradek.Broker(config={"num.partitions": 4}) as broker:
@@ -66,7 +69,12 @@ class Broker:
         in_thread: bool = False,
         security: str | None = None,
         log_level: str = "WARNING",
+        **others: Unpack[NoOthers],
     ) -> None:
+        if len(others) > 0:
+            refuse("Broker", others)
+        if isinstance(data_dir, str) and _ADDRESS.fullmatch(data_dir):
+            raise ConfigError(f"data_dir={data_dir!r} is an address: give host and port, or ./{data_dir} for a folder")
         require_posix("the broker")
         if log_level not in LEVELS:
             raise ConfigError(f"log_level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {log_level!r}")

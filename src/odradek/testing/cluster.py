@@ -18,6 +18,7 @@ from typing import Self
 
 from odradek.broker.repair.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
 from odradek.broker.settings.roles import CONTROLLER
+from odradek.client.other_names import OtherNames
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.broker import DEFAULTS, BrokerFailed, config_text
@@ -31,7 +32,7 @@ Node = int | str
 """The number of a broker, from 1 on, or ``"controller"``."""
 
 
-class Cluster:
+class Cluster(OtherNames):
     """Brokers 1, 2, … and one controller on this machine, each in a process of its own::
 
         with odradek.Cluster(brokers=3, racks=["a", "b", "c"]) as cluster:

@@ -18,8 +18,9 @@ import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
+from odradek.client.other_names import NoOthers, refuse
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.extras import command_of
 from odradek.core.operating_system import require_posix
@@ -203,7 +204,9 @@ class ZooKeeper:
     less than 1, ZooKeeperFailed without PySpark or Java, and UnsupportedSystem on Windows.
     """
 
-    def __init__(self, nodes: int = 1, config: Mapping[str, object] | None = None) -> None:
+    def __init__(self, nodes: int = 1, config: Mapping[str, object] | None = None, **others: Unpack[NoOthers]) -> None:
+        if len(others) > 0:
+            refuse("ZooKeeper", others)
         if nodes < 1 or nodes % 2 == 0:
             raise ConfigError(f"nodes={nodes}: an ensemble has an odd number of nodes")
         require_posix("odradek.ZooKeeper")

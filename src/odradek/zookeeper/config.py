@@ -136,7 +136,11 @@ def parse_connect(text: str) -> tuple[str, str]:
         name, colon, port = host.strip().rpartition(":")
         if not colon or host.strip().endswith("]"):  # an IPv6 address has colons, too
             name, port = host.strip(), str(_DEFAULT_PORT)
-        if not _HOST.fullmatch(name) or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        if (
+            not _HOST.fullmatch(name)
+            or not name.isprintable()
+            or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16)
+        ):
             raise ConfigError(f"zookeeper.connect {text!r}: {host!r} is not HOST:PORT")
         addresses.append(f"{name}:{port}")
     return ",".join(addresses), chroot

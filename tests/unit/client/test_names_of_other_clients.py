@@ -231,3 +231,17 @@ def test_the_page_has_names_that_exist() -> None:
     for row in rows:
         for call in re.findall(r"`(?:\w+\.)*(\w+)\(", row[2]):
             assert call in ours, (call, row)
+
+
+def test_the_broker_for_tests_names_what_testcontainers_and_others_call_it(tmp_path: Path) -> None:
+    broker = odradek.Broker(tmp_path)
+    with pytest.raises(AttributeError, match=r"no attribute 'get_bootstrap_server': here, bootstrap_servers"):
+        broker.get_bootstrap_server()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'restart': here, stop\(\) or kill\(\), then start\(\)"):
+        broker.restart()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"Broker\(\) has no listen: here, host and port"):
+        odradek.Broker(listen="127.0.0.1:9092")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"data_dir='127\.0\.0\.1:9092' is an address: give host and port"):
+        odradek.Broker("127.0.0.1:9092")
+    with pytest.raises(TypeError, match=r"ZooKeeper\(\) has no port: here, leave it out: a free port is chosen"):
+        odradek.ZooKeeper(port=2181)  # type: ignore[call-arg]

@@ -11,7 +11,7 @@ from odradek.cli.terminal import EXIT_FAILED, CommandError, note
 
 
 def run_format(
-    data_dir: Path | None, node_id: int | None, cluster_id: str, config: Path | None, *, ignore_formatted: bool
+    data_dir: Path | None, node_id: int | None, cluster_id: str | None, config: Path | None, *, ignore_formatted: bool
 ) -> None:
     """Formats a directory and prints its identity. Raises OdradekError."""
     from odradek.broker.metadata_log.mark import encode_id
@@ -20,7 +20,7 @@ def run_format(
     from odradek.core.operating_system import require_posix
 
     require_posix("the data directory of a broker")
-    if cluster_id:
+    if cluster_id is not None:
         check_cluster_id(cluster_id)
     path, number = _node(data_dir, node_id, config)
     directory = LogDirectory(path, lambda: time.time_ns() // 1_000_000)

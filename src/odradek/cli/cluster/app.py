@@ -56,8 +56,9 @@ def format_directory(
         typer.Option("--node-id", min=0, max=LAST_INT32, metavar="N", help="Id of the node. Default: node.id."),
     ] = None,
     cluster_id: Annotated[
-        str, typer.Option("--cluster-id", metavar="ID", help="Id of the cluster. Default: a new one, which is printed.")
-    ] = "",
+        str | None,
+        typer.Option("--cluster-id", metavar="ID", help="Id of the cluster. Default: a new one, which is printed."),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="The node's properties file, which is checked, too."),

@@ -80,6 +80,19 @@ def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> Kafk
     return type(error)(error.code, f"{error.message}; did you mean {near[0]}?") if near else error
 
 
+def _check_names(admin: Admin, topic: str, settings: list[str]) -> None:
+    """Raises CommandError for a setting that no topic has: a broker deletes such a value without an error."""
+    if not settings:
+        return
+    from odradek.text.similar_names import nearest
+
+    known = [entry.name for entry in admin.describe_topic_configs([topic])[topic]]
+    for name in settings:
+        if name not in known:
+            remedy = nearest(name, known) or f": odradek topics describe {topic} --all-configs lists them"
+            raise CommandError(f"--delete-config {name}: a topic has no such setting{remedy}")
+
+
 @app.command(
     name="list",
     epilog="Examples:\n\n\b\n"
@@ -263,6 +276,7 @@ def alter(
         raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")
     given_names([name], "TOPIC")
     with connect(bootstrap, timeout_ms, command_config) as admin:
+        _check_names(admin, name, delete_config or [])
         try:
             if changes:
                 admin.alter_topic_configs(name, changes)

@@ -132,7 +132,8 @@ def locate(
 
     groups = given_names([one for one in (name, option) if one is not None], "--group")
     if len(groups) != 1:
-        raise CommandError("one GROUP is needed, as an argument or with --group")
+        given = f"GROUP {name} and --group {option}" if groups else "missing argument 'GROUP'"
+        raise CommandError(f"{given}: give one group, as an argument or with --group")
     (group,) = groups
     with connect(bootstrap, timeout_ms, command_config) as admin:
         node = admin.coordinator(group)

@@ -57,7 +57,7 @@ def delete(line: DeleteLine) -> None:
         refuse_live_members(store, names)
         groups = [store.read(name, line.topic) for name in names]
         for topic in line.topic or ():
-            _check_topic(store, groups, topic)
+            check_topic(store, groups, topic)
         rows = [
             (one.group, tp.topic, str(tp.partition), str(stored.offset))
             for one in groups
@@ -83,7 +83,7 @@ def delete(line: DeleteLine) -> None:
         note(f"Undo: {line.undo_command(undo)}")
 
 
-def _check_topic(store: OffsetStore, stored: list[StoredOffsets], topic: str) -> None:
+def check_topic(store: OffsetStore, stored: list[StoredOffsets], topic: str) -> None:
     """Raises CommandError for a topic in which ZooKeeper has no offset and no owner of these groups."""
     groups = [one.group for one in stored]
     paths = [f"/consumers/{group}/{kind}/{topic}" for group in groups for kind in ("offsets", "owners")]

@@ -12,6 +12,7 @@ import typer
 from odradek.cli.option_fields import of_fields
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, print_json, progress, writing_out
 from odradek.cli.undo_file import write_new
+from odradek.cli.zookeeper.delete import check_topic
 from odradek.cli.zookeeper.scope import (
     AllGroups,
     Execute,
@@ -70,6 +71,8 @@ def export(line: ExportLine) -> None:
             for name in names:
                 exported.append(store.read(name, line.topic))
                 advance(1)
+        for topic in line.topic or ():
+            check_topic(store, exported, topic)
     text = format_offsets(exported)
     invalid = [one for stored in exported for one in stored.invalid]
     count = sum(len(stored.offsets) for stored in exported)

@@ -109,6 +109,7 @@ class ZooKeeperLine:
         from odradek.zookeeper.store import OffsetStore
 
         check_undo_file(getattr(self, "undo_file", None))
+        given_names(getattr(self, "topic", None) or [], "--topic")
         layout = self.layout()
         with ZooKeeperConnection(self.session()) as connection:
             yield OffsetStore(connection, layout)
