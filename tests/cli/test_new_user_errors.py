@@ -38,6 +38,7 @@ def line_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> s
         ("produce t --compression-codec gzip", "here, --command-config FILE with compression.type=gzip"),
         ("consume t --consumer-property a=b", "here, --command-config FILE has settings"),
         ("transactions abort --transactional-id x", "here, odradek transactions force-terminate --transactional-id ID"),
+        ("transactions abort ckt -b x", "is ended by odradek transactions force-terminate --transactional-id ckt"),
         ("zookeeper groups -b x", "here, -z HOST:PORT alone: it lists what ZooKeeper has"),
         ("groups state", "missing argument 'GROUP', '--group' or '--all-groups': odradek groups list shows the groups"),
     ],

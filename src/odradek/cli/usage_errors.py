@@ -75,6 +75,11 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
         return _line_without_a_value(lacking[1], *_command_of(command, given))
     if param is not None and type(error).__name__ == "MissingParameter" and (word := _argument(context.command, given)):
+        if context.command_path == "odradek transactions abort" and param.opts[0] == "--topic":
+            return (
+                "missing option --topic: abort ends a hanging transaction of one partition; that of a transactional id "
+                f"is ended by odradek transactions force-terminate --transactional-id {word}"
+            )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
 

@@ -11,7 +11,7 @@ _POLL = "poll(seconds) returns the records of one poll; the setting max_poll_rec
 _LOOP = "for record in consumer: … yields them one by one"
 _SEND = "send(topic, value, key), which returns a Delivery; on_delivery=f gets its result"
 _FUTURE = "result() waits and raises the error; send(on_delivery=f) calls f(metadata, error)"
-_SERVED = "background threads of the client do this: leave the call out"
+_SERVED = "leave the call out: background threads of the client do this"
 _TOOLS = "Kafka's own tools, or the admin client of confluent-kafka or kafka-python"
 _VALUE = "for record in polled.records(): record."
 _COMMIT = "commit() waits for the reply, commit_async(callback=f) does not"
@@ -287,14 +287,19 @@ def refuse(method: str, others: Mapping[str, object]) -> None:
     """Raises TypeError for keywords that ``method`` does not have."""
     name = min(others)
     known = KEYWORDS.get(method, {}).get(name)
-    raise TypeError(f"{method}() has no {name}" + (f": here, {known}" if known else f" ({PAGE})"))
+    raise TypeError(f"{method}() has no {name}" + (_here(known) if known else f" ({PAGE})"))
 
 
 def missing_text(owner: str, name: str) -> str:
     """Returns the text of an AttributeError about ``owner``, a class of this client or ``odradek``."""
     what = "module 'odradek'" if owner == "odradek" else f"{owner!r} object"
     known = ATTRIBUTES.get(owner, {}).get(name)
-    return f"{what} has no attribute {name!r}" + (f": here, {known}" if known else "")
+    return f"{what} has no attribute {name!r}" + (_here(known) if known else "")
+
+
+def _here(known: str) -> str:
+    """Returns the end of an error: the form here, or what to do."""
+    return f": {known}" if known.startswith(("leave ", "no call ", "errors ")) else f": here, {known}"
 
 
 class OtherNames:
