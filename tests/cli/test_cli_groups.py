@@ -107,7 +107,7 @@ def test_help_has_an_example(command: str, capsys: Capture) -> None:
 def test_offsets_are_deleted_of_one_group(capsys: Capture) -> None:
     for groups, message in (
         (["a", "--group", "b"], "give one group: 'a' or 'b'"),
-        ([], "missing option '--group'"),
+        ([], "missing argument 'GROUP' or option '--group'"),
         ([""], "a group's name cannot be empty"),
         (["a", "b"], "unexpected argument"),
     ):

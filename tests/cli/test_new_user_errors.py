@@ -129,6 +129,9 @@ def test_the_commands_with_one_form_offer_no_installation_of_completion(capsys: 
         ("groups list -b x --timeout 99999999999999999999", "expected a whole number of at most 9223372036854775807"),
         ("groups list -b x --timeout 3000000000", "expected a number of at most 2147483647"),
         ("groups locate a --group b -b x", "GROUP a and --group b: give one group, as an argument or with --group"),
+        ("groups delete-offsets --topic t -b x", "missing argument 'GROUP' or option '--group': odradek groups list"),
+        ("zookeeper groups -z http://127.0.0.1:2181", "expected HOST:PORT without http://"),
+        ("pipeline replay --topics t --dry-run -b x:1 --from 5 --to 2", "--from 5 is after --to 2: give the smaller"),
         ("groups locate -b x", "missing argument 'GROUP': give one group, as an argument or with --group"),
         ("zookeeper groups -z \ufeffx", "'\\ufeffx' is not HOST:PORT"),
     ],
@@ -168,6 +171,11 @@ class TestWithACluster:
         assert line_of(capsys, *words, "zzz").endswith(": odradek topics describe orders --all-configs lists them")
         assert run([*words, "retention.ms"]) == 0
         capsys.readouterr()
+
+    def test_a_broker_that_the_cluster_does_not_have(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        for command in (("find-hanging",), ("describe-producers", "--partition", "0")):
+            words = ("transactions", *command, "--topic", "orders", "--broker-id", "99", "-b", bootstrap)
+            assert line_of(capsys, *words) == "--broker-id 99: the cluster has the brokers 1"
 
     def test_replicas(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         words = ("topics", "create", "t", "--replication-factor", "3", "-b", bootstrap)

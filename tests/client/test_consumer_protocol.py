@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -310,12 +308,12 @@ def test_the_request_for_a_new_fetch_session_ends_the_old_one() -> None:
 
 
 def test_a_broker_keeps_one_session_of_a_client_despite_errors() -> None:
-    session, broker, new_id = FetchSession(), FetchSessions(1000), partial(next, count(7))
+    session, broker = FetchSession(), FetchSessions(1000)
     wanted = {T0: FetchPartition(None, 0, 0, 100)}
     for turn in range(20):
         found = session.request(wanted, by_id=False)
         asked = [Cached(tp.topic, tp.partition, one.offset, one.max_bytes) for tp, one in found.changed.items()]
-        context = broker.begin(turn, found.session_id, found.session_epoch, asked, [], by_id=False, new_id=new_id)
+        context = broker.begin(turn, found.session_id, found.session_epoch, asked, [], by_id=False)
         if turn % 3 == 1:
             session.restart()  # the connection was lost
         else:

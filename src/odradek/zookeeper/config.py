@@ -121,6 +121,8 @@ def config_of(
 
 def parse_connect(text: str) -> tuple[str, str]:
     """Splits a connect string into hosts with ports and the chroot ("" for none). Raises ConfigError."""
+    if "://" in text:
+        raise ConfigError(f"zookeeper.connect {text!r}: expected HOST:PORT without {text.partition('://')[0]}://")
     hosts, slash, rest = text.partition("/")
     if not hosts:
         raise ConfigError("zookeeper.connect: expected HOST:PORT[,HOST:PORT][/CHROOT]")

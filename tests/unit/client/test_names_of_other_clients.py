@@ -114,45 +114,45 @@ def test_an_attribute_of_another_client_names_the_one_here(thing: object, name: 
 
 def test_an_attribute_that_no_client_has_gets_pythons_own_text() -> None:
     with pytest.raises(AttributeError, match=r"^'Polled' object has no attribute 'nothing'$"):
-        _ = Polled().nothing  # type: ignore[attr-defined]
+        _ = Polled().nothing
     with pytest.raises(AttributeError, match=r"^module 'odradek' has no attribute 'nothing'$"):
-        _ = odradek.nothing  # type: ignore[attr-defined]
+        _ = odradek.nothing
     assert not hasattr(odradek, "__wrapped__")
 
 
 def test_a_consumer_names_the_method_and_the_keyword() -> None:
     consumer = odradek.Consumer("127.0.0.1:1", group_id="g")
     with pytest.raises(AttributeError, match=r"'Consumer' object has no attribute 'consume': here, poll\(seconds\)"):
-        consumer.consume(10)  # type: ignore[attr-defined]
+        consumer.consume(10)
     with pytest.raises(TypeError, match=r"poll\(\) has no timeout_ms: here, timeout, in seconds: poll\(1\.0\)"):
-        consumer.poll(timeout_ms=1000)  # type: ignore[call-arg]
+        consumer.poll(timeout_ms=1000)
     with pytest.raises(TypeError, match=r"subscribe\(\) has no on_assign: here, on_assigned"):
-        consumer.subscribe(["t"], on_assign=print)  # type: ignore[call-arg]
+        consumer.subscribe(["t"], on_assign=print)
     with pytest.raises(TypeError, match=r"commit\(\) has no asynchronous: leave it out: commit\(\) waits"):
-        consumer.commit(asynchronous=False)  # type: ignore[call-arg]
+        consumer.commit(asynchronous=False)
     with pytest.raises(TypeError, match=r"commit_async\(\) has no message: here, offsets=record\.next_offsets"):
-        consumer.commit_async(message=RECORD)  # type: ignore[call-arg]
+        consumer.commit_async(message=RECORD)
     with pytest.raises(TypeError, match=r"close\(\) has no autocommit: here, the setting enable_auto_commit"):
-        consumer.close(autocommit=False)  # type: ignore[call-arg]
+        consumer.close(autocommit=False)
     with pytest.raises(TypeError, match=r"poll\(\) has no nothing \(docs/client\.md"):
-        consumer.poll(nothing=1)  # type: ignore[call-arg]
+        consumer.poll(nothing=1)
     consumer.close()
 
 
 def test_a_producer_and_an_admin_name_the_method_and_the_keyword() -> None:
     with odradek.Producer("127.0.0.1:1") as producer, odradek.Admin("127.0.0.1:1") as admin:
         with pytest.raises(AttributeError, match=r"has no attribute 'produce': here, send\(topic, value, key\)"):
-            producer.produce("t", b"1")  # type: ignore[attr-defined]
+            producer.produce("t", b"1")
         with pytest.raises(TypeError, match=r"send\(\) has no timestamp_ms: here, timestamp, in milliseconds"):
-            producer.send("t", b"1", timestamp_ms=1)  # type: ignore[call-arg]
+            producer.send("t", b"1", timestamp_ms=1)
         with pytest.raises(TypeError, match=r"flush\(\) has no timeout_ms: here, timeout, in seconds"):
-            producer.flush(timeout_ms=1)  # type: ignore[call-arg]
+            producer.flush(timeout_ms=1)
         with pytest.raises(AttributeError, match=r"here, list_groups\(\)"):
-            admin.list_consumer_groups()  # type: ignore[attr-defined]
+            admin.list_consumer_groups()
         with pytest.raises(TypeError, match=r"create_topics\(\) has no timeout_ms: here, the setting"):
-            admin.create_topics([], timeout_ms=1)  # type: ignore[call-arg]
+            admin.create_topics([], timeout_ms=1)
     with pytest.raises(TypeError, match=r"NewTopic\(\) has no config: here, configs"):
-        NewTopic("t", config={})  # type: ignore[call-arg]
+        NewTopic("t", config={})
     assert NewTopic("t", 3, configs={"retention.ms": "1"}).num_partitions == 3
 
 
@@ -160,15 +160,15 @@ def test_the_clients_of_asyncio_name_them_too() -> None:
     async def use() -> None:
         async with aio.Consumer("127.0.0.1:1", group_id="g") as consumer:
             with pytest.raises(AttributeError, match=r"has no attribute 'getone'"):
-                await consumer.getone()  # type: ignore[attr-defined]
+                await consumer.getone()
             with pytest.raises(TypeError, match=r"poll\(\) has no timeout_ms"):
-                await consumer.poll(timeout_ms=1)  # type: ignore[call-arg]
+                await consumer.poll(timeout_ms=1)
         async with aio.Producer("127.0.0.1:1") as producer:
             with pytest.raises(TypeError, match=r"send\(\) has no timestamp_ms"):
-                await producer.send("t", b"1", timestamp_ms=1)  # type: ignore[call-arg]
+                await producer.send("t", b"1", timestamp_ms=1)
         async with aio.Admin("127.0.0.1:1") as admin:
             with pytest.raises(AttributeError, match=r"here, list_groups\(\)"):
-                await admin.list_consumer_groups()  # type: ignore[attr-defined]
+                await admin.list_consumer_groups()
 
     asyncio.run(use())
 
@@ -176,7 +176,7 @@ def test_the_clients_of_asyncio_name_them_too() -> None:
 @pytest.mark.parametrize("client", [kafka.KafkaConsumer, kafka.KafkaProducer])
 def test_each_setting_of_kafka_python_works_or_has_a_remedy(client: type) -> None:
     refused = []
-    for name in client.DEFAULT_CONFIG:  # type: ignore[attr-defined]
+    for name in client.DEFAULT_CONFIG:
         try:
             if client is kafka.KafkaConsumer:
                 ConsumerConfig.of({"bootstrap_servers": "127.0.0.1:1", name: "1"})
@@ -235,12 +235,12 @@ def test_the_page_has_names_that_exist() -> None:
 def test_the_broker_for_tests_names_what_testcontainers_and_others_call_it(tmp_path: Path) -> None:
     broker = odradek.Broker(tmp_path)
     with pytest.raises(AttributeError, match=r"no attribute 'get_bootstrap_server': here, bootstrap_servers"):
-        broker.get_bootstrap_server()  # type: ignore[attr-defined]
+        broker.get_bootstrap_server()
     with pytest.raises(AttributeError, match=r"no attribute 'restart': here, stop\(\) or kill\(\), then start\(\)"):
-        broker.restart()  # type: ignore[attr-defined]
+        broker.restart()
     with pytest.raises(TypeError, match=r"Broker\(\) has no listen: here, host and port"):
-        odradek.Broker(listen="127.0.0.1:9092")  # type: ignore[call-arg]
+        odradek.Broker(listen="127.0.0.1:9092")
     with pytest.raises(ConfigError, match=r"data_dir='127\.0\.0\.1:9092' is an address: give host and port"):
         odradek.Broker("127.0.0.1:9092")
     with pytest.raises(TypeError, match=r"ZooKeeper\(\) has no port: leave it out: a free port is chosen"):
-        odradek.ZooKeeper(port=2181)  # type: ignore[call-arg]
+        odradek.ZooKeeper(port=2181)

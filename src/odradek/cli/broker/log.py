@@ -11,7 +11,7 @@ import typer
 
 from odradek.cli.broker.data_directory import DataDir, check_data_dir
 from odradek.cli.options import CONTEXT
-from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, note, print_json
+from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, NO_NAME, CommandError, ask, note, print_json
 from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted
 
@@ -57,7 +57,7 @@ def _check_known(directory: DataDirectory, names: Sequence[str]) -> None:
         if name in (".", "..") or Path(name).name != name or not (directory.path / name).is_dir():
             similar = nearest(name, sorted(directory.partitions()))
             remedy = similar or ": a partition's name is TOPIC-NUMBER, as its folder is named"
-            raise CommandError(f"{directory.path} has no partition {name}{remedy}")
+            raise CommandError(f"{directory.path} has no partition {name or NO_NAME}{remedy}")
 
 
 @app.command(

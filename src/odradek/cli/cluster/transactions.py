@@ -66,6 +66,15 @@ def known_transaction(admin: Admin, name: str) -> TransactionDescription:
         raise CommandError(f"{error}{remedy}") from error
 
 
+def _check_broker(admin: Admin, broker_id: int | None) -> None:
+    """Raises CommandError for a broker that the cluster does not have: a request would wait for it."""
+    if broker_id is None:
+        return
+    known = sorted(node.node_id for node in admin.describe_cluster().nodes)
+    if broker_id not in known:
+        raise CommandError(f"--broker-id {broker_id}: the cluster has the brokers {', '.join(map(str, known))}")
+
+
 def shown(value: object) -> str:
     """Returns a cell of a table; ``None`` for a missing value, as in Kafka's tool."""
     return "None" if value is None else str(value)
@@ -171,6 +180,7 @@ def describe_producers(
 
     tp = TopicPartition(given(topic, "--topic"), partition)
     with connect(bootstrap, timeout_ms, command_config) as admin:
+        _check_broker(admin, broker_id)
         producers = admin.describe_producers([tp], broker_id=broker_id)[tp]
     if as_json:
         print_json([row._asdict() for row in producers], indent=2)
@@ -227,6 +237,7 @@ def find_hanging(
     if partition is not None and not topic:
         raise CommandError("--partition needs --topic")
     with connect(bootstrap, timeout_ms, command_config) as admin:
+        _check_broker(admin, broker_id)
         partitions = None
         if topic and partition is not None:
             partitions = [TopicPartition(topic, partition)]

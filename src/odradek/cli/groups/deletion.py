@@ -129,7 +129,8 @@ def delete_offsets(
     from odradek.core.ids import TopicPartition
 
     if (group is None) == (name is None):
-        raise CommandError("missing option '--group'" if group is None else f"give one group: {name!r} or {group!r}")
+        missing = "missing argument 'GROUP' or option '--group': odradek groups list shows the groups"
+        raise CommandError(missing if group is None else f"give one group: {name!r} or {group!r}")
     (group,) = given_names([name or group or ""], "--group")
     topics, single = parse_partitions(topic)
     with connect(bootstrap, timeout_ms, command_config) as admin:

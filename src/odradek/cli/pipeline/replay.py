@@ -65,6 +65,8 @@ def _check_bounds(request: ReplayLine) -> None:
                 f"{option} {text!r}: a span moves with each run, and the next run would add records twice: give the "
                 f"time, for example {moment:%Y-%m-%dT%H:%M:%S}"
             )
+    if request.start.isdigit() and request.end.isdigit() and int(request.start) > int(request.end):
+        raise CommandError(f"--from {request.start} is after --to {request.end}: give the smaller offset with --from")
     given = [name for name, text in (("--since", request.since), ("--until", request.until)) if text is not None]
     if given and request.read_by is None:
         raise CommandError(
