@@ -408,7 +408,7 @@ class TableScenario:
         before, held = store.restores, store.copied()
         if self.restoring.random() < 0.02:
             store.foreign_restore(self.restoring)
-        if store.restores > before and not self.checkpoint.planned and self.operator.is_known_after_restore():
+        if store.restores > before and self.operator.is_known_after_restore():
             store.take_back(held, before)
         if store.restores > before:
             rows = set(store.visible())

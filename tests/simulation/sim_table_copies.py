@@ -119,7 +119,7 @@ class TableOperator:
         world.note(f"the table is copied, with {sorted(map(str, offsets))}")
 
     def _is_known_fault(self, lacks: Collection[TopicPartition], checkpoint: Checkpoint) -> bool:
-        """Returns whether an adoption after this copy meets a known fault."""
+        """Returns whether an adoption meets a known fault, if the table lacks partitions, with this checkpoint."""
         world = self._world
         origins = checkpoint.origins
         is_unnamed = bool(set(lacks) - world.group.marked)
@@ -129,9 +129,12 @@ class TableOperator:
         )
 
     def is_known_after_restore(self) -> bool:
-        """Returns whether the first micro-batch of a new checkpoint meets a known fault after a RESTORE."""
+        """Returns whether the next run, or an adoption, meets a known fault after a RESTORE."""
+        checkpoint = self._world.checkpoint
         lacks = self._world.group.offsets.keys() - (self._world.noted_offsets() or {}).keys() - {TP}
-        return bool(lacks) and self.fault != "RESTORE after an adoption"
+        if lacks and not checkpoint.planned:
+            return self.fault != "RESTORE after an adoption"
+        return self._is_known_fault(lacks, checkpoint)
 
     def _put_back(self, found: WholeTable, *, has_checkpoint: bool) -> None:
         """Puts a copy back. No run works meanwhile: the operator has ended all."""

@@ -30,7 +30,7 @@ FIRST_SEEDS = {
     "file names have no run": 1,
     "a move removes its target": 1,
     "leftovers are removed without an entry": 3,
-    "an ended run publishes": 9,
+    "an ended run publishes": 16,
     "the group gets the offsets of any run": 10,
     "the log is not read after the group's commit": 13,
     "the log is read before the fence": 13,
