@@ -137,7 +137,8 @@ def test_a_damaged_metadata_log_is_refused(tmp_path: Path, controller: BrokerPro
     log.write_bytes(data)
     line = refusal(tmp_path)
     assert LOG in line
-    assert "odradek metadata repair" in line
+    assert "odradek metadata check" in line
+    assert line.endswith("then put its files back from a copy (docs/cluster.md)")
     assert log.read_bytes() == data
 
 

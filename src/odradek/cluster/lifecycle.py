@@ -67,6 +67,20 @@ def reply_timeout_ms(times: LifecycleTimes) -> int:
     return times.session_ms // 2
 
 
+_REMEDIES = {
+    ErrorCode.duplicate_broker_registration: (
+        ". Another process has this node.id: stop it, or give one of the two another id and an empty directory"
+    ),
+    ErrorCode.inconsistent_cluster_id: (
+        ". The directory belongs to another cluster: choose the right one, or format an empty one with the cluster's id"
+    ),
+    ErrorCode.invalid_registration: (
+        ". Perhaps another broker has a directory with the same directory.id in meta.properties: each needs its own"
+    ),
+}
+"""What to do about a refused registration."""
+
+
 class BrokerLifecycle:
     """One incarnation of a broker. ``registration``: the request, with the epoch of the last clean stop.
 
@@ -106,6 +120,7 @@ class BrokerLifecycle:
         """Returns the request that is to be sent now. ``metadata_offset``: the newest record that is applied."""
         if self.epoch < 0 and now_ms >= self._registered_by_ms and self.state is not LifecycleState.ENDED:
             answer = f": it answers {self._refusal.name}" if self._refusal else ""
+            answer += _REMEDIES.get(self._refusal, "")
             self._end_with(
                 "the broker could not register with the controller within "
                 f"initial.broker.registration.timeout.ms={self._times.registration_ms}{answer}"

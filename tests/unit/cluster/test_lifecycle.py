@@ -111,7 +111,8 @@ def test_a_registration_that_comes_too_late_ends_the_broker() -> None:
         now = min(broker.next_ms, 1 << 40)
     assert broker.failure == (
         "the broker could not register with the controller within initial.broker.registration.timeout.ms=60000: it "
-        "answers inconsistent_cluster_id"
+        "answers inconsistent_cluster_id. The directory belongs to another cluster: choose the right one, or format an "
+        "empty one with the cluster's id"
     )
     assert broker.next_ms == NEVER
     assert broker.next_request(-1, 1 << 41) is None

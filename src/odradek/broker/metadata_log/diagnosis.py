@@ -12,7 +12,7 @@ from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.quorum_state import QuorumState
-from odradek.broker.metadata_log.salvage import LostOffsets, Salvage
+from odradek.broker.metadata_log.salvage import LostOffsets, NodeReader, Salvage
 from odradek.broker.metadata_log.stray_logs import (
     METADATA_DIRECTORY,
     PARTITION_DIRECTORY,
@@ -54,18 +54,21 @@ class SalvagedImage:
 
 
 class Diagnosis:
-    """What is wrong with the catalogue of a data directory. Reads all of it and changes nothing. Raises OSError."""
+    """What is wrong with the catalogue of a data directory. Reads all of it and changes nothing. Raises OSError.
 
-    def __init__(self, data_dir: Path, files: Files) -> None:
+    ``reader``: for the directory of a node of a cluster."""
+
+    def __init__(self, data_dir: Path, files: Files, reader: NodeReader | None = None) -> None:
         self.data_dir = data_dir
         self.path = data_dir / METADATA_DIRECTORY
         self.files = files
+        self.is_of_a_node = reader is not None
         self.clean = checkpoints.read_clean_shutdown(data_dir, files)
         self.mark_is_damaged = False
         self.mark = self._read_mark()
         self.properties = self._read_properties()
         self.node_id, self.directory_id = self._own_ids()
-        self.salvage = Salvage(self.path, files, self.node_id, self.directory_id)
+        self.salvage = Salvage(self.path, files, self.node_id, self.directory_id, reader)
         self.checked = check_log(self.path, files)
         self.fault = self._fault()
         self.epoch, self.voter, self.voter_fault = self._read_voter()
@@ -119,6 +122,8 @@ class Diagnosis:
             state = quorum_state.read(self.path, self.files)
             if state is None and not epoch:
                 return epoch, None, ""  # the directory of a lone broker
+            if self.is_of_a_node and self.mark is None and state is not None and self.node_id not in state.voters:
+                return max(epoch, state.epoch), state, ""  # a broker's copy
             quorum_state.check(self.path, state, self._owner(), epoch)
         except StorageError as error:
             return epoch, state, str(error)
@@ -147,6 +152,11 @@ class Diagnosis:
         elif floor > salvage.end_offset:
             lost.append(LostOffsets(salvage.end_offset, floor))
         return lost
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the log is a broker's copy of the controller's."""
+        return self.is_of_a_node and self.voter is not None and self.node_id not in self.voter.voters
 
     @property
     def is_empty(self) -> bool:

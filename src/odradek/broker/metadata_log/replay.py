@@ -12,6 +12,7 @@ from pathlib import Path
 
 from odradek.batches.header import BatchHeader, read_header
 from odradek.batches.rows import Row, batch_rows
+from odradek.broker.metadata_log import bootstrap
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import MetadataFault, segment_bases
 from odradek.broker.metadata_log.snapshot import MetadataSnapshot
@@ -29,11 +30,13 @@ _log = logging.getLogger("odradek.broker")
 REMEDY = (
     "nothing was changed; see `odradek metadata check --data-dir {0}`, then `odradek metadata repair --data-dir {0}`"
 )
+_COPY = "put its files back from a copy (docs/cluster.md)"
+_OF_A_NODE = f"nothing was changed; see `odradek metadata check --data-dir {{0}}`, then {_COPY}"
 _NEWER = (
     "{place}: {record}, which this release does not read. Nothing was changed. A later release, or the controller of "
-    "Apache Kafka, has written it: start that one, or see what `odradek metadata repair --data-dir {data_dir}` leaves "
-    "out"
+    "Apache Kafka, has written it: start that one, or {remedy}"
 )
+_LEFT_OUT = "see what `odradek metadata repair --data-dir {0}` leaves out"
 _FOREIGN = (
     "{place}: the log belongs to a quorum of the nodes {voters}, of which Apache Kafka's controller or a later release "
     "has written it. This release runs a broker without others: choose another directory"
@@ -82,8 +85,9 @@ class MetadataReplay:
                         raise self._newer(error, f"{file}, record {number}") from error
             else:
                 _log.error(
-                    "the snapshot %s is damaged and is not used; `odradek metadata repair --data-dir %s` replaces it",
-                    file, self._path.parent,
+                    "the snapshot %s is damaged and is not used; %s", file,
+                    "a later one replaces it" if self._is_of_a_node
+                    else f"`odradek metadata repair --data-dir {self._path.parent}` replaces it",
                 )  # fmt: skip
                 continue
             snapshots.append(MetadataSnapshot(file, end_offset, timestamp_ms, files.size(file), epoch))
@@ -129,7 +133,12 @@ class MetadataReplay:
             raise StorageError(_FOREIGN.format(place=place, voters=voters))
 
     def _newer(self, error: UnsupportedRecord, place: str) -> StorageError:
-        return StorageError(_NEWER.format(place=place, record=error, data_dir=self._path.parent))
+        remedy = _COPY if self._is_of_a_node else _LEFT_OUT.format(self._path.parent)
+        return StorageError(_NEWER.format(place=place, record=error, remedy=remedy))
+
+    @property
+    def _is_of_a_node(self) -> bool:
+        return self._files.exists(self._path.parent / bootstrap.FILE)
 
 
 def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
@@ -138,4 +147,6 @@ def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
 
     path = fault.file if fault.file.name == f"{METADATA_TOPIC}-0" else fault.file.parent
     data_dir = path.parent
+    if files.exists(data_dir / bootstrap.FILE):
+        return DamagedMetadata(f"{fault}; {_OF_A_NODE.format(data_dir)}", fault)
     return DamagedMetadata(f"{fault}; {affected(data_dir, files)}; {REMEDY.format(data_dir)}", fault)

@@ -8,7 +8,7 @@ checksum, and the offsets between are lost.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
@@ -28,7 +28,14 @@ from odradek.batches.rows import batch_rows
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import next_batch, segment_bases
 from odradek.catalog import records
-from odradek.catalog.records import Id16, MetadataRecord, PartitionRecord, RemoveTopicRecord, UnsupportedRecord
+from odradek.catalog.records import (
+    Id16,
+    IdFactory,
+    MetadataRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    UnsupportedRecord,
+)
 from odradek.catalog.state import CatalogState
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord
@@ -122,11 +129,24 @@ def _flipped_bit(difference: int, size: int) -> tuple[int, int] | None:
     return None
 
 
-class Salvage:
-    """The catalogue of all readable records. ``notes``: what is wrong; ``lost``: offsets without a record."""
+class NodeReader(NamedTuple):
+    """How the records of a node of a cluster are read: into an empty catalogue, by a function like
+    ``records.decode``."""
 
-    def __init__(self, path: Path, files: Files, node_id: int, directory_id: Id16) -> None:
-        self.catalog = CatalogState(_topic_id, (node_id,), directory_id)
+    new_catalog: Callable[[], CatalogState]
+    decode: Callable[[bytes, IdFactory], MetadataRecord]
+
+
+class Salvage:
+    """The catalogue of all readable records. ``notes``: what is wrong; ``lost``: offsets without a record.
+
+    ``reader``: None for the directory of a lone broker."""
+
+    def __init__(
+        self, path: Path, files: Files, node_id: int, directory_id: Id16, reader: NodeReader | None = None
+    ) -> None:
+        self.catalog = reader.new_catalog() if reader else CatalogState(_topic_id, (node_id,), directory_id)
+        self._decode = reader.decode if reader else records.decode
         self.notes: list[str] = []
         self.lost: list[LostOffsets] = []
         self.refused: list[str] = []
@@ -218,7 +238,7 @@ class Salvage:
     def _apply(self, offset: int, value: bytes) -> None:
         catalog = self.catalog
         try:
-            record = records.decode(value, _topic_id)
+            record = self._decode(value, _topic_id)
             self._note(record)
             catalog.apply(offset, record)
         except UnsupportedRecord as error:

@@ -3,6 +3,7 @@ the cluster's features. A broker of a cluster starts only on such a directory.""
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,10 @@ from uuid import UUID
 from odradek.broker.metadata_log import bootstrap
 from odradek.broker.metadata_log.check import has_content
 from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.metadata_log.salvage import NodeReader
 from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.cluster import records as cluster_records
+from odradek.cluster.catalog import ClusterCatalog
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
@@ -41,6 +45,11 @@ def check_cluster_id(text: str) -> str:
 def is_of_a_node(data_dir: Path, files: Files) -> bool:
     """Returns whether a directory was formatted for a node of a cluster. Raises OSError."""
     return files.exists(data_dir / bootstrap.FILE)
+
+
+def node_reader() -> NodeReader:
+    """Returns how the metadata log of a node is read."""
+    return NodeReader(lambda: ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0)), cluster_records.decode)
 
 
 def format_node(

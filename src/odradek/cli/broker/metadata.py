@@ -17,6 +17,7 @@ from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, ask, note, 
 from odradek.core.counts import counted
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata_log.diagnosis import Diagnosis
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.repair.strays import StrayLog
 
@@ -61,18 +62,28 @@ def check(*, data_dir: DataDir, as_json: Json = False) -> None:
     """
     with _locked(data_dir) as directory:
         from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
+        from odradek.broker.repair.node_format import is_of_a_node, node_reader
 
         directory.lock.acquire()
-        diagnosis = Diagnosis(data_dir, directory.files)
+        is_node = is_of_a_node(data_dir, directory.files)
+        diagnosis = Diagnosis(data_dir, directory.files, node_reader() if is_node else None)
         lines = findings(diagnosis)
         topics = len(diagnosis.salvage.catalog.topics)
         if as_json:
             print_json({"ok": not lines, "end_offset": diagnosis.salvage.end_offset, "topics": topics, "faults": lines})
         elif lines:
-            note(*lines, f"See what a repair does: `odradek metadata repair --data-dir {data_dir}`")
+            note(*lines, _remedy(diagnosis))
         else:
             note(f"The metadata log is whole: {counted(topics, 'topic')}, end offset {diagnosis.salvage.end_offset}.")
     raise typer.Exit(EXIT_FAILED if lines else EXIT_OK)
+
+
+def _remedy(diagnosis: Diagnosis) -> str:
+    if diagnosis.is_copy:
+        return "Its next start reads the metadata log from the controller again"
+    if diagnosis.is_of_a_node:
+        return "Put its files back from a copy (docs/cluster.md)"
+    return f"See what a repair does: `odradek metadata repair --data-dir {diagnosis.data_dir}`"
 
 
 @app.command(
