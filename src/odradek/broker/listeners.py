@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from odradek.broker.front_end.bound_sockets import BoundSockets, OwnerFactory, ProtocolFactory
+from odradek.broker.front_end.bound_sockets import AcceptedFactory, BoundSockets, OwnerFactory, ProtocolFactory
 from odradek.broker.front_end.connection import Connection
 
 if TYPE_CHECKING:
@@ -26,12 +27,22 @@ class BrokerListeners:
         self._sockets = BoundSockets(node.config.socket_listen_backlog_size)
         self._tls: dict[str, ListenerTls] = {}
         self._owners: dict[str, OwnerFactory] = {}
+        self._pages: dict[Listener, AcceptedFactory] = {}
         self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, listener: Listener, make: AcceptedFactory) -> None:
+        """Adds a listener that serves something else than Kafka's protocol, before ``bind``. No reply names it."""
+        self._pages[listener] = make
+
+    @property
+    def pages(self) -> tuple[Listener, ...]:
+        """The added listeners, after ``bind`` with the ports that the system has chosen."""
+        return tuple(self._pages)
 
     def bind(self) -> None:
         """Reads certificates and binds the addresses. Raises ConfigError, ListenError."""
         node = self._node
-        secured = [listener for listener in node.listeners if listener.has_tls]
+        secured = [listener for listener in (*node.listeners, *self._pages) if listener.has_tls]
         if secured:
             from odradek.broker.settings.listener_settings import ListenerSettings
             from odradek.broker.tls.listener_tls import ListenerTls
@@ -39,8 +50,10 @@ class BrokerListeners:
             self._tls = {
                 one.name: ListenerTls(ListenerSettings(node.config, one), one.name, node.in_thread) for one in secured
             }
-        self._sockets.bind(node.listeners)
-        node.listeners = self._sockets.listeners
+        self._sockets.bind((*node.listeners, *self._pages))
+        bound, count = self._sockets.listeners, len(node.listeners)
+        node.listeners = bound[:count]
+        self._pages = dict(zip(bound[count:], self._pages.values(), strict=True))
 
     async def open(self) -> None:
         node = self._node
@@ -71,14 +84,18 @@ class BrokerListeners:
 
     def _protocols(self, listener: Listener) -> ProtocolFactory:
         """Returns the factory of the protocols of a listener's sockets."""
-        node = self._node
-        if not listener.has_sasl and not listener.has_tls:
-            return lambda: Connection(node, listener)
+        node, make = self._node, self._pages.get(listener)
+        if make is None:
+            if not listener.has_sasl and not listener.has_tls:
+                return lambda: Connection(node, listener)
+            make = self._connections(listener)
+        if listener.has_tls:
+            return self._tls[listener.name].protocols(self, make)
+        return cast(ProtocolFactory, partial(make, None))
+
+    def _connections(self, listener: Listener) -> AcceptedFactory:
         make_owner = self._owners[listener.name]
-        if not listener.has_tls:
-            return lambda: Connection(make_owner(None), listener)
-        tls = self._tls[listener.name]
-        return tls.protocols(self, lambda accepted_s: Connection(make_owner(accepted_s), listener))
+        return lambda accepted_s: Connection(make_owner(accepted_s), listener)
 
     # --- the gate of connections --------------------------------------------------------------------------------
 

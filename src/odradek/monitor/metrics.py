@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +16,10 @@ from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
+from odradek.text.prometheus import Metric, MetricLines, escaped
 
 MOST_PARTITIONS = 10_000
 """The maximum number of groups' partitions for which ``auto`` has a line each."""
-METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 STATES = {
     "PreparingRebalance": 1, "CompletingRebalance": 2, "Stable": 3, "Dead": 4, "Empty": 5, "Assigning": 6,
     "Reconciling": 7,
@@ -37,14 +36,7 @@ _BURROW_PARTITION = ("cluster", "consumer_group", "topic", "partition")
 _BURROW_LOG = ("cluster", "topic", "partition")
 
 
-class Metric(NamedTuple):
-    """The help text and the labels of a metric. All are gauges."""
-
-    help: str
-    labels: tuple[str, ...]
-
-
-METRICS = {
+METRICS: dict[str, Metric] = {
     "kafka_partition_latest_offset": Metric("Latest offset of a partition", _LOG),
     "kafka_partition_earliest_offset": Metric("Earliest offset of a partition", _LOG),
     "kafka_consumergroup_group_offset": Metric("Committed offset of a group in a partition", _PARTITION),
@@ -94,31 +86,11 @@ class MetricsOptions:
     granularity: str = "auto"
 
 
-class _MetricLines:
-    """The lines of each metric. Values are numbers; labels are given without the cluster."""
-
-    def __init__(self, cluster: str) -> None:
-        self._cluster = _escaped(cluster)
-        self._lines: dict[str, list[str]] = {name: [] for name in METRICS}
-
-    def add(self, name: str, labels: Iterable[str], value: float) -> None:
-        pairs = zip(METRICS[name].labels, (self._cluster, *labels), strict=True)
-        text = ",".join(f'{label}="{value}"' for label, value in pairs)
-        self._lines[name].append(f"{name}{{{text}}} {value:.12g}")
-
-    def text(self) -> str:
-        out = []
-        for name, metric in METRICS.items():
-            if self._lines[name]:
-                out += [f"# HELP {name} {metric.help}", f"# TYPE {name} gauge", *self._lines[name]]
-        return "\n".join(out) + "\n"
-
-
 def exposition(
     tracker: GroupTracker, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
 ) -> str:
     """Returns all metrics. ``groups``: the newest judgement; None before the first poll."""
-    lines = _MetricLines(options.cluster)
+    lines = MetricLines(METRICS, (escaped(options.cluster),))
     lines.add("odradek_monitor_up", (), int(is_up))
     lines.add("odradek_monitor_entries", (), tracker.entry_count)
     lines.add("odradek_monitor_partitions", (), tracker.key_count)
@@ -140,9 +112,9 @@ def _finest(granularity: str, tracker: GroupTracker) -> str:
     return "partition" if tracker.key_count <= MOST_PARTITIONS else "topic"
 
 
-def _add_groups(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns) -> None:
+def _add_groups(lines: MetricLines, tracker: GroupTracker, groups: GroupColumns) -> None:
     for at, name in enumerate(groups.names):
-        labels = (_escaped(name),)
+        labels = (escaped(name),)
         state = tracker.group_states.get(name)
         lines.add("kafka_consumergroup_group_state", labels, STATES.get(state.state, 0) if state else 0)
         if not groups.partitions[at]:
@@ -159,7 +131,7 @@ def _add_groups(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns
             lines.add("odradek_group_clear_seconds", labels, groups.clear_ms[at] / 1000)
 
 
-def _add_partitions(lines: _MetricLines, tracker: GroupTracker, groups: GroupColumns, finest: str) -> None:
+def _add_partitions(lines: MetricLines, tracker: GroupTracker, groups: GroupColumns, finest: str) -> None:
     sums: dict[tuple[str, str], int] = {}
     oldest: dict[str, int] = {}
     for slots, verdicts, bounds in tracker.judged_chunks(groups.now_ms):
@@ -176,9 +148,9 @@ def _add_partitions(lines: _MetricLines, tracker: GroupTracker, groups: GroupCol
         if finest == "partition":
             _add_rows(lines, tracker, (names, partitions), (verdicts, bounds, ages))
     for name, age in oldest.items():
-        lines.add("kafka_consumergroup_group_max_lag_seconds", (_escaped(name),), age / 1000)
+        lines.add("kafka_consumergroup_group_max_lag_seconds", (escaped(name),), age / 1000)
     for (name, topic), lag in sums.items():
-        lines.add("kafka_consumergroup_group_topic_sum_lag", (_escaped(name), _escaped(topic)), lag)
+        lines.add("kafka_consumergroup_group_topic_sum_lag", (escaped(name), escaped(topic)), lag)
 
 
 def _group_names(tracker: GroupTracker, slots: Array) -> list[str]:
@@ -193,13 +165,13 @@ def _highest(names: list[str], ages: Array) -> Iterator[tuple[str, int]]:
 
 
 def _add_rows(
-    lines: _MetricLines, tracker: GroupTracker, keys: tuple[list[str], list[TopicPartition]],
+    lines: MetricLines, tracker: GroupTracker, keys: tuple[list[str], list[TopicPartition]],
     columns: tuple[Verdicts, LogBoundColumns, Array],
 ) -> None:  # fmt: skip
     verdicts, bounds, ages = columns
     statuses, intervals = verdicts.statuses, tracker.rules.intervals
     for at, (name, tp) in enumerate(zip(*keys, strict=True)):
-        burrow = (_escaped(name), _escaped(tp.topic), str(tp.partition))
+        burrow = (escaped(name), escaped(tp.topic), str(tp.partition))
         labels = (*burrow, "", "", "")
         offset, lag, start, end = (
             int(one[at]) for one in (verdicts.offsets, verdicts.lags, bounds.starts, bounds.ends)
@@ -220,15 +192,11 @@ def _add_rows(
             lines.add("kafka_consumergroup_group_lag_seconds", labels, ages[at] / 1000)
 
 
-def _add_logs(lines: _MetricLines, tracker: GroupTracker, now_ms: int) -> None:
+def _add_logs(lines: MetricLines, tracker: GroupTracker, now_ms: int) -> None:
     partitions, bounds = tracker.bounds(now_ms)
     for tp, start, end in zip(partitions, bounds.starts.tolist(), bounds.ends.tolist(), strict=True):
         if end >= 0:
-            labels = (_escaped(tp.topic), str(tp.partition))
+            labels = (escaped(tp.topic), str(tp.partition))
             lines.add("kafka_partition_latest_offset", labels, end)
             lines.add("kafka_partition_earliest_offset", labels, start)
             lines.add("burrow_kafka_topic_partition_offset", labels, end)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.connection import ConnectionOwner
 from odradek.broker.limits.host_limits import is_loopback
@@ -14,6 +15,35 @@ from odradek.core.errors import OdradekError
 
 log = logging.getLogger("odradek.broker")
 
+if TYPE_CHECKING:
+    from typing import Protocol
+
+    from odradek.security.principal import Principal
+
+    # For type checks only: at run time each Protocol would occupy kilobytes.
+
+    class AcceptedProtocol(Protocol):
+        """What serves an accepted connection, behind TLS or without it: a connection of Kafka's protocol, or a page.
+
+        It admits itself at the broker, unless the transport's extra info ``is_admitted`` is true, and leaves in
+        ``connection_lost``. ``principal``: that of the client's certificate is set before ``connection_made``.
+        """
+
+        principal: Principal
+
+        def connection_made(self, transport: asyncio.Transport, /) -> None: ...
+
+        def data_received(self, data: bytes, /) -> None: ...
+
+        def connection_lost(self, error: Exception | None, /) -> None: ...
+
+        def pause_writing(self) -> None: ...
+
+        def resume_writing(self) -> None: ...
+
+
+AcceptedFactory = Callable[[float | None], "AcceptedProtocol"]
+"""Makes what serves an accepted connection. It gets the time of the acceptance by the loop's clock, or None for now."""
 OwnerFactory = Callable[[float | None], ConnectionOwner]
 """Makes the owner of a connection. It gets the time of the acceptance by the loop's clock, or None for now."""
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
@@ -85,6 +115,13 @@ class BoundSockets:
 
 def _warn(listener: Listener, bound: str) -> None:
     """Warns of a listener that other hosts reach and that does not protect itself from them."""
+    if listener.is_page:
+        log.warning(
+            "listening on %s: every host that can reach the port can read the pages of the listener %s, with names of "
+            "topics; allow only trusted hosts, or listen on 127.0.0.1",
+            bound, listener.name,
+        )  # fmt: skip
+        return
     if listener.has_sasl and listener.has_tls:
         return
     if listener.has_sasl:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+HTTP = "HTTP"
+"""The protocol of a listener with pages. It is no security protocol of Kafka's, and no setting may name it."""
+
 
 class Listener(NamedTuple):
     """``name`` is in upper case. ``advertised``: the address that clients get; None: the one that they connect to."""
@@ -13,6 +16,11 @@ class Listener(NamedTuple):
     host: str
     port: int
     advertised: tuple[str, int] | None = None
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it serves pages, and not Kafka's protocol."""
+        return self.protocol == HTTP
 
     @property
     def has_tls(self) -> bool:

@@ -16,7 +16,7 @@ from odradek.security.principal import USER, Principal
 from odradek.security.stores import ServerTls, server_context, state_of_files
 
 if TYPE_CHECKING:
-    from odradek.broker.front_end.connection import Connection
+    from odradek.broker.front_end.bound_sockets import AcceptedFactory
     from odradek.core.deferred import Deferred
 
 log = logging.getLogger("odradek.broker")
@@ -59,8 +59,8 @@ class ListenerTls:
             raise ValueError(f"no rule of ssl.principal.mapping.rules matches {name[:200]!r}")
         return Principal(USER, user)
 
-    def protocols(self, gate: Gate, make: Callable[[float], Connection]) -> Callable[[], TlsTransport]:
-        """Returns the factory of the protocols of accepted sockets."""
+    def protocols(self, gate: Gate, make: AcceptedFactory) -> Callable[[], TlsTransport]:
+        """Returns the factory of the protocols of accepted sockets. ``make``: makes what serves a connection."""
         return lambda: TlsTransport(gate, self, make)
 
     def refresh(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol, cast
 
 from odradek.broker.front_end.transport import REFUSALS, takes_spare
@@ -18,7 +18,7 @@ from odradek.broker.limits.admissions import HANDSHAKE_S
 from odradek.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
-    from odradek.broker.front_end.connection import Connection
+    from odradek.broker.front_end.bound_sockets import AcceptedFactory, AcceptedProtocol
     from odradek.broker.loop.scheduler import Scheduler
 
 log = logging.getLogger("odradek.broker")
@@ -69,7 +69,7 @@ class TlsTransport(asyncio.Protocol):
     ``make(accepted_s)`` returns the connection, which gets ``connection_made`` after the handshake.
     """
 
-    def __init__(self, gate: Gate, side: TlsSide, make: Callable[[float], Connection]) -> None:
+    def __init__(self, gate: Gate, side: TlsSide, make: AcceptedFactory) -> None:
         self._gate = gate
         self._side = side
         self._listener = side.listener
@@ -78,7 +78,7 @@ class TlsTransport(asyncio.Protocol):
         self._raw = cast(asyncio.Transport, None)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = cast(ssl.SSLObject, None)
-        self.connection: Connection | None = None
+        self.connection: AcceptedProtocol | None = None
         self._host = ""
         self._is_queued = self._is_counted = self._is_closing = self._is_lost = False
         self._accepted_s = 0.0
@@ -214,7 +214,7 @@ class TlsTransport(asyncio.Protocol):
 
     def _read(self) -> None:
         """Decrypts what has arrived and passes it on."""
-        connection = cast("Connection", self.connection)
+        connection = cast("AcceptedProtocol", self.connection)
         parts: list[bytes] = []
         is_over = False
         try:

@@ -1,0 +1,58 @@
+"""Prometheus' text format: the lines of metrics, with their labels, help texts and types.
+
+The names of labels and metrics are written as they are, so the code chooses valid ones. A value that is unknown gets no
+line: nothing is ever NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metric(NamedTuple):
+    """The help text, the labels and the type of a metric. A ``counter`` only rises, a ``gauge`` also falls."""
+
+    help: str
+    labels: tuple[str, ...] = ()
+    type: str = "gauge"
+
+
+class MetricLines:
+    """The lines of each metric, in the order of ``metrics``. A metric without a line is left out.
+
+    ``first``: the escaped values of labels that every metric has before its others.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric], first: tuple[str, ...] = ()) -> None:
+        self._metrics = metrics
+        self._first = first
+        self._lines: dict[str, list[str]] = {name: [] for name in metrics}
+
+    def add(self, name: str, labels: Iterable[str], value: float) -> None:
+        """Adds a line. ``labels``: the values of the other labels, already escaped: the same name may be in thousands
+        of lines. Raises ValueError if it has more or fewer values than labels, KeyError for an unknown metric."""
+        number = value if type(value) is int else f"{value:.12g}"
+        names = self._metrics[name].labels
+        pairs = zip(names, (*self._first, *labels), strict=True)
+        text = ",".join(f'{label}="{text}"' for label, text in pairs)
+        self._lines[name].append(f"{name}{{{text}}} {number}" if names else f"{name} {number}")
+
+    def text(self) -> str:
+        """Returns all lines."""
+        out = []
+        for name, metric in self._metrics.items():
+            if self._lines[name]:
+                out += [f"# HELP {name} {_help(metric.help)}", f"# TYPE {name} {metric.type}", *self._lines[name]]
+        return "\n".join(out) + "\n"
+
+
+def escaped(value: str) -> str:
+    """Returns a label's value as it stands between quotation marks."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
