@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.peers import Peer, until
 
 from odradek.broker.front_end import http_page
 from odradek.broker.front_end.http_page import MOST_HEAD_BYTES, HttpPageProtocol, Page
+from odradek.broker.loop.scheduler import Steps
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.listener import HTTP, Listener
@@ -25,11 +27,17 @@ TEXT = "naïve ü\n" * 50_000
 HOST = "127.0.0.1"
 
 
-def failing() -> str:
+def text() -> Steps[str]:
+    yield None
+    return TEXT
+
+
+def failing() -> Steps[str]:
+    yield None
     raise RuntimeError("no text")
 
 
-PAGES = {"/text": Page("text/plain; charset=utf-8", lambda: TEXT), "/failing": Page("text/plain", failing)}
+PAGES = {"/text": Page("text/plain; charset=utf-8", text), "/failing": Page("text/plain", failing)}
 
 
 @asynccontextmanager
@@ -47,16 +55,20 @@ async def serving(directory: Path, protocol: str = HTTP, **settings: str) -> Asy
 async def ask(broker: BrokerServer, request: bytes, tls: ssl.SSLContext | None = None) -> tuple[bytes, bytes]:
     """Returns head and body of the reply. The connection has to end after it."""
     (page,) = broker.listening.pages
-    name = "localhost" if tls is not None else None
-    reader, writer = await asyncio.open_connection(HOST, page.port, ssl=tls, server_hostname=name)
-    writer.write(request)
-    try:
-        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    except ConnectionResetError:  # refused
-        return b"", b""
-    finally:
-        writer.close()
+    head, _, body = (await asyncio.to_thread(exchange, page.port, request, tls)).partition(b"\r\n\r\n")
     return head, body
+
+
+def exchange(port: int, request: bytes, tls: ssl.SSLContext | None) -> bytes:
+    """Sends a request by a blocking socket, and reads up to the end of the connection: b"" if it was refused."""
+    parts: list[bytes] = []
+    with suppress(ConnectionResetError), socket.create_connection((HOST, port), timeout=20) as plain:
+        wire = plain if tls is None else tls.wrap_socket(plain, server_hostname="localhost")
+        with wire:
+            wire.sendall(request)
+            while part := wire.recv(1 << 16):
+                parts.append(part)
+    return b"".join(parts)
 
 
 def run(scenario: Any) -> None:

@@ -27,7 +27,7 @@ from odradek.monitor.json_api import RequestRefused, findings, group_detail, gro
 from odradek.monitor.metrics import MetricsOptions, exposition
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
-from odradek.text.prometheus import CONTENT_TYPE
+from odradek.text.prometheus import METRICS_TYPE
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -170,7 +170,7 @@ class Service:
                 reader.tracker, reader.groups, self._options.metrics,
                 is_up=reader.is_ready, poll_ms=reader.poll_ms,
             )  # fmt: skip
-        return Response(text, headers={"content-type": CONTENT_TYPE})
+        return Response(text, headers={"content-type": METRICS_TYPE})
 
     def ready(self, request: Request) -> Response:
         """Replies 200 when the view is complete and up to date, else 503 with the reason."""

@@ -10,15 +10,21 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from odradek.core.deferred import Deferred
 from odradek.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
     from typing import Protocol
 
+    from odradek.broker.loop.scheduler import Scheduler, Steps
+
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
     class PageGate(Protocol):
-        """The part of a broker that counts connections."""
+        """The part of a broker that counts connections, and that does long work in shares."""
+
+        @property
+        def scheduler(self) -> Scheduler: ...
 
         def enter(self, host: str) -> bool:
             """Counts a new connection from an address. Returns False if a limit is reached or the broker stops."""
@@ -37,10 +43,10 @@ _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Al
 
 
 class Page(NamedTuple):
-    """A page: the media type, and the function that makes its present text."""
+    """A page: the media type, and the function that makes its present text, in steps: a page may be long."""
 
     content_type: str
-    text: Callable[[], str]
+    text: Callable[[], Steps[str]]
 
 
 class HttpPageProtocol(asyncio.Protocol):
@@ -100,13 +106,16 @@ class HttpPageProtocol(asyncio.Protocol):
         elif method not in ("GET", "HEAD"):
             self._reply(405, "only GET is allowed\n", extra="Allow: GET, HEAD\r\n")
         else:
-            try:
-                text = page.text()
-            except Exception:
-                log.exception("the page %s could not be made", path)
-                self._reply(500, "the page could not be made: the log of the broker has the reason\n")
-                return
-            self._reply(200, text, page.content_type, is_head=method == "HEAD")
+            made: Deferred[str | Exception] = self._gate.scheduler.start(page.text())
+            made.then(lambda text: self._show(path, page, text, is_head=method == "HEAD"))
+
+    def _show(self, path: str, page: Page, text: str | Exception, *, is_head: bool) -> None:
+        """Sends the text of a page, or that there is none."""
+        if isinstance(text, Exception):
+            log.error("the page %s could not be made", path, exc_info=text)
+            self._reply(500, "the page could not be made: the log of the broker has the reason\n")
+        else:
+            self._reply(200, text, page.content_type, is_head=is_head)
 
     def _reply(
         self, code: int, text: str, content_type: str = "text/plain; charset=utf-8", *, extra: str = "",
