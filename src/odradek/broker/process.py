@@ -61,13 +61,15 @@ def run(
     control: bool = False,
     clock: Clock | None = None,
     changes: StartChanges = NO_CHANGES,
+    metrics: tuple[str, int] | None = None,
 ) -> bool:
     """Serves until SIGTERM, SIGINT or, with ``exit_with_parent``, the end of stdin. Then stops cleanly.
 
     ``ready(addresses)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
     of the parent (broker/control_channel), and the broker stops when the parent closes it. ``listen``: as for
-    BrokerServer. Returns whether the broker stopped because the parent closed this socket. Raises OdradekError if the
-    broker cannot start, DiskFailed if it ended after a failed write, NodeDismissed if its cluster does not want it.
+    BrokerServer. ``metrics``: host and port of the page of metrics; None for no metrics. Returns whether the broker
+    stopped because the parent closed this socket. Raises OdradekError if the broker cannot start, DiskFailed if it
+    ended after a failed write, NodeDismissed if its cluster does not want it.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -82,6 +84,10 @@ def run(
     with asyncio.Runner(loop_factory=new_loop) as runner:
         new_role = partial(role_class(config), changes=changes)
         broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role)
+        if metrics is not None:
+            from odradek.broker.metrics_page import add_metrics
+
+            add_metrics(broker, metrics, runner.get_loop())
         return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
 
 

@@ -212,6 +212,7 @@ def demo(
     epilog="Examples:\n\n\b\n"
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4\n"
+    "  odradek serve --data-dir d --listen 127.0.0.1:9092 --metrics 127.0.0.1:9404\n"
     "  odradek serve --brokers 3 --data-dir d --listen 127.0.0.1:9092 --racks a,b,c",
 )
 def serve(
@@ -262,6 +263,12 @@ def serve(
     restart: Annotated[
         bool, typer.Option("--restart", help="With --brokers: start a broker again that has died.")
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Serve the broker's metrics for Prometheus at http://HOST:PORT/metrics."
+        ),
+    ] = None,
     exit_with_parent: Annotated[
         bool,
         typer.Option("--exit-with-parent", hidden=True, help="Stop when the process that started it ends."),
@@ -283,6 +290,7 @@ def serve(
             first=FirstChanges(add_scram, delete_config or ()),
             exit_with_parent=exit_with_parent,
             cluster=ServedCluster(brokers, racks, restart),
+            metrics=metrics,
         )
     )
 

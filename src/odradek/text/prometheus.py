@@ -14,7 +14,9 @@ METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metric(NamedTuple):
-    """The help text, the labels and the type of a metric. A ``counter`` only rises, a ``gauge`` also falls."""
+    """The help text, the labels and the type of a metric. A ``counter`` only rises, a ``gauge`` also falls.
+
+    A ``summary`` has the lines ``_sum`` and ``_count`` for each of its labels' values."""
 
     help: str
     labels: tuple[str, ...] = ()
@@ -32,14 +34,23 @@ class MetricLines:
         self._first = first
         self._lines: dict[str, list[str]] = {name: [] for name in metrics}
 
-    def add(self, name: str, labels: Iterable[str], value: float) -> None:
+    def add(self, name: str, labels: Iterable[str], value: float, part: str = "") -> None:
         """Adds a line. ``labels``: the values of the other labels, already escaped: the same name may be in thousands
-        of lines. Raises ValueError if it has more or fewer values than labels, KeyError for an unknown metric."""
+        of lines. ``part``: ``_sum`` or ``_count`` of a summary.
+
+        Raises ValueError if it has more or fewer values than labels, KeyError for an unknown metric.
+        """
         number = value if type(value) is int else f"{value:.12g}"
         names = self._metrics[name].labels
         pairs = zip(names, (*self._first, *labels), strict=True)
         text = ",".join(f'{label}="{text}"' for label, text in pairs)
-        self._lines[name].append(f"{name}{{{text}}} {number}" if names else f"{name} {number}")
+        self._lines[name].append(f"{name}{part}{{{text}}} {number}" if names else f"{name}{part} {number}")
+
+    def add_summary(self, name: str, labels: Iterable[str], total: float, count: int) -> None:
+        """Adds the two lines of a summary."""
+        values = tuple(labels)
+        self.add(name, values, total, "_sum")
+        self.add(name, values, count, "_count")
 
     def text(self) -> str:
         """Returns all lines."""

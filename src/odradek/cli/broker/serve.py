@@ -48,6 +48,7 @@ def serve(
     first: FirstChanges = NO_CHANGE,
     exit_with_parent: bool,
     cluster: ServedCluster = NO_CLUSTER,
+    metrics: str | None = None,
 ) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -56,7 +57,7 @@ def serve(
     Prints ``ready HOST:PORT``, with the addresses of all listeners, on stdout when the broker accepts requests. Wrong
     arguments, an unusable directory or port give one line on stderr and exit code 2. After a failed disk the exit code
     is 74 (docs/limits.md).
-    ``exit_with_parent``: also stops when stdin ends.
+    ``exit_with_parent``: also stops when stdin ends. ``metrics``: ``host:port`` of the page of metrics.
     """
     gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
     from odradek.core.errors import OdradekError
@@ -66,6 +67,7 @@ def serve(
         require_posix("the broker")
         log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
         address = None if listen is None else parse_listen(listen)
+        page = None if metrics is None else _page_address(metrics, cluster)
         file = _settings_file(config_file)
         from odradek.broker.settings.config import BrokerConfig, start_texts
 
@@ -84,7 +86,7 @@ def serve(
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
         return _refuse(error)
-    return _run(settings, directory, address, changes, exit_with_parent=exit_with_parent)
+    return _run(settings, directory, address, changes, exit_with_parent=exit_with_parent, metrics=page)
 
 
 def _run(
@@ -94,6 +96,7 @@ def _run(
     changes: StartChanges,
     *,
     exit_with_parent: bool,
+    metrics: tuple[str, int] | None,
 ) -> int:
     """Runs a broker in this process. Returns the exit code."""
     from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
@@ -107,6 +110,7 @@ def _run(
             _say_ready,
             exit_with_parent=exit_with_parent,
             changes=changes,
+            metrics=metrics,
         )
     except DiskFailed as error:
         _refuse(error)
@@ -157,6 +161,16 @@ def _changes(directory: Path, first: FirstChanges) -> StartChanges:
             except UnknownConfig as error:
                 raise ValueError(f"--delete-config: {error.with_hint()}") from None
     return StartChanges(first.delete_config, users)
+
+
+def _page_address(metrics: str, cluster: ServedCluster) -> tuple[str, int]:
+    """Returns host and port of ``--metrics``. Raises ValueError."""
+    if cluster.brokers is not None:
+        raise ValueError("--metrics is for one broker: leave --brokers out")
+    host, colon, port = metrics.rpartition(":")
+    if "://" in host or not colon or not host or not port.isdigit() or not 0 < int(port) <= 65_535:
+        raise ValueError(f"--metrics takes HOST:PORT, for example 127.0.0.1:9404, not {metrics!r}")
+    return host, int(port)
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
