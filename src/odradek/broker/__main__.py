@@ -15,7 +15,12 @@ import gc
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from odradek.broker.process import ParentLink
 
 gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
 
@@ -63,8 +68,7 @@ def main(arguments: list[str]) -> int:
             Path(positional[0]),
             None if positional[1] == "-" else (host, int(port)),
             ready,
-            exit_with_parent="--exit-with-parent" in options,
-            control="--control" in options,
+            parent=_parent_link(options),
             clock=clock,
             changes=StartChanges([name for name in options.get("--delete-config", "").split(",") if name], users),
         )
@@ -76,6 +80,14 @@ def main(arguments: list[str]) -> int:
 
         shutil.rmtree(orphan, ignore_errors=True)
     return 0
+
+
+def _parent_link(options: Mapping[str, str]) -> ParentLink:
+    from odradek.broker.process import ParentLink
+
+    if "--control" in options:
+        return ParentLink.CONTROL
+    return ParentLink.STDIN if "--exit-with-parent" in options else ParentLink.NONE
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.front_end.http_page import HttpPageProtocol, Page
 from odradek.broker.metrics.broker_metrics import BrokerMetrics
 from odradek.broker.metrics.loop_lag import LoopLag
-from odradek.broker.metrics.request_times import RequestTimes
+from odradek.broker.metrics.request_times import RequestStatistics
 from odradek.broker.settings.listener import HTTP, Listener
 from odradek.text.prometheus import METRICS_TYPE
 
@@ -20,7 +20,7 @@ LISTENER, PATH = "METRICS", "/metrics"
 
 def add_metrics(server: BrokerServer, address: tuple[str, int], loop: asyncio.AbstractEventLoop) -> BrokerMetrics:
     """Lets a server measure itself, and adds the page, before its start. ``loop``: that of the server."""
-    times = RequestTimes(server.dispatch, server.fast_path)
+    times = RequestStatistics(server, server.fast_path)
     server.dispatch = times.dispatch  # type: ignore[method-assign]  # so that other servers have no cost
     server.fast_path = times.fast_path  # type: ignore[method-assign,assignment]
     lag = LoopLag(loop)

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,16 @@ EXIT_DISK_FAILED = 74
 """The exit code after a failed write: EX_IOERR of sysexits.h."""
 
 
+class ParentLink(Enum):
+    """What stdin is to a broker that another process has started."""
+
+    NONE = "none"
+    STDIN = "stdin"
+    """The broker stops at the end of stdin."""
+    CONTROL = "control"
+    """A socket with commands (``control_channel``). The broker stops when the parent closes it."""
+
+
 class DiskFailed(StorageError):
     """A write has failed and its result on the disk is unknown, so the broker has ended without a clean stop."""
 
@@ -57,19 +68,17 @@ def run(
     listen: tuple[str, int] | None,
     ready: Ready,
     *,
-    exit_with_parent: bool = False,
-    control: bool = False,
+    parent: ParentLink = ParentLink.NONE,
     clock: Clock | None = None,
     changes: StartChanges = NO_CHANGES,
     metrics: tuple[str, int] | None = None,
 ) -> bool:
-    """Serves until SIGTERM, SIGINT or, with ``exit_with_parent``, the end of stdin. Then stops cleanly.
+    """Serves until SIGTERM, SIGINT or, with a link to the parent process, the end of stdin. Then stops cleanly.
 
-    ``ready(addresses)`` is called as soon as the broker accepts requests. ``control``: stdin is a socket with commands
-    of the parent (broker/control_channel), and the broker stops when the parent closes it. ``listen``: as for
-    BrokerServer. ``metrics``: host and port of the page of metrics; None for no metrics. Returns whether the broker
-    stopped because the parent closed this socket. Raises OdradekError if the broker cannot start, DiskFailed if it
-    ended after a failed write, NodeDismissed if its cluster does not want it.
+    ``ready(addresses)`` is called as soon as the broker accepts requests. ``listen``: as for BrokerServer. ``metrics``:
+    host and port of the page of metrics; None for no metrics. Returns whether the broker stopped because the parent
+    closed its socket. Raises OdradekError if the broker cannot start, DiskFailed if it ended after a failed write,
+    NodeDismissed if its cluster does not want it.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -88,7 +97,7 @@ def run(
             from odradek.broker.metrics_page import add_metrics
 
             add_metrics(broker, metrics, runner.get_loop())
-        return runner.run(_serve(broker, ready, exit_with_parent=exit_with_parent, control=control))
+        return runner.run(_serve(broker, ready, parent))
 
 
 def role_class(config: BrokerConfig) -> type[LoneRole] | type[ClusterRole] | type[ControllerRole]:
@@ -135,14 +144,14 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(broker: BrokerServer, ready: Ready, *, exit_with_parent: bool, control: bool) -> bool:
-    loop = asyncio.get_running_loop()
+async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink) -> bool:
+    loop, control = asyncio.get_running_loop(), parent is ParentLink.CONTROL
     stop = asyncio.Event()
     orphaned = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     broker.on_failure = stop.set
-    if exit_with_parent and not control:
+    if parent is ParentLink.STDIN:
         _watch_stdin(loop, stop)
     if not await _started(broker, stop, control=control):
         return False

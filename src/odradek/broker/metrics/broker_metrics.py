@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.registry import AnyCoordinator, Coordinators
     from odradek.broker.front_end.connection import Connection
     from odradek.broker.metrics.loop_lag import LoopLag
-    from odradek.broker.metrics.request_times import RequestTimes
+    from odradek.broker.metrics.request_times import RequestStatistics
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.partition import Partition
@@ -79,7 +79,7 @@ METRICS: dict[str, Metric] = {
 class BrokerMetrics:
     """``page`` makes the text of all metrics."""
 
-    def __init__(self, node: MeasuredNode, times: RequestTimes, lag: LoopLag) -> None:
+    def __init__(self, node: MeasuredNode, times: RequestStatistics, lag: LoopLag) -> None:
         self._node = node
         self._times = times
         self._lag = lag

@@ -10,16 +10,28 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.deferred import Deferred
-
 if TYPE_CHECKING:
     from collections import deque
+    from typing import Protocol
 
     from odradek.broker.front_end.connection import FastPath
+    from odradek.broker.front_end.router import Router
     from odradek.broker.handlers.api import Client
+    from odradek.core.deferred import Deferred
     from odradek.wire.chunks import Chunk
 
     Reply = list[Chunk] | Deferred[list[Chunk] | None]
+
+    # For type checks only: at run time a Protocol would occupy kilobytes.
+
+    class RoutingNode(Protocol):
+        """The part of a node that serves requests. It has its router after its start has begun."""
+
+        router: Router
+
+
+_KEYS = 256
+"""The keys of APIs are below this number: the second byte of a request is its API."""
 
 
 class ApiTimes:
@@ -39,47 +51,37 @@ class ApiTimes:
             self.reply_bytes += len(chunk)
 
 
-class RequestTimes:
-    """``dispatch`` and ``fast_path`` take the place of the broker's functions of these names."""
+class RequestStatistics:
+    """``dispatch`` and ``fast_path`` take the place of the node's functions of these names."""
 
-    def __init__(
-        self,
-        dispatch: Callable[[bytes, Client], Reply],
-        fast_path: Callable[[bytes], FastPath | None],
-    ) -> None:
-        self._dispatch = dispatch
+    def __init__(self, node: RoutingNode, fast_path: Callable[[bytes], FastPath | None]) -> None:
+        self._node = node
         self._fast_path = fast_path
-        self._times: dict[bytes, ApiTimes] = {}
+        self._times = tuple(ApiTimes() for _ in range(_KEYS))
 
     @property
     def by_api(self) -> Mapping[int, ApiTimes]:
         """The APIs that have served a request, by key."""
-        return {int.from_bytes(key, "big"): times for key, times in self._times.items()}
+        return {key: times for key, times in enumerate(self._times) if times.requests}
 
     def dispatch(self, frame: bytes, connection: Client) -> Reply:
-        """Serves a request as the broker does, and counts it when it has begun."""
+        """Serves a request as the node does, and counts it when it has begun."""
         started_s = perf_counter()
-        reply = self._dispatch(frame, connection)
-        key = frame[:2]
-        times = self._times.get(key)
-        if times is None:
-            times = self._times[key] = ApiTimes()
+        reply = self._node.router.dispatch(frame, connection)
+        times = self._times[frame[1]]
         times.requests += 1
         times.request_bytes += len(frame)
         if type(reply) is list:
-            times.note_reply(started_s, reply)
+            times.seconds += perf_counter() - started_s
+            for chunk in reply:
+                times.reply_bytes += len(chunk)
         else:
             reply.then(partial(times.note_reply, started_s))  # type: ignore[union-attr]  # a promise
         return reply
 
     def fast_path(self, frame: bytes) -> FastPath | None:
         path = self._fast_path(frame)
-        if path is None:
-            return None
-        times = self._times.get(frame[:2])
-        if times is None:
-            times = self._times[frame[:2]] = ApiTimes()
-        return TimedFastPath(path, times)
+        return None if path is None else TimedFastPath(path, self._times[frame[1]])
 
 
 class TimedFastPath:

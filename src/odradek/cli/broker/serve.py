@@ -99,7 +99,7 @@ def _run(
     metrics: tuple[str, int] | None,
 ) -> int:
     """Runs a broker in this process. Returns the exit code."""
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, ParentLink, run
     from odradek.core.errors import OdradekError
 
     try:
@@ -108,7 +108,7 @@ def _run(
             directory,
             address,
             _say_ready,
-            exit_with_parent=exit_with_parent,
+            parent=ParentLink.STDIN if exit_with_parent else ParentLink.NONE,
             changes=changes,
             metrics=metrics,
         )
