@@ -126,7 +126,10 @@ def test_the_commands_with_one_form_offer_no_installation_of_completion(capsys: 
         ("cluster format --data-dir x --node-id 1 --cluster-id=", "--cluster-id is empty: give ID"),
         ("topics alter t -b x --delete-config=", "--delete-config is empty: give NAME"),
         ("top --once -b x --interval=", "--interval is empty: give SPAN"),
-        ("groups list -b x --timeout 99999999999999999999", "expected a whole number of at most 9223372036854775807"),
+        ("groups list -b x --timeout 99999999999999999999", "expected a whole number of at most 2147483647 (see"),
+        ("offsets dump -b x --max 99999999999999999999", "expected a whole number of at most 9223372036854775807 (see"),
+        ("produce t -b x --file /dev/null --key k", "the input is lines: omit it, or add --format csv"),
+        ("produce t -b x --file /dev/null --delimiter ;", "the input is lines: omit it, or add --format csv"),
         ("groups list -b x --timeout 3000000000", "expected a number of at most 2147483647"),
         ("groups locate a --group b -b x", "GROUP a and --group b: give one group, as an argument or with --group"),
         ("groups delete-offsets --topic t -b x", "missing argument 'GROUP' or option '--group': odradek groups list"),
@@ -176,6 +179,10 @@ class TestWithACluster:
         for command in (("find-hanging",), ("describe-producers", "--partition", "0")):
             words = ("transactions", *command, "--topic", "orders", "--broker-id", "99", "-b", bootstrap)
             assert line_of(capsys, *words) == "--broker-id 99: the cluster has the brokers 1"
+
+    def test_a_partition_in_place_of_a_topic(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        text = line_of(capsys, "topics", "delete", "orders:7", "--yes", "-b", bootstrap)
+        assert text.startswith("INVALID_TOPIC_EXCEPTION: topic orders:7: a name has only letters, digits")
 
     def test_replicas(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         words = ("topics", "create", "t", "--replication-factor", "3", "-b", bootstrap)

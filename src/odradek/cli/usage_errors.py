@@ -169,8 +169,17 @@ def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> s
         if not text.lstrip("+-").isdigit():
             return f"{option}{value}: expected a whole number (see {path} --help)"
         if not -_LAST - 1 <= int(text) <= _LAST:
-            return f"{option}{value}: expected a whole number of at most {_LAST} (see {path} --help)"
+            most = _most(command, given, option)
+            return f"{option}{value}: expected a whole number of at most {most} (see {path} --help)"
     return ""
+
+
+def _most(command: object, given: Sequence[str], option: str) -> int:
+    """Returns the largest value of an option of whole numbers."""
+    named, _ = _command_of(command, given)
+    param = next(one for one in named.params if option in one.opts)
+    most = getattr(getattr(param.type_descriptor, "parameter_info", None), "max", None)
+    return _LAST if most is None else int(most)
 
 
 def empty_path(command: object, given: Sequence[str]) -> str:

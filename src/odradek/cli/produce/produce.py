@@ -134,10 +134,11 @@ def _form(line: ProduceLine, file: Path | None) -> Format:
     form = formats.format_of(file, line.form, "--file", "lines")
     if form.name == "parquet" and file is None:
         raise CommandError("--format parquet: give --file; Parquet cannot be read from standard input")
+    but = f", and the input is {form.name}: omit it, or add --format csv"
     if line.key is not None and form.name not in ("csv", "parquet"):
-        raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet, and the input is {form.name}")
+        raise CommandError(f"--key {line.key}: it names a column of CSV or Parquet{but}")
     if line.delimiter is not None and form.name != "csv":
-        raise CommandError(f"--delimiter: only rows of CSV have one, and the input is {form.name}")
+        raise CommandError(f"--delimiter: only rows of CSV have one{but}")
     return form
 
 
