@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.node_settings import CONTROLLER
+from support.node_settings import CONTROLLER, KAFKAS_PROPERTIES
 
 from odradek.broker.metadata_log import snapshot
 from odradek.cli.main import run
@@ -144,3 +144,17 @@ def test_a_folder_of_more_brokers_is_refused(tmp_path: Path, capsys: pytest.Capt
         (tmp_path / "c" / name / "meta.properties").write_text("")
     assert run(["serve", "--brokers", "2", "--data-dir", str(tmp_path / "c"), "--listen", "127.0.0.1:0"]) == 2
     assert "has a broker 3: with --brokers 2 its partitions have no leader. Give --brokers 3" in capsys.readouterr().err
+
+
+def test_both_roles_make_a_lone_broker_and_the_command_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{name}={text}\n" for name, text in KAFKAS_PROPERTIES.items()))
+    formatted(tmp_path / "d", "--config", str(file))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "With process.roles=broker,controller and no other voter the node is a lone broker: other nodes cannot join "
+        "it. For a cluster, give the controller a process and a directory of its own"
+    )
+    assert second.startswith(f"{tmp_path}/d is formatted: node 1 of the cluster ")

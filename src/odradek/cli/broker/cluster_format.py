@@ -96,6 +96,11 @@ def _node(data_dir: Path | None, node_id: int | None, config: Path | None) -> tu
         texts = {name: one.value for name, one in read_properties_file(config, "--config").items()}
         settings = {name: text for name, text in texts.items() if name not in ("log.dirs", "log.dir")}
         checked = BrokerConfig(settings)
+        if settings.get("process.roles") and checked.roles is None:
+            note(
+                f"With process.roles={settings['process.roles']} and no other voter the node is a lone broker: other "
+                "nodes cannot join it. For a cluster, give the controller a process and a directory of its own"
+            )
         named = checked.node_id if checked.is_set("node.id") else None
         if node_id is not None and named is not None and named != node_id:
             raise CommandError(f"--node-id {node_id} is not node.id={named} of {config}: leave one of the two out")
