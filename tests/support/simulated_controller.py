@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from odradek.broker.controller_role import ControllerRole
 from odradek.broker.node import Node
+from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_node import HOME, SimulatedNode, Wire
@@ -15,6 +17,8 @@ from support.voters import make_voter
 from support.world import World
 
 CONTROLLER = 100
+CLUSTER_ID = "J8aAPcfLQt2bqs1JT_rMgQ"
+"""That of a controller whose settings have roles: such a directory has to be formatted."""
 ANSWER_MS = 1000
 """A request that is not answered within this virtual time has no answer."""
 
@@ -28,7 +32,11 @@ class SimulatedController:
         self.world = World(seed)
         self.files = MemoryFiles()
         make_voter(HOME, CONTROLLER, files=self.files)
-        for directory in HOME.parents:
+        if "process.roles" in (settings or {}):
+            identity = {"node.id": str(CONTROLLER), "directory.id": checkpoints.encode_uuid(UUID(int=CONTROLLER << 64)),
+                        "version": "1", "cluster.id": CLUSTER_ID}  # fmt: skip
+            checkpoints.write_meta_properties(HOME, identity, self.files)
+        for directory in (HOME, *HOME.parents):
             self.files.sync_dir(directory)
         self._settings = {"node.id": str(CONTROLLER)} | dict(settings or {})
         self._most_replicas = most_replicas

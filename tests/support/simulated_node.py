@@ -153,7 +153,8 @@ class SimulatedNode:
             connect=self.connect_to,
         )
         config = BrokerConfig(settings)
-        self.broker = Node(config, HOME, config.listeners_at(ADDRESS), outside, new_role)
+        listen = None if "listeners" in settings else ADDRESS
+        self.broker = Node(config, HOME, config.listeners_at(listen), outside, new_role)
 
     async def connect_to(
         self, make: Callable[[], asyncio.BaseProtocol], host: str, port: int

@@ -40,6 +40,7 @@ class ControllerRole(WriterRole):
 
     most_replicas: int | None = 1
     """The most replicas of a partition. None sets no limit; no broker follows a leader's log yet."""
+    has_broker_settings = False
     registered_brokers: RegisteredBrokers
     _idle_records: IdleRecords | None = None
 
@@ -91,9 +92,14 @@ class ControllerRole(WriterRole):
         yield from ()
 
     def check_broker_name(self, name: str) -> None:
-        """Raises KafkaError (INVALID_REQUEST) for a name that no broker can have."""
-        if name and not (name.isascii() and name.isdigit()):
-            raise KafkaError(ErrorCode.invalid_request, f"Unable to parse broker name as a base 10 number: {name}")
+        """Raises KafkaError if a name is neither empty nor the id of a registered broker or of this controller:
+        INVALID_REQUEST if it is no number, BROKER_ID_NOT_REGISTERED otherwise."""
+        if not name:
+            return
+        if not (name.isascii() and name.removeprefix("-").isdigit()):
+            raise KafkaError(ErrorCode.invalid_request, f"Invalid broker name {name}")
+        if int(name) != self.node.node_id and int(name) not in self.node.catalog.registered_brokers():
+            raise KafkaError(ErrorCode.broker_id_not_registered, f"No node with id {name} found.")
 
     def check_transactions(self) -> None:
         """Raises nothing: the API is not served here."""

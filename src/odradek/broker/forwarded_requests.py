@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.handlers.api import Context
 from odradek.broker.handlers.client_view import ClientView
-from odradek.broker.remote.forwarder import RequestForwarder
-from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
-from odradek.broker.settings.resources import LOGGER
+from odradek.broker.limits.reply_memory import Hangup
+from odradek.broker.remote.forwarder import FORWARD_TIMEOUT_MS, RequestForwarder
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import (
     ALTER_CONFIGS,
@@ -22,7 +21,7 @@ from odradek.wire.frames import reply_head
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import BrokerServices, Client, Later
+    from odradek.broker.handlers.api import BrokerServices, Client, Later, Reply
     from odradek.broker.loop.scheduler import Steps
     from odradek.core.deferred import Deferred
     from odradek.wire.chunks import Chunk
@@ -63,30 +62,47 @@ def _forward(api: Api, own: Api, forwarder: RequestForwarder) -> None:
     """Lets an API forward its requests. ``own``: the same API, as a lone broker serves it."""
 
     def handle(broker: BrokerServices, context: Context, message: object) -> Later | Steps[Later]:
-        if _is_for_this_node(context, message):
-            return own.handle(broker, context, message)
-        return _forwarded(forwarder, context, message)
+        client = cast(RequestToForward, context.connection)
+
+        def forward(request: bytes) -> Steps[bytes]:
+            return _forwarded(forwarder, context, message, request)
+
+        if context.api_key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
+            from odradek.broker import forwarded_settings
+
+            return _with_refusals(
+                context, message, forwarded_settings.handle(broker, context, message, client.frame, forward)
+            )
+        return _with_refusals(context, message, forward(client.frame))
 
     api.handle, api.load = handle, own.load
 
 
-def _is_for_this_node(context: Context, message: object) -> bool:
-    """Returns whether a request is only about the loggers of a broker's process, which have no records."""
-    if context.api_key not in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
-        return False
-    resources = message.resources  # type: ignore[attr-defined]  # both APIs have it, in each version
-    return bool(resources) and all(one.resource_type == LOGGER for one in resources)
-
-
-def _forwarded(forwarder: RequestForwarder, context: Context, message: object) -> Steps[Later]:
+def _forwarded(forwarder: RequestForwarder, context: Context, message: object, request: bytes) -> Steps[bytes]:
     """Returns the message of the controller's reply. Raises KafkaError."""
-    client = cast(RequestToForward, context.connection)
     timeout = getattr(message, "timeout", None)
-    wait_ms = REQUEST_TIMEOUT_MS if timeout is None else min(milliseconds(timeout), REQUEST_TIMEOUT_MS)
+    wait_ms = FORWARD_TIMEOUT_MS if timeout is None else min(milliseconds(timeout), FORWARD_TIMEOUT_MS)
     reply = yield from forwarder.forward(
-        client.frame, context.principal, context.client_host, changes=context.api_key not in READS, wait_ms=wait_ms
+        request, context.principal, context.client_host, changes=context.api_key not in READS, wait_ms=wait_ms
     )
     return _message(context, reply)
+
+
+def _with_refusals(context: Context, message: object, steps: Steps[Reply]) -> Steps[Later]:
+    """Returns the reply. If the request cannot be forwarded, the reply has the error in each of its rows, as in Kafka.
+
+    Raises KafkaError (UNSUPPORTED_VERSION), which ends the connection: the controller cannot read the request."""
+    try:
+        return (yield from steps)
+    except KafkaError as error:
+        if error.code is ErrorCode.unsupported_version:
+            raise Hangup(error.message) from None
+        from odradek.broker.forwarded_refusals import refused
+
+        reply = refused(context, message, error)
+        if reply is None:
+            raise
+        return reply
 
 
 def _message(context: Context, reply: bytes) -> bytes:

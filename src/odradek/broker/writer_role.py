@@ -39,6 +39,8 @@ NO_CHANGES = StartChanges()
 class WriterRole:
     """The part of the role of a node that writes the metadata log. ``stored``: the catalogue with its log."""
 
+    has_broker_settings = True
+
     quorums: ClassVar[Quorums] = Quorums()
     """The maker of the quorums of this process. The process of a test may have another one."""
     joined = None

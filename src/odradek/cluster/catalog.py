@@ -96,8 +96,9 @@ class ClusterCatalog(CatalogState):
                 yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
 
     def _placed(self, first: int, count: int, factor: int) -> Iterable[tuple[int, ...]]:
-        self._check_factor(factor)
-        return place(count, factor, self.usable_brokers(), self._dice)
+        placed = place(count, factor, self.usable_brokers(), self._dice)
+        self._check_factor(factor)  # after all that Kafka refuses
+        return placed
 
     def _check_factor(self, factor: int) -> None:
         """Raises KafkaError (INVALID_REPLICATION_FACTOR) for more replicas than a partition may have."""
@@ -110,7 +111,6 @@ class ClusterCatalog(CatalogState):
 
     def _check_assignment(self, index: int, replicas: tuple[int, ...], factor: int) -> None:
         super()._check_assignment(index, replicas, factor)
-        self._check_factor(factor)
         if not any(map(self.nodes.is_active, replicas)):
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment,
@@ -121,6 +121,7 @@ class ClusterCatalog(CatalogState):
     def partition_record(self, topic_id: Id16, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         """Returns the record of a new partition. Raises KafkaError (INVALID_REPLICATION_FACTOR) if no broker of it may
         lead."""
+        self._check_factor(len(replicas))
         isr = tuple(filter(self.nodes.is_active, replicas))
         if not isr:
             raise KafkaError(

@@ -32,7 +32,9 @@ _UNKNOWN_VALUES: Mapping[str | None, object] = {
 }  # fmt: skip
 
 
-def refusal(api_key: int, version: int, request: object, code: ErrorCode, text: str = "") -> dict[str, object] | None:
+def refusal(
+    api_key: int, version: int, request: object, code: ErrorCode, text: str | None = ""
+) -> dict[str, object] | None:
     """Returns a reply with ``code`` for the request or each of its items; None if the reply has no field for an error.
 
     ``request`` is a decoded message or any object with its fields.
@@ -65,7 +67,7 @@ def _inner(field: Any) -> Any:
     return classify_field(field).type_
 
 
-def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: bool = True) -> dict[str, object]:
+def _row(entity: Any, asked: Any, code: ErrorCode, text: str | None, *, takes_code: bool = True) -> dict[str, object]:
     """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
     row: dict[str, object] = {}
     takes_code = takes_code and _has_own_code(entity)
@@ -86,7 +88,7 @@ def _row(entity: Any, asked: Any, code: ErrorCode, text: str, *, takes_code: boo
     return row
 
 
-def _rows(entity: object, asked: Iterable[object], code: ErrorCode, text: str) -> list[dict[str, object]]:
+def _rows(entity: object, asked: Iterable[object], code: ErrorCode, text: str | None) -> list[dict[str, object]]:
     return [_row(entity, each, code, text) for each in asked]
 
 

@@ -171,6 +171,9 @@ if TYPE_CHECKING:
     class RoleServices(Protocol):
         """What handlers ask about the role of their node."""
 
+        has_broker_settings: bool
+        """Whether the node is a broker, so that its own settings are those of a broker."""
+
         def check_broker_name(self, name: str) -> None:
             """Raises KafkaError (INVALID_REQUEST) if the node does not answer for the settings of this broker. The
             name "" means all brokers."""

@@ -92,7 +92,8 @@ def _find(broker: BrokerServices, context: Context, key_type: int, key: str) -> 
     leader = coordinator.leader_of(key)
     address = None if leader == NO_NODE else broker.brokers.reachable_one(leader, context)
     if address is None:
-        return _error_row(key, ErrorCode.coordinator_not_available, "The coordinator is not available.")
+        text = "" if context.version >= 4 else "The coordinator is not available."
+        return _error_row(key, ErrorCode.coordinator_not_available, text)
     row = {"key": key, "node_id": leader, "host": address.host, "port": address.port}
     return row | {"error_code": ErrorCode.none, "error_message": "" if context.version >= 4 else "NONE"}
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs 1–4: returns the settings of topics, this broker, its loggers and other resources.
+"""DescribeConfigs 1–4: returns the settings of topics, this node, its loggers and other resources.
 
 * 1: source and synonyms of each value.
 * 3: types and documentation.
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.wire.elements import Elements
 
 VERSIONS = (1, 4)
+LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: DescribeConfigsRequest) -> Steps[list[Chunk]]:

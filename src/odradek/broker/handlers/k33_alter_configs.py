@@ -18,6 +18,8 @@ from odradek.core.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.alter_configs.v2.request import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
 
     from odradek.broker.handlers.api import BrokerServices, Context
@@ -30,6 +32,16 @@ LISTENERS = ("client", "controller")
 
 
 def handle(broker: BrokerServices, context: Context, message: AlterConfigsRequest) -> Steps[list[Chunk]]:
+    return setting_changes.alter_resources(
+        broker, context, message.resources, changes(broker, context, message), validate_only=message.validate_only
+    )
+
+
+def changes(
+    broker: BrokerServices, context: Context, message: AlterConfigsRequest
+) -> Callable[[AlterConfigsResource, list[AlterableConfig]], AlterConfigs | None]:
+    """Returns the function that checks the change of one resource, and makes the catalogue's request for it."""
+
     def replace(resource: AlterConfigsResource, rows: list[AlterableConfig]) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         if kind == LOGGER:
@@ -45,9 +57,7 @@ def handle(broker: BrokerServices, context: Context, message: AlterConfigsReques
         if kind == BROKER and not name:
             # Also reset the cluster-wide settings that the catalogue lacks, because the broker itself has set them.
             replaced |= dict.fromkeys(broker.config.cluster_wide)
-        changes = {**replaced, **given}
-        return setting_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        values = {**replaced, **given}
+        return setting_changes.alter(broker, kind, name, values, validate_only=message.validate_only)
 
-    return setting_changes.alter_resources(
-        broker, context, message.resources, replace, validate_only=message.validate_only
-    )
+    return replace

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -40,14 +40,29 @@ def handle(broker: BrokerServices, context: Context, message: ElectLeadersReques
     if not is_allowed_for_cluster(broker, context, Operation.ALTER):
         whole, row = ErrorCode.cluster_authorization_failed, _refused
     elif kind not in _FAILED:
-        return reply(context, {"error_code": ErrorCode.invalid_request, "replica_election_results": ()})
-    # To a request for all partitions, Kafka replies with those that need an election: here none.
-    asked = ((topic.topic, topic.partitions) for topic in message.topic_partitions or ())
+        whole, row = ErrorCode.invalid_request, partial(_unknown_type, kind)
+    rows = message.topic_partitions
+    asked: Iterable[tuple[str, Iterable[int]]]
+    asked = _without_leaders(broker) if rows is None else ((topic.topic, topic.partitions) for topic in rows)
     topics = yield from rows_of_partitions(
         context, "replica_election_results", asked, row,
         name="topic", partitions="partition_result",
     )  # fmt: skip
     return reply(context, {"error_code": whole, "replica_election_results": topics})
+
+
+def _without_leaders(broker: BrokerServices) -> Iterator[tuple[str, Iterable[int]]]:
+    """Yields all topics, as Kafka does, each with those of its partitions that have no leader."""
+    for topic in broker.catalog.topics():
+        yield topic.name, (part.partition_id for part in topic.partitions if part.leader == NO_NODE)
+
+
+def _unknown_type(kind: int, name: str, index: int) -> dict[str, object]:
+    return {
+        "partition_id": index,
+        "error_code": ErrorCode.invalid_request,
+        "error_message": f"Unknown election type {kind}",
+    }
 
 
 def _refused(name: str, index: int) -> dict[str, object]:

@@ -19,6 +19,8 @@ from odradek.core.acl import Operation
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kio.schema.incremental_alter_configs.v1.request import (
         AlterableConfig,
         AlterConfigsResource,
@@ -35,6 +37,16 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
 def handle(broker: BrokerServices, context: Context, message: IncrementalAlterConfigsRequest) -> Steps[list[Chunk]]:
+    return setting_changes.alter_resources(
+        broker, context, message.resources, changes(broker, context, message), validate_only=message.validate_only
+    )
+
+
+def changes(
+    broker: BrokerServices, context: Context, message: IncrementalAlterConfigsRequest
+) -> Callable[[AlterConfigsResource, list[AlterableConfig]], AlterConfigs | None]:
+    """Returns the function that checks the change of one resource, and makes the catalogue's request for it."""
+
     def change(resource: AlterConfigsResource, rows: list[AlterableConfig]) -> AlterConfigs | None:
         kind, name = resource.resource_type, resource.resource_name
         nulls = [config.name for config in rows if config.value is None and config.config_operation != DELETE]
@@ -44,12 +56,10 @@ def handle(broker: BrokerServices, context: Context, message: IncrementalAlterCo
             setting_changes.check_resource(broker, kind, name)
         setting_changes.check_allowed(broker, context, Operation.ALTER_CONFIGS, kind, name)
         setting_changes.check_resource(broker, kind, name)
-        changes = {config.name: _new_value(broker, kind, name, config) for config in rows}
-        return setting_changes.alter(broker, kind, name, changes, validate_only=message.validate_only)
+        values = {config.name: _new_value(broker, kind, name, config) for config in rows}
+        return setting_changes.alter(broker, kind, name, values, validate_only=message.validate_only)
 
-    return setting_changes.alter_resources(
-        broker, context, message.resources, change, validate_only=message.validate_only
-    )
+    return change
 
 
 def _new_value(broker: BrokerServices, kind: int, name: str, config: AlterableConfig) -> str | None:

@@ -51,8 +51,8 @@ def handle_at_controller(
         }
         for key, state in present.items()
     ]
-    own = context.connection.listener
-    return _described(broker, context, message, observers, LISTENER if own is None else own.name)
+    own = context.connection.listener or broker.listeners[0]
+    return _described(broker, context, message, observers, own.name)
 
 
 def _described(

@@ -1,11 +1,13 @@
 """Envelope 0: a request of a client that a broker has forwarded to the controller, with the client's principal.
 
 The controller serves the request as that of the client. The reply to it, with its header, is in the envelope's reply.
-Only a broker may forward requests, and only those that change the catalogue or ask for its state at the controller.
+Only a broker may forward requests, and only those that change the catalogue or ask for its state at the controller. A
+request that cannot be read gets UNSUPPORTED_VERSION, as in Kafka: then the broker closes the client's connection.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.security.principal import Principal
     from odradek.wire.chunks import Chunk
+
+log = logging.getLogger("odradek.broker")
 
 VERSIONS = (0, 0)
 LISTENERS = ("controller",)
@@ -52,7 +56,8 @@ def handle(broker: BrokerServices, context: Context, message: EnvelopeRequest) -
     try:
         reply = yield from _served(broker, message.request_data, client)
     except (ValueError, Hangup) as error:
-        raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+        log.warning("a forwarded request of %s cannot be served: %s", client.client_host[1:], error)
+        return {"response_data": None, "error_code": ErrorCode.unsupported_version}
     return {"response_data": reply, "error_code": ErrorCode.none}
 
 
@@ -77,7 +82,7 @@ def _check(broker: BrokerServices, frame: bytes) -> None:
     try:
         head = read_request_head(frame)
     except FrameError as error:
-        raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+        raise KafkaError(ErrorCode.unsupported_version, str(error)) from None
     api = broker.apis.get(head.api_key)
     if api is None or head.api_key not in FORWARDED:
         raise KafkaError(ErrorCode.invalid_request, f"Requests for API {head.api_key} cannot be forwarded.")

@@ -69,6 +69,9 @@ def _refusal(context: Context, message: DescribeClusterRequest, own: int) -> dic
     asked = message.endpoint_type if context.version >= 1 else _BROKERS
     if asked == own:
         return None
+    if context.version == 0:
+        text = f"The request was sent to an endpoint of type {_NAMES[own]}, which it needs version 1 for"
+        return _refused(ErrorCode.invalid_request, text)
     code, text = ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {asked}"
     if asked in _NAMES:
         code = ErrorCode.mismatched_endpoint_type
@@ -76,4 +79,9 @@ def _refusal(context: Context, message: DescribeClusterRequest, own: int) -> dic
             f"The request was sent to an endpoint of type {_NAMES[own]}, but we wanted an endpoint of type "
             f"{_NAMES[asked]}"
         )
-    return {"error_code": code, "error_message": text, "endpoint_type": own, "cluster_id": "", "brokers": []}
+    return _refused(code, text)
+
+
+def _refused(code: ErrorCode, text: str) -> dict[str, object]:
+    """Returns a reply with an error. Its type of endpoints is the default, as in Kafka."""
+    return {"error_code": code, "error_message": text, "endpoint_type": _BROKERS, "cluster_id": "", "brokers": []}

@@ -34,4 +34,4 @@ def handle_at_controller(
     check_cluster(broker, context, Operation.ALTER)
     brokers = broker.role.registered_brokers
     yield from value_of(brokers.submit(lambda control, _: control.unregister(message.broker_id), context))
-    return {"error_code": ErrorCode.none, "error_message": None}
+    return {"error_code": ErrorCode.none, "error_message": ""}

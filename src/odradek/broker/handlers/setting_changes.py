@@ -22,7 +22,7 @@ from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
-from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs
+from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs, check_topic_name
 from odradek.core import acl
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
@@ -135,8 +135,7 @@ def check_resource(broker: BrokerServices, kind: int, name: str) -> None:
     if kind == TOPIC:
         if not name:
             raise KafkaError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
-        if broker.catalog.topic(name) is None:
-            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
+        check_topic_name(name)
     elif kind == BROKER:
         broker.role.check_broker_name(name)
     elif kind == LOGGER:
@@ -168,8 +167,10 @@ def alter(
     after = {key: value for key, value in {**present, **changes}.items() if value is not None}
     if kind == TOPIC:
         check_topic_configs(after, broker.config, present)
+        if broker.catalog.topic(name) is None:  # as in Kafka, after the values
+            raise KafkaError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
     elif kind == BROKER:
-        _check_broker(broker.config, name, changes)
+        _check_broker(broker.config, name, changes, is_own=broker.role.has_broker_settings)
     else:
         config_resources.check(broker.config, kind, after)
     return AlterConfigs(kind, name, changes)
@@ -187,7 +188,8 @@ _REPORTER = "org.apache.kafka.common.metrics.JmxReporter"
 _PER_LISTENER = ("ssl.keystore.", "ssl.key.", "ssl.truststore.")
 
 
-def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> None:
+def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes, *, is_own: bool) -> None:
+    """Raises KafkaError or ConfigError. ``is_own``: whether the settings are those of the node with this config."""
     set_to = {key: value for key, value in changes.items() if value is not None}  # any setting may be reset
     try:
         # Only a start sets the authorizer.
@@ -213,21 +215,22 @@ def _check_broker(config: BrokerConfig, broker_id: str, changes: Changes) -> Non
     ):
         if names:
             raise KafkaError(ErrorCode.invalid_request, f"{text}: [{', '.join(names)}]")
-    if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
-        level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
-        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
     try:
         if "listeners" in set_to:
             raise ConfigError("listeners can only be set by --listen")
         _check_reporters(set_to)
         after = config.after(changes, cluster_wide=not broker_id)
-        _check_threads(config, after)
+        if is_own:
+            _check_threads(config, after)
         if any(key.startswith("listener.name.") for key in changes):
             from odradek.broker.settings.tls_settings import check_stores
 
             check_stores(after, changes, config)
     except ConfigError as error:
         raise KafkaError(ErrorCode.invalid_request, str(error)) from None
+    if config.eligible_leaders and MIN_ISR in changes and (broker_id or changes[MIN_ISR] is None):
+        level, verb = ("Broker", "altered") if broker_id else ("Cluster", "removed")
+        raise ConfigError(f"{level}-level {MIN_ISR} cannot be {verb} while ELR is enabled.")
 
 
 def _is_fixed(config: BrokerConfig, name: str) -> bool:

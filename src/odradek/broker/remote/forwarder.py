@@ -7,6 +7,7 @@ controller, the broker asks for the end of what is committed, and waits until it
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from odradek.broker.remote.applied_offsets import AppliedOffsets
     from odradek.security.principal import Principal
 
+log = logging.getLogger("odradek.broker")
+
+FORWARD_TIMEOUT_MS = 60_000
+"""The time after which a forwarded request gets REQUEST_TIMED_OUT, whatever time the request itself allows: Kafka's
+brokers have this time for it, too."""
 _QUORUM_VERSION = 0
 _ENVELOPE_VERSION = 0
 _QUORUM = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
@@ -47,21 +53,28 @@ class RequestForwarder:
         host: str,
         *,
         changes: bool = True,
-        wait_ms: int = REQUEST_TIMEOUT_MS,
+        wait_ms: int = FORWARD_TIMEOUT_MS,
     ) -> Steps[bytes]:
         """Forwards a whole request of a client, without its length. Returns the whole reply, also without its length.
 
         ``host``: the address of the client. ``changes``: whether this broker has to apply what the request has changed
-        before the reply, at most ``wait_ms`` from now on. Raises KafkaError."""
+        before the reply, at most ``wait_ms`` from now on.
+
+        Raises KafkaError: REQUEST_TIMED_OUT; UNSUPPORTED_VERSION if the controller cannot read the request;
+        UNKNOWN_SERVER_ERROR if it refuses this broker's envelope."""
         until_ms = self._now_ms() + wait_ms
         message: dict[str, object] = {
             "request_data": request,
             "request_principal": pack_principal(principal),
             "client_host_address": _packed_address(host),
         }
-        reply = yield from self.ask(schema_request(ENVELOPE, _ENVELOPE_VERSION, message, _forwarded_reply))
+        envelope = schema_request(ENVELOPE, _ENVELOPE_VERSION, message, _forwarded_reply)
+        reply = yield from self.ask(envelope, FORWARD_TIMEOUT_MS)
+        if reply is ErrorCode.unsupported_version:
+            raise KafkaError(reply, "the controller cannot read the forwarded request")
         if isinstance(reply, ErrorCode):
-            raise KafkaError(reply, "The controller has refused the forwarded request.")
+            log.warning("the controller has refused a forwarded request: %s", reply.name)
+            raise KafkaError(ErrorCode.unknown_server_error, "The controller has refused the forwarded request.")
         if changes:
             yield from self.catch_up(until_ms - self._now_ms())
         return reply

@@ -1,0 +1,150 @@
+"""Records conversations with one controller and three brokers of Apache Kafka 4.3, from its jars:
+``python -m tests.oracle.record_clusters [scenario …]``.
+
+Each node is a process of its own on loopback. Without names, all scenarios are recorded; with names, their traces
+replace those in ``traces/clusters.json``. The comparison with Odradek needs no Java.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
+
+from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation  # noqa: E402
+from cluster_scenarios import SCENARIOS, base_of  # noqa: E402
+from recording import TRACES, packed_traces  # noqa: E402
+from support.brokers import Wire  # noqa: E402
+from support.jvm import kafka_java_options  # noqa: E402
+
+from bench.apache import ApacheBroker, new_cluster_id  # noqa: E402
+
+TRACE = TRACES / "clusters.json"
+HEAP = "220m"
+# The default, 128 MiB in one array, does not fit into the heap.
+_OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
+ANSWER_S = 120
+
+
+class ApacheNodes:
+    """``cluster_conversation.Nodes``: a controller and three brokers of Apache Kafka."""
+
+    def __init__(self, directory: Path) -> None:
+        self.cluster_id = new_cluster_id()
+        self._nodes: dict[str, ApacheBroker] = {}
+        for name in (CONTROLLER, *map(str, BROKERS)):
+            node = ApacheBroker(directory / name, {}, heap=HEAP, java_options=kafka_java_options())
+            self._nodes[name] = node
+            listener = "CONTROLLER" if name == CONTROLLER else "PLAINTEXT"
+            own = {
+                "process.roles": "controller" if name == CONTROLLER else "broker",
+                "node.id": str(CONTROLLER_ID) if name == CONTROLLER else name,
+                "controller.quorum.voters": f"{CONTROLLER_ID}@127.0.0.1:{self._nodes[CONTROLLER].port}",
+                "listeners": f"{listener}://127.0.0.1:{node.port}",
+                "advertised.listeners": f"{listener}://127.0.0.1:{node.port}",
+            }
+            if name != CONTROLLER:
+                own["broker.rack"] = RACKS[int(name)]
+            with (node.directory / "server.properties").open("a") as file:
+                file.writelines(f"{key}={value}\n" for key, value in {**own, **SETTINGS, **_OF_KAFKA}.items())
+
+    def begin(self) -> None:
+        for node in self._nodes.values():
+            node.format(self.cluster_id)
+            node.spawn()
+        for node in self._nodes.values():
+            node.wait(180)
+        for node in self._nodes.values():
+            _wait_until_served(node)
+
+    def end(self) -> None:
+        for node in self._nodes.values():
+            for pid in node.pids:
+                os.kill(pid, signal.SIGCONT)
+            node.kill()
+
+    def connect(self, node: str, client_id: str) -> Wire:
+        return Wire(self._nodes[node].bootstrap, client_id, ANSWER_S)
+
+    def ports(self) -> Mapping[str, int]:
+        return {name: node.port for name, node in self._nodes.items()}
+
+    def pass_ms(self, ms: int) -> None:
+        time.sleep(ms / 1000)
+
+    def elapsed_ms(self) -> int:
+        return int(time.monotonic() * 1000)
+
+    def kill(self, node: str) -> None:
+        self._nodes[node].kill()
+
+    def stop(self, node: str) -> None:
+        self._nodes[node].stop()
+
+    def start(self, node: str) -> None:
+        self._nodes[node].start(180)
+        _wait_until_served(self._nodes[node])
+
+    def pause(self, node: str) -> None:
+        os.kill(self._nodes[node].pids[0], signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        os.kill(self._nodes[node].pids[0], signal.SIGCONT)
+
+
+def _wait_until_served(node: ApacheBroker) -> None:
+    asked = {"client_software_name": "t", "client_software_version": "1"}
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            with Wire(node.bootstrap) as wire:
+                wire.call(18, 3, asked)
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+@contextmanager
+def apache_nodes() -> Iterator[ApacheNodes]:
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as end:
+        nodes = ApacheNodes(Path(directory))
+        end.callback(nodes.end)
+        nodes.begin()
+        yield nodes
+
+
+def main(wanted: list[str]) -> int:
+    traces = json.loads(TRACE.read_text()) if TRACE.exists() else {}
+    failed = []
+    with apache_nodes() as nodes:
+        for scenario in SCENARIOS:
+            name = scenario.__name__
+            if wanted and name not in wanted:
+                continue
+            begun = time.monotonic()
+            try:
+                traces[name] = run_conversation(nodes, scenario, base_of(scenario))
+            except Exception:
+                failed.append(name)
+                traceback.print_exc()
+            print(f"{name}: {len(traces.get(name, ()))} steps, {time.monotonic() - begun:.0f} s", flush=True)
+            names = [one.__name__ for one in SCENARIOS]
+            TRACE.write_text(packed_traces({one: traces[one] for one in names if one in traces}))
+    print("failed:", ", ".join(failed) if failed else "none")
+    return bool(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
