@@ -232,6 +232,22 @@ def test_a_principal_is_read_as_it_was_packed(principal: Principal) -> None:
             read_principal(pack_principal(principal)[:size])
 
 
+def test_the_longest_request_is_forwarded_whatever_the_name_of_its_user() -> None:
+    """Its envelope is longer than any request of a client."""
+    limit = 100_000
+    nodes = Nodes({"socket.request.max.bytes": str(limit)})
+    message: dict[str, Any] = {"topics": [], "timeout": 9000, "validate_only": True}
+    while (left := limit - len(frames.encode_request(CREATE_TOPICS, 7, 1, "client", message)) + 4) > 0:
+        name = str(len(message["topics"])).rjust(min(left - 17, 200), "x")
+        message["topics"].append(topic(name, 1)["topics"][0])
+        if left <= 240:
+            break
+    assert limit - 60 <= len(frames.encode_request(CREATE_TOPICS, 7, 1, "client", message)) - 4 <= limit
+    reply = nodes.brokers[1].call(CREATE_TOPICS, 7, message, user="ü" * 15_000, answer_ms=LONG_MS)
+    assert {row.error_code for row in reply.topics} == {NONE}
+    assert len(reply.topics) == len(message["topics"]) > 400
+
+
 # --- when the controller is away, or this broker is late ------------------------------------------------------------
 
 

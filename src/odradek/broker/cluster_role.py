@@ -68,6 +68,7 @@ class MembershipEnded(OdradekError):
 class ClusterRole:
     """``node.NodeRole``: a broker of a cluster. ``joined`` is resolved when the controller has lifted the fence."""
 
+    envelope_bytes = 0
     has_broker_settings = True
     membership: ClusterMembership
     controller: RemoteController

@@ -40,6 +40,8 @@ class ControllerRole(WriterRole):
 
     most_replicas: int | None = 1
     """The most replicas of a partition. None sets no limit; no broker follows a leader's log yet."""
+    envelope_bytes = 1 << 17
+    """An envelope has the principal of the client, whose type and name have up to 32,767 bytes each."""
     has_broker_settings = False
     registered_brokers: RegisteredBrokers
     _idle_records: IdleRecords | None = None

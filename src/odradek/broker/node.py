@@ -106,6 +106,8 @@ if TYPE_CHECKING:
         def loads_later(self) -> Iterator[Callable[[], object]]:
             """Yields functions that import modules which the node uses soon after its start."""
 
+        envelope_bytes: int
+        """How much longer a request of another node may be, because it has a client's request in it."""
         has_broker_settings: bool
         """Whether the node is a broker, so that its own settings are those of a broker."""
 
@@ -285,7 +287,7 @@ class Node:
 
     @property
     def most_request_bytes(self) -> int:
-        return self.config.socket_request_max_bytes
+        return self.config.socket_request_max_bytes + self.role.envelope_bytes
 
     @property
     def apis(self) -> Mapping[int, Api]:

@@ -39,6 +39,7 @@ NO_CHANGES = StartChanges()
 class WriterRole:
     """The part of the role of a node that writes the metadata log. ``stored``: the catalogue with its log."""
 
+    envelope_bytes = 0
     has_broker_settings = True
 
     quorums: ClassVar[Quorums] = Quorums()
