@@ -59,6 +59,25 @@ def test_the_cluster_is_described(cluster: odradek.Cluster, where: tuple[str, st
     assert re.search(r"kraft.version .*FinalizedVersionLevel: 0", levels)
 
 
+def test_settings_are_described_and_changed(
+    cluster: odradek.Cluster, where: tuple[str, str], kafka_tools: KafkaTools
+) -> None:
+    """The settings of all brokers and of one: a broker answers for itself, the controller for any when it changes
+    them, and for itself when it describes them, as in Apache Kafka."""
+    configs, is_server = "kafka.admin.ConfigCommand", where[0] == "--bootstrap-server"
+    brokers = ("--entity-type", "brokers")
+    own = "1" if is_server else "100"
+    asked = (where[0], cluster.address(1)) if is_server else where
+    for name, entity in (("log.retention.ms", ("--entity-default",)), ("log.cleaner.threads", ("--entity-name", own))):
+        said(kafka_tools, configs, *asked, "--alter", *brokers, *entity, "--add-config", f"{name}=2")
+        assert f"{name}=2" in said(kafka_tools, configs, *asked, "--describe", *brokers, *entity)
+        said(kafka_tools, configs, *asked, "--alter", *brokers, *entity, "--delete-config", name)
+        assert f"{name}=2" not in said(kafka_tools, configs, *asked, "--describe", *brokers, *entity)
+    assert "node.id" in said(kafka_tools, configs, *asked, "--describe", "--all", *brokers, "--entity-name", own)
+    unknown = ("--alter", *brokers, "--entity-name", "77", "--add-config", "log.cleaner.threads=2")
+    assert kafka_tools.run(configs, *asked, *unknown).returncode != 0
+
+
 def test_topics_settings_groups_and_the_metadata_log(cluster: odradek.Cluster, kafka_tools: KafkaTools) -> None:
     where = ("--bootstrap-server", cluster.bootstrap_servers)
     topic = f"{TOOLS}TopicCommand"
