@@ -59,6 +59,8 @@ class Nodes(Protocol):
     """The nodes of a cluster: brokers by their numbers, and ``controller``."""
 
     cluster_id: str
+    topics_of_a_sample: int
+    """How many topics a scenario creates to see what chance does."""
 
     def connect(self, node: str, client_id: str) -> Wire: ...
 

@@ -156,7 +156,7 @@ def partitions_of_a_topic_are_spread(c: ClusterRun) -> None:
     """The first three partitions are on three brokers. Which ones follow is chance, and not all rounds are fair."""
     for broker in BROKERS:
         create(c, broker, topic_row(c.topic(f"of {broker}"), count=30, factor=1), validate_only=broker == 3)
-    topics = created(c, 12, 60)
+    topics = created(c, 12, c.nodes.topics_of_a_sample)
     c.note("first round", {}, sorted({len(set(found[:3])) for found in topics}))
     c.sample("leaders", Counter(str(leader) for found in topics for leader in found))
     c.sample("first leaders", Counter(str(found[0]) for found in topics))
@@ -168,8 +168,8 @@ def partitions_of_a_topic_are_spread(c: ClusterRun) -> None:
 
 def more_partitions_are_spread(c: ClusterRun) -> None:
     """New partitions of present topics: their placement begins again."""
-    topics = created(c, 1, 60)
-    names = [c.topic(f"n{number}") for number in range(60)]
+    topics = created(c, 1, c.nodes.topics_of_a_sample)
+    names = [c.topic(f"n{number}") for number in range(len(topics))]
     rows = [{"name": name, "count": 10, "assignments": None} for name in names]
     c.quietly(37, 3, {"topics": rows, "timeout": 30_000, "validate_only": False})
     asked = {"topics": [{"topic_id": None, "name": name} for name in names]} | NAMES
@@ -184,7 +184,7 @@ def more_partitions_are_spread(c: ClusterRun) -> None:
 
 def one_replica_each_is_placed_by_chance(c: ClusterRun) -> None:
     """One partition a topic: no broker follows another by rule."""
-    leaders = [found[0] for found in created(c, 1, 200)]
+    leaders = [found[0] for found in created(c, 1, 3 * c.nodes.topics_of_a_sample)]
     c.sample("leaders", Counter(map(str, leaders)))
     c.sample("neighbours", Counter(f"{one} {other}" for one, other in itertools.pairwise(leaders)))
 
@@ -197,7 +197,7 @@ def racks_of_several_brokers(c: ClusterRun) -> None:
     for broker, epoch in beating:
         c.beat(broker, epoch)
     c.settle()
-    topics = created(c, 10, 60, *beating)
+    topics = created(c, 10, c.nodes.topics_of_a_sample, *beating)
     label = {1: "1", 2: "2", 3: "3"} | {broker: f"made-up {at}" for at, broker in enumerate(made)}
     c.sample("leaders", Counter(label[leader] for found in topics for leader in found))
     c.note(
@@ -211,7 +211,7 @@ def a_fenced_broker_gets_no_partition(c: ClusterRun) -> None:
     """A fenced broker has a rack of its own here. Its turn goes to the next rack."""
     fenced = c.made_up(1)
     c.name_epoch(c.register(fenced, rack="aa"), "epoch")
-    topics = created(c, 10, 60)
+    topics = created(c, 10, c.nodes.topics_of_a_sample)
     c.sample("leaders", Counter(str(leader) for found in topics for leader in found))
 
 

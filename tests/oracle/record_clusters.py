@@ -39,6 +39,8 @@ ANSWER_S = 120
 class ApacheNodes:
     """``cluster_conversation.Nodes``: a controller and three brokers of Apache Kafka."""
 
+    topics_of_a_sample = 60
+
     def __init__(self, directory: Path) -> None:
         self.cluster_id = new_cluster_id()
         self._nodes: dict[str, ApacheBroker] = {}

@@ -18,6 +18,8 @@ _RACKS = {1: "a", 2: "b", 3: "c"}
 class SimulatedNodes:
     """``cluster_conversation.Nodes``. ``settings``: of all nodes. Time passes only in calls."""
 
+    topics_of_a_sample = 20
+
     def __init__(self, settings: Mapping[str, str], seed: int = 1) -> None:
         listener = f"CONTROLLER://127.0.0.1:{_PORTS[CONTROLLER]}"
         own = {
