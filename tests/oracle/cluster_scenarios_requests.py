@@ -169,7 +169,7 @@ def members_at_another_coordinator(c: ClusterRun) -> None:
         client = str(broker)
         for version in (2, 5, 9):
             join = {
-                "group_id": group, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": "nobody",
+                "group_id": group, "session_timeout": 30_000, "rebalance_timeout": 30_000, "member_id": "stranger",
                 "group_instance_id": None, "protocol_type": "consumer", "reason": None,
                 "protocols": [{"name": "range", "metadata": subscription("t")}],
             }  # fmt: skip

@@ -68,7 +68,7 @@ def _forward(api: Api, own: Api, forwarder: RequestForwarder) -> None:
             return _forwarded(forwarder, context, message, request)
 
         if context.api_key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
-            from odradek.broker import forwarded_settings
+            from odradek.broker.handlers import forwarded_settings
 
             return _with_refusals(
                 context, message, forwarded_settings.handle(broker, context, message, client.frame, forward)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
-LENGTH_BYTES = 4
+_PREFIX_BYTES = 4
 Forward = Callable[[bytes], "Steps[bytes]"]
 """Forwards a whole request, without its length. Returns the message of the reply."""
 
@@ -46,7 +46,7 @@ def handle(
     rows: Sequence[Any] = ()
     if remaining:
         body = {"resources": list(map(_row_of_request, remaining)), "validate_only": message.validate_only}
-        rest = encode_request(context.api_key, context.version, 0, context.client_id, body)[LENGTH_BYTES:]
+        rest = encode_request(context.api_key, context.version, 0, context.client_id, body)[_PREFIX_BYTES:]
         packed = yield from forward(rest)
         rows = schemas.decode(context.api_key, context.version, Kind.RESPONSE, packed, 0)[0].responses
     return (yield from _joined(context, message.resources, answered, rows))
