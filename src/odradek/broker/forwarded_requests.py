@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.handlers.api import Context
@@ -11,8 +12,12 @@ from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.remote.forwarder import FORWARD_TIMEOUT_MS, RequestForwarder
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import (
+    ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_USER_SCRAM_CREDENTIALS,
     DESCRIBE_QUORUM,
+    ELECT_LEADERS,
     FORWARDED,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_PARTITION_REASSIGNMENTS,
@@ -97,9 +102,7 @@ def _with_refusals(context: Context, message: object, steps: Steps[Reply]) -> St
     except KafkaError as error:
         if error.code is ErrorCode.unsupported_version:
             raise Hangup(error.message) from None
-        from odradek.broker.forwarded_refusals import refused
-
-        reply = refused(context, message, error)
+        reply = _refused(context, message, error)
         if reply is None:
             raise
         return reply
@@ -111,3 +114,64 @@ def _message(context: Context, reply: bytes) -> bytes:
     if len(reply) < start or reply[4:start] not in (b"", b"\0"):
         raise KafkaError(ErrorCode.unknown_server_error, "The controller's reply is malformed.")
     return reply[start:]
+
+
+# --- replies to requests that could not be forwarded --------------------------------------------------------
+
+_WITH_TEXT = (ALTER_CLIENT_QUOTAS, DESCRIBE_QUORUM)
+
+
+def _refused(context: Context, message: object, error: KafkaError) -> dict[str, object] | None:
+    """Returns the reply to a decoded request that could not be forwarded, as Kafka's brokers make it: the error is in
+    each row, and in the whole reply if it has a place there. Most have no text. None if it has no place at all."""
+    from odradek.broker.fault_injection.error_replies import refusal
+
+    text = error.message if context.api_key in _WITH_TEXT else None
+    made = refusal(context.api_key, context.version, message, error.code, text)
+    add = _ROWS.get(context.api_key)
+    if made is not None and add is not None:
+        made |= add(message, {"error_code": error.code, "error_message": text})
+    return made
+
+
+def _quotas(message: Any, error: dict[str, object]) -> dict[str, object]:
+    return {"entries": [error | {"entity": [_named(part) for part in entry.entity]} for entry in message.entries]}
+
+
+def _named(part: Any) -> dict[str, object]:
+    return {"entity_type": part.entity_type, "entity_name": part.entity_name}
+
+
+def _users(message: Any, error: dict[str, object]) -> dict[str, object]:
+    names = dict.fromkeys(row.name for rows in (message.deletions, message.upsertions) for row in rows)
+    return {"results": [error | {"user": name} for name in names]}
+
+
+def _elections(message: Any, error: dict[str, object]) -> dict[str, object]:
+    return {
+        "replica_election_results": [
+            {"topic": row.topic, "partition_result": [error | {"partition_id": index} for index in row.partitions]}
+            for row in message.topic_partitions or ()
+        ]
+    }
+
+
+def _moves(message: Any, error: dict[str, object]) -> dict[str, object]:
+    return {
+        "responses": [
+            {
+                "name": topic.name,
+                "partitions": [error | {"partition_index": part.partition_index} for part in topic.partitions],
+            }
+            for topic in message.topics
+        ]
+    }
+
+
+_ROWS: dict[int, Callable[[Any, dict[str, object]], dict[str, object]]] = {
+    ALTER_CLIENT_QUOTAS: _quotas,
+    ALTER_USER_SCRAM_CREDENTIALS: _users,
+    ELECT_LEADERS: _elections,
+    ALTER_PARTITION_REASSIGNMENTS: _moves,
+}
+"""The rows that the schema of the reply alone does not tell."""
