@@ -18,6 +18,7 @@ from odradek.groups import offsets
 from odradek.groups.kip848_group import Kip848Group
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
+from odradek.storage.log_sync import LogSync
 from odradek.storage.producers.producers import Producers
 from odradek.storage.segments.segment_list import SegmentList
 
@@ -29,9 +30,9 @@ def _replacing(owner: Any, name: str, new: Any) -> Bug:
     return lambda: patch.object(owner, name, new)
 
 
-def _never_synced(self: Log) -> None:
-    self.sync.recovery_point = self.log_end_offset
-    self.sync.unflushed_records = 0
+def _never_synced(self: LogSync, end_offset: int) -> None:
+    self.recovery_point = end_offset
+    self.unflushed_records = 0
 
 
 @contextmanager
@@ -86,7 +87,7 @@ def _without_names(sync_dir: Any) -> Any:
 
 
 BUGS: dict[str, Bug] = {
-    "a log is not synced": _replacing(Log, "flush", _never_synced),
+    "a log is not synced": _replacing(LogSync, "flush", _never_synced),
     "names of segments are not synced": _replacing(MemoryFiles, "sync_dir", _without_names(MemoryFiles.sync_dir)),
     "a change of the catalogue is not synced": _replacing(MetadataLog, "sync", lambda self: None),
     "a snapshot of the catalogue has no settings": _replacing(
