@@ -102,6 +102,32 @@ def test_every_broker_passes_every_kind_of_change_on(nodes: Nodes) -> None:
     nodes.check_images()
 
 
+def test_a_change_of_several_resources_has_its_replies_in_order(nodes: Nodes) -> None:
+    """The broker answers for itself and its loggers, the controller for topics: one reply has both."""
+    assert create(nodes, 1, "t") is NONE
+    resources = [
+        setting(kind, name, key, value)["resources"][0]
+        for kind, name, key, value in [
+            (TOPIC, "t", "retention.ms", "70000"), (BROKER, "1", "log.flush.interval.messages", "7"),
+            (BROKER, "2", "log.flush.interval.messages", "8"), (LOGGER, "2", "root", "WARN"),
+            (TOPIC, "unknown", "retention.ms", "1"), (BROKER, "2", "log.retention.ms", "9"), (TOPIC, "t", "x", "1"),
+        ]
+    ]  # fmt: skip
+    for chosen, codes in [
+        ((0, 1, 2, 3, 4), [NONE, ErrorCode.invalid_request, NONE, NONE, ErrorCode.unknown_topic_or_partition]),
+        ((2, 0, 5), [ErrorCode.invalid_request, NONE, ErrorCode.invalid_request]),
+        ((1, 3), [ErrorCode.invalid_request, NONE]),
+        ((1, 6, 0), [ErrorCode.invalid_request, ErrorCode.invalid_request, ErrorCode.invalid_request]),
+    ]:
+        message = {"resources": [resources[at] for at in chosen], "validate_only": False}
+        rows = nodes.brokers[2].call(INCREMENTAL_ALTER_CONFIGS, 1, message).responses
+        assert [row.error_code for row in rows] == codes, chosen
+        assert [row.resource_name for row in rows] == [resources[at]["resource_name"] for at in chosen]
+    nodes.check_images()
+    assert nodes.brokers[2].broker.config.text("log.flush.interval.messages") == "8"
+    assert nodes.brokers[1].broker.catalog.topic_configs("t")["retention.ms"] == "70000"
+
+
 def test_refusals_are_those_of_the_controller(nodes: Nodes) -> None:
     assert create(nodes, 1, "t") is NONE
     assert create(nodes, 2, "t") is ErrorCode.topic_already_exists
