@@ -462,7 +462,8 @@ def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
 
 def test_checksums_without_their_files_are_removed(tmp_path: Path) -> None:
     """Spark cannot write a file again whose checksum is there: "Rename destination … already exists"."""
-    for name in ("commits/0", "commits/.0.crc", "commits/.1.crc", "offsets/1", "offsets/.1.crc", "offsets/.x.crc"):
+    names = ("commits/0", "commits/.0.crc", "commits/.1.crc", "offsets/1", "offsets/.1.crc", "offsets/.x.crc")
+    for name in (*names, ".metadata.crc"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     remove_sums_without_files(LocalLocation(tmp_path))

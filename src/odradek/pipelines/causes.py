@@ -26,6 +26,12 @@ _CLASS_MARK = re.compile(r"^\[[A-Z_.]+\] ")
 _STATE = re.compile(r"(?: SQLSTATE: \w+;?)+$")
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] ")
 _SHARED = re.compile(r"Multiple streaming jobs detected for (\d+)")
+# Spark writes each file of a checkpoint under another name and renames it. Hadoop renames its checksum, too.
+_EXISTS = re.compile(
+    r"FileAlreadyExistsException: [Rr]ename destination (?P<folder>\S.*)/"
+    r"(?:(?P<sum>\.[^/\s]+\.crc)|(?P<begun>metadata)|(?:offsets|commits)/(?P<batch>\d+)) already exists"
+)
+_ONE_RUN = "Let only one run use a checkpoint, and run the command again when the other one has ended"
 _PY4J = "An error occurred while calling "
 _PLACE = re.compile(r"\w+:/|(?<!\S)/\S")
 
@@ -37,11 +43,8 @@ def cause_of(error: BaseException) -> str:
     if ours is not None:
         return ours
     said = str(error)
-    if shared := _SHARED.search(said):
-        return (
-            f"another run has written micro-batch {shared[1]} to the checkpoint at the same time. Let only one run use "
-            "a checkpoint, and run the command again when the other one has ended"
-        )
+    if in_use := _cause_in_checkpoint(f"{said.partition(_QUERY)[0]}\n{_java_text(error)}"):
+        return in_use
     lines = [line.strip().removeprefix(": ") for line in said.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(_PY4J)] or lines
     first = _plain(_STREAM.sub("", lines[0])) if lines else type(error).__name__
@@ -56,6 +59,21 @@ def cause_of(error: BaseException) -> str:
     if place is None or _PLACE.search(last) or last in place:
         return last
     return f"{last} ({_CLASS_MARK.sub('', place.rpartition('Exception: ')[2])})"
+
+
+def _cause_in_checkpoint(said: str) -> str | None:
+    """Returns why Spark could not write a file of the checkpoint, if the file or its checksum was there already."""
+    shared, there = _SHARED.search(said), _EXISTS.search(said)
+    if batch := (shared and shared[1]) or (there and there["batch"]):
+        return f"another run has written micro-batch {batch} to the checkpoint at the same time. {_ONE_RUN}"
+    if there is None:
+        return None
+    if there["begun"]:
+        return f"another run has just begun the checkpoint {there['folder']}. {_ONE_RUN}"
+    return (
+        f"{there['folder']}/{there['sum']} is the checksum of an earlier file, which was lost or deleted without it. "
+        "Delete this checksum, and run the command again"
+    )
 
 
 def _java_text(error: BaseException) -> str:

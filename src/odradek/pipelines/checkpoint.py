@@ -18,6 +18,7 @@ from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
 from odradek.spark.commit_marks import mark_commit, other_output, with_output
 from odradek.spark.group_look import GroupLook
+from odradek.spark.initial_offsets import UnknownStart, without_start
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import OnGroupReset, parse_options
@@ -31,7 +32,7 @@ RESTORE = (
     "Restore the checkpoint. For a table, a new one can begin at the table's offsets instead: `odradek pipeline adopt` "
     "shows how"
 )
-_SUM = re.compile(r"\.(\d+)\.crc")
+_SUM = re.compile(r"\.(\d+|metadata)\.crc")
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,22 @@ def planned_batch(checkpoint: Location, batch_id: int) -> PlannedBatch:
     """Returns a micro-batch from the plan that Spark wrote before the micro-batch began. Raises StorageError."""
     start = INITIAL if batch_id == 0 else _offset_at(checkpoint, batch_id - 1)
     end = _offset_at(checkpoint, batch_id)
+    _check_starts(start, end, f"{checkpoint.uri}/offsets/{batch_id}")
     check_follows(start.offsets, end.offsets, end.origins, batch_id, checkpoint.uri)
     if end != start:  # Spark repeats an offset for a micro-batch without records
         check_link(end.after, start.digest, batch_id, checkpoint.uri)
     return PlannedBatch(tuple(ranges(start, end)), end.ids, end.epochs, end.positions, start, end)
+
+
+def _check_starts(start: SourceOffset, end: SourceOffset, name: str) -> None:
+    """Raises StorageError if a partition of the micro-batch has an end and no start."""
+    try:
+        unknown = without_start(start, end)
+    except UnknownStart:
+        unknown = set(end.positions)
+    if unknown:
+        named = ", ".join(map(str, sorted(unknown)))
+        raise StorageError(f"{name} has no start offset of {named}: another source has planned it. {RESTORE}")
 
 
 def origins_of(checkpoint: Location) -> tuple[dict[TopicPartition, int], dict[str, str]]:
@@ -139,7 +152,7 @@ def remove_unfinished_plan(checkpoint: Location) -> None:
 def remove_sums_without_files(checkpoint: Location) -> None:
     """Removes Hadoop's checksums of files that are not there: with such a checksum Spark cannot write the file again.
     Raises StorageError."""
-    for log in (checkpoint.child("offsets"), checkpoint.child("commits")):
+    for log in (checkpoint, checkpoint.child("offsets"), checkpoint.child("commits")):
         names = set(log.children())
         for name in names:
             if (sum_of := _SUM.fullmatch(name)) and sum_of[1] not in names:

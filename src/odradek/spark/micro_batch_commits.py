@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from odradek.core.errors import OdradekError
+from odradek.spark.kafka_checkpoint import complete_first_batch
 from odradek.spark.lookups import Lookups
 from odradek.spark.plan import GroupReset
 from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
@@ -79,7 +80,10 @@ class GroupCommits:
 
     def onQueryStarted(self, event: JavaObject) -> None:
         try:
-            run = _run_of(self._manager.get(event.id().toString()))
+            query = self._manager.get(event.id().toString())
+            if query is not None:
+                _complete_first_batch(query)
+            run = _run_of(query)
         except Py4JError as error:  # the query must start anyway; its planner commits
             log.debug("cannot read the sources of a query: %s", error)
             return
@@ -197,6 +201,14 @@ def _add_listener(spark: SparkSession) -> GroupCommits:
 _lock = threading.Lock()
 _listeners: dict[str, GroupCommits] = {}
 """The listeners by Spark's session id."""
+
+
+def _complete_first_batch(query: JavaObject) -> None:
+    """Raises nothing: if the start of the first micro-batch stays unknown, the planner refuses the micro-batch."""
+    try:
+        complete_first_batch(query.streamingQuery())
+    except Exception as error:
+        log.warning("cannot look for the start of the query's first micro-batch in its checkpoint: %s", error)
 
 
 def _run_of(query: JavaObject) -> _Run | None:

@@ -41,6 +41,7 @@ from odradek.spark.compatibility import (
     SupportsTriggerAvailableNow,
 )
 from odradek.spark.group_look import GroupLook, group_look
+from odradek.spark.initial_offsets import without_start
 from odradek.spark.lag import latest_to_json
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import LogRange, Piece, Range
@@ -403,9 +404,11 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return latest_to_json(self._ends) if self._ends else None
 
     def partitions(self, start: dict[str, object], end: dict[str, object]) -> Sequence[InputPartition]:
-        stop = SourceOffset.from_json(end)
+        begin, stop = SourceOffset.from_json(start), SourceOffset.from_json(end)
         self._reached = end
-        return _tasks(plan.ranges(SourceOffset.from_json(start), stop), self._lookups, stop.ids, stop.epochs)
+        if added := without_start(begin, stop):
+            stop = dataclasses.replace(stop, origins={**stop.origins, **self._starts_of_added(added, stop)})
+        return _tasks(plan.ranges(begin, stop), self._lookups, stop.ids, stop.epochs)
 
     def commit(self, end: dict[str, object]) -> None:
         # Spark calls this only after it has planned the micro-batch after `end`. So latestOffset(end) has committed
@@ -421,6 +424,20 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         return _read(self.options, partition)
 
     # --- planning
+
+    def _starts_of_added(self, added: Collection[TopicPartition], stop: SourceOffset) -> dict[TopicPartition, int]:
+        """Returns the start offsets of partitions that are new in a micro-batch of Spark's own source: the beginning.
+
+        Raises DataLoss.
+        """
+        log = self._lookups.log({tp: stop.positions[tp] for tp in added})
+        lost = [
+            data_loss.removed_message(tp, 0, bounds.start, self._lookups)
+            for tp, bounds in sorted(log.items())
+            if bounds.start > 0
+        ]
+        data_loss.fail_or_warn(lost, fail=self.options.fail_on_data_loss, file=self.options.losses_to)
+        return {tp: bounds.start for tp, bounds in log.items()}
 
     def _was_reset_since(self, committed: Commits | None, acknowledge: Commits) -> bool:
         """Returns whether, since ``committed``, another client has committed for a partition of ``acknowledge``."""

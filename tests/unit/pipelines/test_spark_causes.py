@@ -127,3 +127,36 @@ def test_two_runs_with_one_checkpoint_are_named() -> None:
         "another run has written micro-batch 1 to the checkpoint at the same time. Let only one run use a checkpoint, "
         "and run the command again when the other one has ended"
     )
+
+
+BUSY = "Let only one run use a checkpoint, and run the command again when the other one has ended"
+
+
+@pytest.mark.parametrize(
+    ("file", "cause"),
+    [
+        ("metadata", f"another run has just begun the checkpoint file:/a b/checkpoint. {BUSY}"),
+        ("offsets/12", f"another run has written micro-batch 12 to the checkpoint at the same time. {BUSY}"),
+        ("commits/1", f"another run has written micro-batch 1 to the checkpoint at the same time. {BUSY}"),
+        (
+            "commits/.1.crc",
+            "file:/a b/checkpoint/commits/.1.crc is the checksum of an earlier file, which was lost or deleted without "
+            "it. Delete this checksum, and run the command again",
+        ),
+    ],
+)
+@pytest.mark.parametrize("rename", ["rename", "Rename"])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_a_file_of_the_checkpoint_that_is_there_already(file: str, cause: str, rename: str, is_stream: bool) -> None:
+    """Before, the line was Java's: FileAlreadyExistsException and a path. Each text is one of Hadoop's."""
+    java = f"org.apache.hadoop.fs.FileAlreadyExistsException: {rename} destination file:/a b/checkpoint/{file} already"
+    begin = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: " if is_stream else ""
+    error = ValueError(f"An error occurred while calling o1.start.\n: {java} exists.\n\tat org.apache.x(y.java:1){END}")
+    quoted = ValueError(f"{begin}{java.partition('Exception: ')[2]} exists.{END}")
+    quoted._stackTrace = f"{java} exists.\n\tat org.apache.x(y.java:1)"  # type: ignore[attr-defined]
+    assert cause_of(quoted if is_stream else error) == cause
+
+
+def test_files_of_a_table_that_are_there_already_keep_their_line() -> None:
+    java = "org.apache.hadoop.fs.FileAlreadyExistsException: rename destination file:/t/part-0.parquet already exists"
+    assert cause_of(ValueError(f"An error occurred while calling o1.x.\n: {java}\n\tat y")) == java

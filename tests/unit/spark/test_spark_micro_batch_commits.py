@@ -106,6 +106,7 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., GroupCom
     monkeypatch.setattr(micro_batch_commits, "_REPORT_DELAY_S", 0.001)
     monkeypatch.setattr(micro_batch_commits, "_TRIGGER_RETRY_S", 0.001)
     monkeypatch.setattr(micro_batch_commits, "_run_of", lambda run: run)
+    monkeypatch.setattr(micro_batch_commits, "_complete_first_batch", lambda query: None)  # a query has no checkpoint
     made: list[GroupCommits] = []
 
     def make(**runs: micro_batch_commits._Run) -> GroupCommits:
