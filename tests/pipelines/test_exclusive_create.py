@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from support.hadoop import hadoop, hdfs
+from support.ignorant_store import ignorant_store
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
+from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems import HadoopLocation, remove_unfinished
 from odradek.pipelines.tables.runs import RunRecord
 from odradek.pipelines.tables.table import Table, Target
@@ -301,3 +304,25 @@ def test_a_delta_version_on_s3_is_committed_by_one_caller(minio: ObjectStore) ->
         "aws_allow_http": "true",
     }
     commit_delta(f"s3://{BUCKET}/delta", options)
+
+
+@pytest.mark.slow
+def test_a_store_that_ignores_the_header_is_refused_for_both_formats(minio: ObjectStore) -> None:
+    with ignorant_store(minio) as store, hadoop(minio.jars) as gateway:
+        for uri, is_refused in ((f"s3a://{BUCKET}/ignorant", True), (f"s3a://{BUCKET}/known", False)):
+            conf = gateway.jvm.org.apache.hadoop.conf.Configuration()
+            given = {
+                **(store if is_refused else minio).spark_conf(),
+                "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            }
+            given["spark.hadoop.fs.s3a.impl.disable.cache"] = "true"
+            for name, value in given.items():
+                conf.set(name.removeprefix("spark.hadoop."), value)
+            spark: Any = SimpleNamespace(_jvm=gateway.jvm, _jsc=SimpleNamespace(hadoopConfiguration=lambda: conf))  # noqa: B023
+            for kind in ("parquet", "delta"):
+                target = Target(f"{uri}-{kind}", table_format=kind)
+                if is_refused:
+                    with pytest.raises(ConfigError, match="no exclusive create"):
+                        Table(target, spark)
+                    target = replace(target, single_driver=True)
+                Table(target, spark).close()

@@ -63,6 +63,10 @@ FenceCommits = Annotated[
         "need this option, and the right to write transactional ids 'odradek-table-…'."
     ),
 ]
+SingleDriver = Annotated[
+    bool,
+    Option("The location has no exclusive create: state that no other program writes to the table at the same time."),
+]
 StorageOptions = Annotated[
     Mapping[str, str] | None,
     Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
@@ -104,12 +108,7 @@ class PipelineOptions:
     partition_by: Annotated[
         str | Sequence[str], Option("Partition the table into folders by these columns.", "COL[,COL]")
     ] = ()
-    single_driver: Annotated[
-        bool,
-        Option(
-            "The location has no exclusive create: state that no other pipeline writes to the table at the same time."
-        ),
-    ] = False
+    single_driver: SingleDriver = False
     files_per_batch: Annotated[int | None, Option("Use at most N tasks to write.", "N", minimum=1)] = None
     writer: Annotated[
         str, Option("The writer of the files: Spark's Python workers (no rows in Java), or Spark.", choices=WRITERS)
@@ -262,6 +261,7 @@ class AdoptOptions:
         str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
     ] = None
     fence_commits: FenceCommits = False
+    single_driver: SingleDriver = False
     execute: Annotated[bool, Option("Do it. Without this option, the command only shows what it would do.")] = False
     options: SourceOptions = field(default=None, repr=False)
     storage_options: StorageOptions = field(default=None, repr=False)

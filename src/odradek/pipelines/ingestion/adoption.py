@@ -150,6 +150,7 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     return Target(
         output, held.table_format, values, held.partition_by, checkpoint,
         storage_options=given, fence_commits=options.fence_commits, allow_lost=True,
+        single_driver=options.single_driver,
     )  # fmt: skip
 
 

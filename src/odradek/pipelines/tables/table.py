@@ -60,6 +60,7 @@ from odradek.pipelines.table_state import (
     check_table,
     mark,
 )
+from odradek.pipelines.tables.exclusive_stores import check_exclusive
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.runs import RUNS, Run
@@ -159,7 +160,7 @@ class Table:
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.location.child(STATE)
-            check_exclusive(state, target)
+            check_exclusive(state, target.table_format, target.storage_options, is_single=target.single_driver)
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
@@ -446,18 +447,6 @@ def open_table(
         yield table, seeing
     finally:
         table.close()
-
-
-def check_exclusive(state: Location, target: Target) -> None:
-    """Raises ConfigError if two pipelines could publish one entry of a Parquet table's log, and the user has not stated
-    that there is only one. Delta's log has an exclusive create of its own."""
-    if target.table_format == "delta" or target.single_driver or state.can_create():
-        return
-    raise ConfigError(
-        f"{target.output}: this store has no exclusive create (S3 needs Hadoop 3.4.2 or newer, and a store that knows "
-        "If-None-Match), so two pipelines at once could damage the table. Use --table-format delta, or give "
-        "--single-driver if no other pipeline writes to the table"
-    )
 
 
 def _refuse_bad(staged: DataFrame) -> None:
