@@ -308,3 +308,59 @@ def test_a_table_of_a_former_topic_is_ahead_of_the_log(
     assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) in (0, 1)
     printed = capsys.readouterr()
     assert "the cluster has no such topic" in printed.out + printed.err
+
+
+def test_what_a_table_of_another_tool_does_not_say_is_not_called_whole(
+    bootstrap: str, group: str, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """The topic has 20 records in each of two partitions."""
+    create_topic(bootstrap, topic, partitions=2)
+    for partition in (0, 1):
+        publish(bootstrap, topic, numbers(20), partition=partition)
+    log = ("-b", bootstrap)
+    lacks = tmp_path / "lacks"
+    write(lacks, "a.parquet", rows(topic, list(range(20))))
+    assert run(["pipeline", "verify", str(lacks), *log]) == 0
+    out = capsys.readouterr().out
+    assert f"{topic}-1: unknown: the log has 20 offsets, and the table has no row of this partition" in out
+    assert "no record is known to be missing; 20 offsets unknown." in out
+    with Admin(bootstrap) as admin:
+        admin.alter_group_offsets(group, {TopicPartition(topic, partition): 15 for partition in (0, 1)})
+    code, found = verified(capsys, lacks, *log, "--group", group)
+    assert (code, [one["lost"] for one in found["partitions"]]) == (1, [0, 15])
+
+    more = tmp_path / "more"
+    for partition in (0, 1, 9):
+        write(more, f"{partition}.parquet", rows(topic, list(range(20)), partition))
+    assert run(["pipeline", "verify", str(more), *log]) == 1
+    out = capsys.readouterr().out
+    assert f"{topic}-9: the topic has no such partition" in out
+    assert "the table is not whole" in out
+
+    empty = tmp_path / "empty"
+    write(empty, "a.parquet", rows(topic, []))
+    for options in ((), log):
+        assert run(["pipeline", "verify", str(empty), *options]) == 2
+        assert "has no row, and nothing says which records it should have" in capsys.readouterr().err
+    code, found = verified(capsys, empty, *log, "--group", group)
+    assert (code, [one["lost"] for one in found["partitions"]]) == (1, [15, 15])
+
+
+@pytest.mark.parametrize(("committed", "unknown"), [(30, 12), (5, 5), (None, 0)])
+def test_what_the_group_has_passed_before_the_table_began_is_unknown(
+    bootstrap: str, filled: str, group: str, tmp_path: Path, capsys: Capture, committed: int | None, unknown: int
+) -> None:
+    """A table that was put back from a copy began at the group's commit in a partition that it had read before."""
+    write(tmp_path, "a.parquet", rows(filled, list(range(12, 30))))
+    notes = tmp_path / "_odradek" / "batches" / "log-00000001.json"
+    notes.parent.mkdir(parents=True)
+    state = {"starts": {filled: {"0": 12}}, "queries": {"q": {"offsets": {filled: {"0": 30}}}}}
+    notes.write_text(json.dumps({"state": state}))
+    if committed is not None:
+        with Admin(bootstrap) as admin:
+            admin.alter_group_offsets(group, {TopicPartition(filled, 0): committed})
+    run(["pipeline", "verify", str(tmp_path), "-b", bootstrap, "--group", group])
+    out = capsys.readouterr().out
+    line = f"{filled}-0: UNKNOWN: the group has passed {unknown} offsets of the log before offset 12"
+    assert (line in out) == (unknown > 0)
+    assert ("no record is missing." in out) == (committed is None)

@@ -11,7 +11,7 @@ from odradek.audit import log_check
 from odradek.audit.log_check import DELETED, LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
 from odradek.audit.table_notes import NotedRange
-from odradek.audit.tables import AuditedTable, open_table
+from odradek.audit.tables import AuditedTable, TableUnreadable, open_table
 from odradek.client.errors import UnknownTopic
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
@@ -43,6 +43,8 @@ class PartitionAudit:
     before: GapCauses | None = None
     """The causes of the offsets from ``start`` to the first row; None if there are none, or if ``start`` is None."""
     topic_is_missing: bool = False
+    partition_is_missing: bool = False
+    """Whether the topic is in the cluster, and does not have this partition."""
 
     @property
     def start(self) -> int | None:
@@ -87,15 +89,27 @@ class PartitionAudit:
     @property
     def unknown(self) -> int:
         """The number of offsets of which it is not known whether the table lacks a record: those below the log start,
-        and those of the log before the first row if it is not known where the table began."""
-        return self._count(DELETED, self.before, self.gaps, self.passed) + self.earlier
+        those of the log before the first row if it is not known where the table began, and those that the group has
+        passed before the table began."""
+        return self._count(DELETED, self.before, self.gaps, self.passed) + self.earlier + self.before_start
 
     @property
     def earlier(self) -> int:
-        """The number of offsets that the log has before the first row, if it is not known where the table began."""
-        if self.rows is None or self.bounds is None or self.start is not None:
+        """The number of offsets that the log has before the first row, if it is not known where the table began.
+        Without any row and any note, all offsets of the log, except those that the group has not passed."""
+        if self.bounds is None or self.start is not None:
             return 0
-        return max(0, min(self.rows.first, self.bounds.end) - self.bounds.start)
+        if self.rows is not None:
+            return max(0, min(self.rows.first, self.bounds.end) - self.bounds.start)
+        return 0 if self.committed is not None or self.noted.end is not None else self.bounds.end - self.bounds.start
+
+    @property
+    def before_start(self) -> int:
+        """The number of offsets of the log that the group has passed, and that are before the offset at which the table
+        began, by its own notes. Another reader of the group has read them, or the table had them and lost them."""
+        if self.bounds is None or self.start is None or self.committed is None:
+            return 0
+        return max(0, min(self.start, self.committed, self.bounds.end) - self.bounds.start)
 
     @property
     def first_passed(self) -> int:
@@ -121,7 +135,8 @@ class PartitionAudit:
         """Whether there is no repeat, no loss, no missing offset without a cause, and no contradiction to the log."""
         repeated = self.rows is not None and self.rows.repeated > 0
         lacking = self.lost or self.unexplained or self.unknown_at_ends
-        return not (repeated or lacking or self.is_ahead or self.is_behind_group)
+        contradicted = self.is_ahead or self.is_behind_group or self.partition_is_missing
+        return not (repeated or lacking or contradicted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,11 @@ def verify_table(
     _add_notes(audits, notes)
     if admin is not None:
         _look_at_log(admin, table, audits, {tp.topic for tp in (*audits, *notes)}, group=group, stage=stage)
+    if not audits:
+        raise TableUnreadable(
+            f"{uri} has no row, and nothing says which records it should have. With -b HOST:PORT and --group GROUP, the"
+            " commits of its group say it"
+        )
     return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)))
 
 
@@ -188,8 +208,13 @@ def _look_at_log(
     there = [TopicPartition(name, row.partition) for name, topic in described.items() for row in topic.partitions]
     ids = {name: str(topic.topic_id) for name, topic in described.items() if topic.topic_id is not None}
     notes = table.notes(there, ids)  # also of the partitions of which the table has no row
+    for tp in audits.keys() - set(there):
+        audits[tp].partition_is_missing = tp.topic in described
+    noted = {tp.topic for tp in notes}  # a table that notes a topic says by it which partitions it has not read yet
+    with_rows = {tp.topic for tp in audits}
     for tp, bounds in _bounds(admin, there).items():
-        if tp in audits or tp in commits or tp in notes:
+        is_silent = tp.topic in with_rows - noted and bounds.start < bounds.end
+        if tp in audits or tp in commits or tp in notes or is_silent:
             audits.setdefault(tp, PartitionAudit(tp, None)).bounds = bounds
     _add_notes(audits, notes)
     looked_at = [one for one in audits.values() if one.bounds is not None]

@@ -64,7 +64,15 @@ def _show(line: VerifyLine, audit: TableAudit) -> None:
     rows = sum(one.rows.rows for one in audit.partitions if one.rows is not None)
     what = f"{audit.table.uri}: {counted(rows, 'row')} in {counted(len(audit.table.files), 'file')}"
     unknown = sum(one.unknown for one in audit.partitions)
-    if audit.is_whole and unknown:
+    is_known = not any(one.topic_is_missing for one in audit.partitions)
+    if audit.is_whole and not rows:
+        missing = (
+            f"no record is known to be missing; {counted(unknown, 'offset')} unknown" if unknown else "none is missing"
+        )
+        note(f"{what}: the table has no row, and {missing}.")
+    elif audit.is_whole and not is_known:
+        note(f"{what}: each offset once; of a topic that the cluster does not have, it is not known what is missing.")
+    elif audit.is_whole and unknown:
         note(f"{what}: each offset once, and no record is known to be missing; {counted(unknown, 'offset')} unknown.")
     elif audit.is_whole:
         note(f"{what}: each offset once, and no record is missing.")
@@ -125,6 +133,10 @@ def _lines(one: PartitionAudit) -> list[str]:
             f"{one.tp}: the group stands at {one.committed}, before the end of the table: its next reader would add"
             " rows again, unless the table refuses them (`odradek pipeline ingest` does)"
         )
+    if one.partition_is_missing:
+        lines.append(
+            f"{one.tp}: the topic has no such partition: the rows are of an earlier topic of this name, or wrong"
+        )
     if one.topic_is_missing:
         lines.append(f"{one.tp}: the cluster has no such topic")
     return lines
@@ -152,7 +164,18 @@ def _unknown(one: PartitionAudit) -> list[str]:
         lines.append(
             f"{one.tp}: unknown: {counted(count, 'offset')} between two rows {was(count)} deleted from the log"
         )
-    if one.earlier:
+    if one.before_start:
+        lines.append(
+            f"{one.tp}: UNKNOWN: the group has passed {counted(one.before_start, 'offset')} of the log before offset"
+            f" {one.start}, at which the table began to read, by its notes: another reader of the group has them, or"
+            " the table was put back from a copy, and lost them (`odradek pipeline replay` reads them)"
+        )
+    if one.earlier and one.rows is None:
+        lines.append(
+            f"{one.tp}: unknown: the log has {counted(one.earlier, 'offset')}, and the table has no row of this"
+            " partition, and no note about it"
+        )
+    elif one.earlier:
         lines.append(
             f"{one.tp}: unknown: the log has {counted(one.earlier, 'offset')} before the first row of the table, which"
             " has no note of the offset at which it began"
