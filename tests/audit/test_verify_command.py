@@ -310,6 +310,20 @@ def test_a_table_of_a_former_topic_is_ahead_of_the_log(
     assert "the cluster has no such topic" in printed.out + printed.err
 
 
+def test_a_link_to_a_folder_that_it_is_in_is_named(tmp_path: Path, capsys: Capture) -> None:
+    write(tmp_path / "t", "a.parquet", rows("t", [0, 1]))
+    write(tmp_path / "other", "b.parquet", rows("t", [2, 3]))
+    (tmp_path / "t" / "more").symlink_to(tmp_path / "other")
+    code, found = verified(capsys, tmp_path / "t")
+    assert (code, the_partition(found)["rows"]) == (0, 4), "a link to another folder is followed, as Spark does"
+    for target in (tmp_path / "t", tmp_path):
+        link = tmp_path / "t" / "loop"
+        link.symlink_to(target)
+        assert run(["pipeline", "verify", str(tmp_path / "t")]) == 2
+        assert f"{link} is a symbolic link to a folder that it is in" in capsys.readouterr().err
+        link.unlink()
+
+
 def test_what_a_table_of_another_tool_does_not_say_is_not_called_whole(
     bootstrap: str, group: str, topic: str, tmp_path: Path, capsys: Capture
 ) -> None:

@@ -383,11 +383,32 @@ def begun(location: LocalLocation) -> Iterator[Run]:
 
 
 def test_a_live_run_is_named_in_the_refusal(location: LocalLocation) -> None:
-    for given in ({}, {"host": socket.gethostname(), "process": runs._process(os.getpid())}):
+    for given in ({}, {"host": socket.gethostname(), "process": runs._process(os.getppid())}):
         record(location, **given)
         with pytest.raises(StorageError, match=r"another pipeline is writing.*process \d+ on .*run ffffffff"):
             Run(location).begin()
         assert location.children() == ["f" * 32 + ".json"]
+
+
+def test_a_run_of_this_process_that_could_not_remove_its_record_has_ended(
+    location: LocalLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk a run cannot write that it has ended. The next call of the same process is not refused."""
+    first = Run(location)
+    first.begin()
+    with pytest.raises(StorageError, match="another pipeline is writing"):
+        Run(location).begin()
+    first.may_have_leftovers = True
+
+    def full(name: str, text: str) -> None:
+        raise StorageError(f"{name} cannot be written: No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(location, "write_text", full)
+        first.end()
+    assert location.children() == [f"{first.id}.json"]
+    with begun(location) as run:
+        assert run.gone == run.dead == {first.id}, "its leftovers are looked for"
 
 
 def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_dead(location: LocalLocation) -> None:

@@ -6,6 +6,7 @@ A table is a folder of Parquet files, or a Delta table. As in Spark, files and f
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,7 +150,23 @@ def open_table(uri: str) -> AuditedTable:
         raise StorageError(f"{uri} cannot be read: {_first_line(error)}") from error
     if not dataset.files:
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
+    if local is not None:
+        _check_links(path, dataset.files)
     return AuditedTable(uri, dataset, "parquet", None, lambda partitions, topic_ids: parquet_notes(system, path))
+
+
+def _check_links(root: str, files: Sequence[str]) -> None:
+    """Raises TableUnreadable if a symbolic link below ``root`` leads to a folder that it is in: its files are found
+    again and again, until the system refuses the path."""
+    for folder in sorted({posixpath.dirname(file) for file in files}, key=len):
+        while len(folder) > len(root):
+            parent = posixpath.dirname(folder)
+            if os.path.islink(folder) and f"{os.path.realpath(parent)}/".startswith(f"{os.path.realpath(folder)}/"):
+                raise TableUnreadable(
+                    f"{folder} is a symbolic link to a folder that it is in, so each file is found many times: remove "
+                    "the link"
+                )
+            folder = parent
 
 
 def _is_iceberg(system: fs.FileSystem, path: str) -> bool:

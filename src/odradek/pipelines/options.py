@@ -150,10 +150,21 @@ class ReplayOptions(PipelineOptions):
 
     topics: Topics = ()
     start: Annotated[
-        str, Option("The first offset to read in each partition.", "earliest|OFFSET|TIME", name="--from")
+        str,
+        Option(
+            "The first offset to read in each partition. A time means the first offset whose record has this time or "
+            "a later one.",
+            "earliest|OFFSET|TIME",
+            name="--from",
+        ),
     ] = "earliest"
     end: Annotated[
-        str, Option("The end in each partition; this offset is not read.", "latest|OFFSET|TIME", name="--to")
+        str,
+        Option(
+            "The end in each partition; this offset is not read. A time means an offset, as for --from.",
+            "latest|OFFSET|TIME",
+            name="--to",
+        ),
     ] = "latest"
     offsets: Annotated[
         str | None, Option('Ranges of offsets: {"events":{"0":[100,200]}}; the end is not read.', "JSON")

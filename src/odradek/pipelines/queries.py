@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,8 @@ _POLL_S = 0.5
 _PATIENCE_S = 20.0
 _START_S = 120.0
 _LATE = "Timed out while waiting for the Python worker to connect back"
+_LOST_CHECKPOINT = re.compile(r"File \S+/(?:offsets|commits|metadata|sources)(?:/\S*)? does not exist")
+"""Spark's words for a checkpoint that was there when the query began."""
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -118,17 +121,22 @@ def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None
         yield
     except (ConnectionError, Py4JNetworkError) as error:
         if failed:
-            raise QueryFailed(f"{what}: {_with_right(cause_of(failed[-1]))}") from error
+            raise QueryFailed(f"{what}: {_with_remedy(cause_of(failed[-1]))}") from error
         raise QueryFailed(
             f"{what}: Java does not answer ({cause_of(error)}): it was killed, for example for lack of memory. Run the "
             "command again"
         ) from error
     except (PySparkException, Py4JError, OSError) as error:  # Py4JError, OSError: usually Java has ended
-        raise QueryFailed(f"{what}: {_with_right(cause_of(failed[-1] if failed else error))}") from error
+        raise QueryFailed(f"{what}: {_with_remedy(cause_of(failed[-1] if failed else error))}") from error
 
 
-def _with_right(cause: str) -> str:
-    """Adds the right that a user lacks."""
+def _with_remedy(cause: str) -> str:
+    """Adds the right that a user lacks, or what to do about a folder that was removed meanwhile."""
+    if _LOST_CHECKPOINT.search(cause):
+        return (
+            f"{cause}: the folder was removed or replaced while the run was writing. Put it back, and run the command "
+            "again, or read into a new --output with a new --group"
+        )
     if "TOPIC_AUTHORIZATION_FAILED" not in cause:
         return cause
     return f"{cause}. Allow the user Read on the topics that are read, and Write on those that are written"

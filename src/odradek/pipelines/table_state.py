@@ -64,14 +64,23 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:
-    """Raises ConfigError if the folder holds anything but a table of ours or a Delta table to add to. An empty folder
-    is allowed. Writes nothing.
+    """Raises ConfigError if the folder holds anything but a table of ours or a Delta table to add to, or a Parquet
+    table of ours that was converted to Delta. An empty folder is allowed. Writes nothing. Raises StorageError.
     """
     names = table.children()
     is_delta = shape.table_format == "delta" and _DELTA in names
     others = [name for name in names if name != STATE]
-    if others and not is_delta and table.child(STATE).read_text(_FILE) is None:
+    if not others or is_delta:
+        return
+    text = table.child(STATE).read_text(_FILE)
+    if text is None:
         raise ConfigError(f"{table.uri} holds something other than a table of odradek: {others[0]}")
+    if _DELTA in names and _parse(table, text)[1].get("table_format") == shape.table_format:
+        raise ConfigError(
+            f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
+            f"of Delta would not see new files. Give the folder {_DELTA} another place to go on with Parquet, or read "
+            "into a new --output with a new --group"
+        )
 
 
 def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str:
@@ -180,6 +189,12 @@ def mark(checkpoint: Location, table_id: str) -> bool:
 def stored_layout(table: Location) -> TableLayout:
     """Returns the layout with which a table was begun. Raises ConfigError if there is none, StorageError."""
     text = table.child(STATE).read_text(_FILE)
+    if text is None and _DELTA in table.children():
+        raise ConfigError(
+            f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "
+            "this file from the table of which this one is a copy, or from a backup, and repeat the command; or read "
+            "into a new --output with a new --group"
+        )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}")
     held: dict[str, Any] = _parse(table, text)[1]

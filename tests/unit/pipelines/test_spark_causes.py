@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.pipelines.causes import cause_of
+from odradek.pipelines.queries import QueryFailed, spark_failures
 
 STREAM = (
     "[STREAM_FAILED] Query [id = 7431b185, runId = bd9da778] terminated with exception: "
@@ -160,3 +161,16 @@ def test_a_file_of_the_checkpoint_that_is_there_already(file: str, cause: str, r
 def test_files_of_a_table_that_are_there_already_keep_their_line() -> None:
     java = "org.apache.hadoop.fs.FileAlreadyExistsException: rename destination file:/t/part-0.parquet already exists"
     assert cause_of(ValueError(f"An error occurred while calling o1.x.\n: {java}\n\tat y")) == java
+
+
+@pytest.mark.parametrize("name", ["offsets", "commits/3", "sources/0/0"])
+def test_a_checkpoint_that_was_removed_meanwhile_has_a_remedy(name: str) -> None:
+    with (
+        pytest.raises(
+            QueryFailed, match="does not exist: the folder was removed or replaced while the run was writing"
+        ),
+        spark_failures("the Spark query stopped"),
+    ):
+        raise OSError(f"File file:/lake/t/_odradek/checkpoint/{name} does not exist")
+    with pytest.raises(QueryFailed, match=r"does not exist$"), spark_failures("the Spark query stopped"):
+        raise OSError("File file:/lake/schema.json does not exist")

@@ -188,6 +188,9 @@ def _records(runs: Location) -> list[RunRecord]:
 def _is_alive(record: RunRecord) -> bool:
     if not record.process:
         return False
+    if _is_here(record) and _pid(record) == os.getpid():
+        # A run of this process that could not remove its record, because the disk was full, has ended.
+        return any(run.id == record.run for run in _active_runs)
     if _is_here(record):
         return record.process == _process(_pid(record))
     return time.time() - record.seen_s < SILENT_S
