@@ -11,16 +11,18 @@ import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import uvloop
-from support.brokers import create_offsets_topic
+from support.brokers import Wire, create_offsets_topic
 from support.logs import batch
 from support.peers import Peer
 from support.prometheus_text import Sample, read_metrics
 
 from odradek.broker.metrics.broker_metrics import METRICS
+from odradek.broker.metrics.request_times import RequestStatistics, TimedFastPath
 from odradek.broker.metrics_page import add_metrics
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
@@ -213,3 +215,49 @@ def test_the_docs_have_every_metric() -> None:
         for name, metric in METRICS.items()
     ]
     assert rows == wanted
+
+
+def test_only_commits_are_asked_for_a_fast_path() -> None:
+    """Every frame is asked for it, so the answer costs one call, as without the page."""
+    asked: list[bytes] = []
+
+    def own(frame: bytes) -> Any:
+        asked.append(frame)
+        return path if len(asked) == 1 else None
+
+    path: Any = object()
+    times = RequestStatistics(SimpleNamespace(router=None), own)  # type: ignore[arg-type]
+    for key in range(256):
+        if key != OFFSET_COMMIT:
+            assert times.fast_path(bytes((0, key, 0, 9))) is None
+    assert times.fast_path(b"") is None
+    assert times.fast_path(bytes((1, OFFSET_COMMIT))) is None
+    assert asked == []
+    commit = bytes((0, OFFSET_COMMIT, 0, 8))
+    assert isinstance(times.fast_path(commit), TimedFastPath)
+    assert times.fast_path(commit) is None
+    assert asked == [commit, commit]
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+def test_a_broker_without_the_page_loads_none_of_its_modules(tmp_path: Path, is_measured: bool) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        page = ["--metrics", f"127.0.0.1:{free.getsockname()[1]}"] if is_measured else []
+    command = ["-X", "importtime", "-m", "odradek", "serve", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0"]
+    imports = tmp_path / "imports"
+    with (
+        imports.open("w") as log,
+        subprocess.Popen([sys.executable, *command, *page], stdout=subprocess.PIPE, stderr=log, text=True) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            ready = process.stdout.readline()
+            assert ready.startswith("ready 127.0.0.1:")
+            with Wire(ready.split()[1]) as wire:
+                wire.receive(PRODUCE, 9, wire.send(PRODUCE, 9, produce_message()))
+        finally:
+            process.terminate()
+    loaded = {line.rpartition("|")[2].strip() for line in imports.read_text().splitlines()}
+    assert "odradek.broker.front_end.connection" in loaded
+    found = {name for name in loaded if name.startswith(("odradek.broker.metrics", "odradek.broker.metrics_page"))}
+    assert bool(found) == is_measured, found

@@ -5,10 +5,12 @@ It stands in front of the router and of the fast path of commits, so a broker th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
+
+from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from collections import deque
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
         router: Router
 
 
+_COMMIT = OFFSET_COMMIT.to_bytes(2, "big")
+"""Only these requests have a fast path."""
 _KEYS = 256
 """The keys of APIs are below this number: the second byte of a request is its API."""
 
@@ -52,36 +56,54 @@ class ApiTimes:
 
 
 class RequestStatistics:
-    """``dispatch`` and ``fast_path`` take the place of the node's functions of these names."""
+    """``dispatch`` and ``fast_path`` take the place of the node's functions of these names.
+
+    Each is one function, as the node's are, and not a method: every request calls both.
+    """
 
     def __init__(self, node: RoutingNode, fast_path: Callable[[bytes], FastPath | None]) -> None:
-        self._node = node
-        self._fast_path = fast_path
         self._times = tuple(ApiTimes() for _ in range(_KEYS))
+        self.dispatch = _counted_dispatch(node, self._times)
+        """Serves a request as the node does, and counts it when it has begun."""
+        self.fast_path = _counted_fast_path(fast_path, self._times[OFFSET_COMMIT])
 
     @property
     def by_api(self) -> Mapping[int, ApiTimes]:
         """The APIs that have served a request, by key."""
         return {key: times for key, times in enumerate(self._times) if times.requests}
 
-    def dispatch(self, frame: bytes, connection: Client) -> Reply:
-        """Serves a request as the node does, and counts it when it has begun."""
-        started_s = perf_counter()
-        reply = self._node.router.dispatch(frame, connection)
-        times = self._times[frame[1]]
+
+def _counted_dispatch(node: RoutingNode, all_times: Sequence[ApiTimes]) -> Callable[[bytes, Client], Reply]:
+    # Names of this function: a look-up of a global name costs more.
+    clock, length, kind, plain = perf_counter, len, type, list
+
+    def dispatch(frame: bytes, connection: Client) -> Reply:
+        started_s = clock()
+        reply = node.router.dispatch(frame, connection)
+        times = all_times[frame[1]]
         times.requests += 1
-        times.request_bytes += len(frame)
-        if type(reply) is list:
-            times.seconds += perf_counter() - started_s
-            for chunk in reply:
-                times.reply_bytes += len(chunk)
+        times.request_bytes += length(frame)
+        if kind(reply) is plain:
+            for chunk in reply:  # type: ignore[union-attr]  # a list
+                times.reply_bytes += length(chunk)
+            times.seconds += clock() - started_s
         else:
             reply.then(partial(times.note_reply, started_s))  # type: ignore[union-attr]  # a promise
         return reply
 
-    def fast_path(self, frame: bytes) -> FastPath | None:
-        path = self._fast_path(frame)
-        return None if path is None else TimedFastPath(path, self._times[frame[1]])
+    return dispatch
+
+
+def _counted_fast_path(
+    fast_path: Callable[[bytes], FastPath | None], times: ApiTimes
+) -> Callable[[bytes], FastPath | None]:
+    def counted(frame: bytes) -> FastPath | None:
+        if frame[:2] != _COMMIT:  # as the node decides, without a call of it
+            return None
+        path = fast_path(frame)
+        return None if path is None else TimedFastPath(path, times)
+
+    return counted
 
 
 class TimedFastPath:
