@@ -75,6 +75,8 @@ def _check_bounds(request: ReplayLine) -> None:
 
 
 def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
+    from odradek.pipelines.replays.input import is_time
+
     if request.as_json:
         ranges = [
             {"topic": tp.topic, "partition": tp.partition, "from": low, "to": high} for tp, low, high in replayed.ranges
@@ -95,6 +97,11 @@ def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
     note(
         f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
     )
+    if is_time(request.start, "from") or is_time(request.end, "to"):
+        note(
+            "A time means the first offset with this time or a later one. Where a topic's times are not in order, "
+            "these offsets can have records of other times, and lack some of these times."
+        )
 
 
 def _read_lines(replayed: ReplayRanges) -> list[str]:

@@ -224,6 +224,11 @@ def _parse_target(text: str, option: str) -> str | int | None:
     return None
 
 
+def is_time(text: str, option: str) -> bool:
+    """Returns whether ``--from`` or ``--to`` is a time, and not an offset or a word. Raises ConfigError."""
+    return _parse_target(text, option) is None
+
+
 def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
     starts = _resolve(admin, partitions, (chosen.start, "from"), isolation_level)
