@@ -100,12 +100,12 @@ def test_a_delta_table_without_its_first_commits_and_our_folder_is_no_new_table(
     renamed = commit.read_text().replace(held.name, f"batch-000000-{QUERY[:8]}-aaaaaaaa-0123456789ab-00000.parquet")
     commit.write_text(renamed)
     log = Log(tmp_path / "t")
-    assert delta_state.has_query(log, is_begun=False)
+    assert delta_state.has_query(log)
     write_deltalake(tmp_path / "t", pa.table({"n": range(1)}), mode="append")
     log = Log(tmp_path / "t")
     log.create_checkpoint()
     commit.unlink()
-    assert delta_state.has_query(Log(tmp_path / "t"), is_begun=False)
+    assert delta_state.has_query(Log(tmp_path / "t"))
 
 
 def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

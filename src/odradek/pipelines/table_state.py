@@ -24,6 +24,7 @@ BATCHES = "batches"
 _FILE = "table.json"
 _MARK = "odradek-table"
 _DELTA = "_delta_log"
+_RUNS = "has_runs"
 _SHOWN = 60
 """Characters of an option in an error."""
 
@@ -92,12 +93,20 @@ def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     text = state.read_text(_FILE)
     if table_id is None or text is None or _parse(table, text)[1] != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
-        content = json.dumps({"version": 1, "id": table_id, "shape": _as_stored(shape)}, indent=1) + "\n"
+        stored = {"version": 1, "id": table_id, _RUNS: True, "shape": _as_stored(shape)}
+        content = json.dumps(stored, indent=1) + "\n"
         if text is not None:  # the layout of a table that holds nothing
             state.write_text(_FILE, content)
         elif not state.create(_FILE, content):  # another run has begun the table meanwhile
             return begin_table(table, shape, log_has_records)
     return table_id
+
+
+def has_runs(table: Location) -> bool:
+    """Returns whether a version of odradek began the table that notes the run of each micro-batch. Raises
+    StorageError."""
+    text = table.child(STATE).read_text(_FILE)
+    return text is not None and _parse(table, text) is not None and parse_json(text).get(_RUNS) is True
 
 
 def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
@@ -145,8 +154,9 @@ def check_new(checkpoint: Location, table: Location) -> None:
         )
 
 
-def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool) -> None:
-    """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches."""
+def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool | None) -> None:
+    """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches.
+    ``has_batches``: None if it may have some."""
     mark = checkpoint.read_text(_MARK)
     if mark is not None and mark.strip() == table_id:
         return
@@ -155,13 +165,20 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
             f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or read into "
             "a new --output with a new --group"
         )
-    if table_id is None and not has_batches:
+    if table_id is None and has_batches is False:
         check_new(checkpoint, table)
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}. Put the "
             "checkpoint of this table back, or name it with --checkpoint; if there is none, let a new one begin at "
             "the table's offsets: `odradek pipeline adopt` shows how, and gives that folder another name"
+        )
+    if has_batches is None:
+        raise ConfigError(
+            f"the table {table.uri} may hold micro-batches of a query whose checkpoint is not {checkpoint.uri}: old "
+            "commits were removed from its log, and with them perhaps the notes of these micro-batches; give the old "
+            "--checkpoint, let a new one begin after the table's rows (`odradek pipeline adopt` shows how), or read "
+            "into a new --output with a new --group"
         )
     if has_batches:
         raise ConfigError(
@@ -171,7 +188,7 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         )
 
 
-def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool) -> None:
+def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool | None) -> None:
     """Marks the checkpoint as that of this table. Raises the errors of ``check_checkpoint``."""
     check_checkpoint(checkpoint, table, table_id, has_batches=has_batches)
     if not mark(checkpoint, table_id):  # another run has marked it meanwhile, perhaps for another table

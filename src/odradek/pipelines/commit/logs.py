@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from odradek.core.errors import OdradekError, StorageError
+from odradek.core.errors import ConfigError, OdradekError, StorageError
 from odradek.pipelines.commit.operations import (
     CommitVersion,
     CreateEntry,
@@ -207,11 +207,13 @@ class VersionLog:
         return found
 
     def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
-        """Raises OutcomeUnknown."""
+        """Raises OutcomeUnknown, and the ConfigError of a table that cannot be written."""
         failed: Exception | None = None
         try:
             if (yield CommitVersion(base, change)):
                 return LogPosition(base.number + 1, change.state_after(base.state))
+        except ConfigError:  # the table was refused before anything was sent
+            raise
         except (OdradekError, OSError) as error:
             failed = error
         try:

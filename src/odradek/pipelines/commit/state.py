@@ -485,11 +485,12 @@ def _check_read_again(known: QueryState, plan: BatchPlan, table: str) -> None:
 
 def unnoted_partitions(state: TableState, plan: BatchPlan) -> set[TopicPartition]:
     """Returns the partitions that a query reads for the first time, and that the table may have read before: an earlier
-    version of odradek forgot partitions that were missing once."""
-    known = state.of(plan.query) or state.newest_query
-    if plan.is_replay or state.is_whole or known is None:
+    version of odradek forgot partitions that were missing once, and a Delta log without its first commits may have lost
+    the notes of a query."""
+    if plan.is_replay or state.is_whole:
         return set()
-    return set(plan.first) - set(known.offsets or {})
+    known = state.of(plan.query) or state.newest_query
+    return set(plan.first) - set(known.offsets or {} if known is not None else {})
 
 
 def check_rows(ends: Mapping[TopicPartition, int], plan: BatchPlan, table: str) -> None:

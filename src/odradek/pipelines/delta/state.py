@@ -28,7 +28,7 @@ The text ``odradek.batch`` in each commit has the micro-batch, too, for people a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ def read_unknown(log: Log, plan: BatchPlan, reason: str) -> TableState:
 def lost_offsets(log: Log, held: Log, plan: BatchPlan) -> dict[TopicPartition, int] | None:
     """Returns the offsets of the newest query, in the partitions of ``plan``, if a RESTORE has taken back all of its
     micro-batches; None if a query is left, or if there was none. ``held``: the version of the log with the state."""
-    if _number(log, QUERY) is None or has_query(held, is_begun=False):
+    if _number(log, QUERY) is None or has_query(held):
         return None
     name = newest_query(log)
     return {} if name is None else offsets_in(log, name, plan)
@@ -174,7 +174,7 @@ def _query(log: Log, query: str) -> QueryState | None:
 
 
 def _newest_other(log: Log, plan: BatchPlan) -> dict[str, QueryState]:
-    if not has_query(log, is_begun=False):
+    if not has_query(log):
         return {}
     name = newest_query(log)
     found = None if name is None else _query(log, name)
@@ -221,7 +221,7 @@ def _writer_of(query: str, batch: int, *, is_whole: bool) -> int:
 def _has_all_offsets(log: Log, query: str, batch: int) -> bool:
     if _number(log, AT) != _writer_of(query, batch, is_whole=True):
         return False
-    return _RETENTION not in log.metadata().configuration  # Delta may have forgotten some of them
+    return not may_forget(log)
 
 
 def _topics_in(log: Log, query: str, topics: Iterable[str], *, is_ours: bool) -> dict[str, str]:
@@ -239,9 +239,10 @@ def newest_query(log: Log) -> str | None:
     return None
 
 
-def has_query(log: Log, *, is_begun: bool) -> bool:
-    """Returns whether a query has added a micro-batch, or may have: earlier versions noted it only in commits, and
-    Delta removes old commits. ``is_begun``: whether the table was begun as one of ours; otherwise its files say so."""
+def has_query(log: Log, *, is_begun: Callable[[], bool] = lambda: False) -> bool | None:
+    """Returns whether a query has added a micro-batch; None if it may have: earlier versions noted it only in commits,
+    and Delta removes old commits. ``is_begun``: whether an earlier version of odradek may have begun the table;
+    otherwise its files say whether it is ours."""
     if _number(log, QUERY) is not None:
         return True
     commits = log.history()
@@ -250,7 +251,14 @@ def has_query(log: Log, *, is_begun: bool) -> bool:
         return True
     if _number(log, RUN) is not None or _is_whole(commits):
         return False
-    return is_begun or any(_BATCH.match(uri.rpartition("/")[2]) for uri in log.file_uris())
+    if any(_BATCH.match(uri.rpartition("/")[2]) for uri in log.file_uris()):
+        return True
+    return None if is_begun() else False
+
+
+def may_forget(log: Log) -> bool:
+    """Returns whether Delta may have forgotten actions of the table."""
+    return _RETENTION in log.metadata().configuration
 
 
 def has_records(log: Log) -> bool:

@@ -47,6 +47,7 @@ from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefuse
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
 from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
+from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.partition_folders import NULL
 from odradek.pipelines.files.row_ends import row_ends
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from odradek.pipelines.files.batch_rows import BatchRows
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_OFFSET_COLUMNS = {"topic": "string", "partition": "integer", "offset": "long"}
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
@@ -101,6 +103,14 @@ class DeltaTable(CommitDriver):
     def uri(self) -> str:
         """The table's URI for deltalake. Raises ConfigError if deltalake cannot find the folder."""
         return delta_uri(self._table.uri)
+
+    def check_log(self) -> None:
+        """Raises ConfigError if there is a log, and micro-batches would violate what it demands of writers. Writes
+        nothing. Raises StorageError."""
+        with self._reading():
+            log = self._open_log()
+            if log is not None:
+                check_supported(log, self._table.uri)
 
     # --- the run
 
@@ -160,13 +170,18 @@ class DeltaTable(CommitDriver):
         finally:
             self._adding.release()
 
-    def has_batches(self, *, is_begun: bool = True) -> bool:
-        """Returns whether a query has added a micro-batch, or may have: the commits of earlier versions may be removed
-        from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was begun as
-        ours. Raises StorageError."""
+    def has_batches(self, *, is_begun: bool = True, has_runs: Callable[[], bool] = lambda: False) -> bool | None:
+        """Returns whether a query has added a micro-batch; None if it may have: the commits of earlier versions may be
+        removed from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was
+        begun as ours when this run opened it. ``has_runs``: returns whether all micro-batches of the table have noted
+        their runs, which no removed commit takes away. Raises StorageError."""
         with self._reading():
             log = self._state_log()
-            return log is not None and delta_state.has_query(log, is_begun=is_begun)
+            if log is None:
+                return False
+            return delta_state.has_query(
+                log, is_begun=lambda: is_begun and (delta_state.may_forget(log) or not has_runs())
+            )
 
     def has_records(self) -> bool:
         """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
@@ -225,10 +240,22 @@ class DeltaTable(CommitDriver):
 
     def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Reads the table. Raises StorageError."""
+        Reads the table. Raises ConfigError if it lacks the columns for that, StorageError."""
         with self._reading():
             log = self._open_log()
-            return row_ends(None if log is None else log.to_pyarrow_dataset(), partitions)
+            if log is None:
+                return {}
+            self._check_offset_columns(log)
+            return row_ends(log.to_pyarrow_dataset(), partitions)
+
+    def _check_offset_columns(self, log: Log) -> None:
+        held = {field.name: _type_name(field.type) for field in log.schema().fields}
+        for name, needed in _OFFSET_COLUMNS.items():
+            if held.get(name) != needed:
+                raise ConfigError(
+                    f"the Delta table {self._table.uri} has no column {name} ({needed}): another writer has replaced "
+                    "its columns. RESTORE a version from before that, or read into a new --output"
+                )
 
     # --- the machine's operations
 
@@ -328,6 +355,7 @@ class DeltaTable(CommitDriver):
             log = self._create_log(self._schema_of(self._rows.schema))
             if log.version() > 0:  # another writer has created it and written to it
                 return False
+        check_supported(log, self._table.uri)  # another writer may have changed the table since its files were written
         found = self._restores.state_log(log) if change.plan is not None else StateLog(log)
         files = [] if change.files is None else [self._add_action(file) for file in change.files.content]
         properties = CommitProperties(
@@ -381,6 +409,7 @@ class DeltaTable(CommitDriver):
         log = self._open_log()
         if log is None:
             return None
+        check_supported(log, self._table.uri)
         held = {field.name: field.type for field in log.schema().fields}
         for field in wanted.fields:
             found, needed = held.get(field.name), _type_name(field.type)

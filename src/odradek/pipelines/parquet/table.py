@@ -129,7 +129,7 @@ class ParquetTable(CommitDriver):
         if self._run is not None:
             self._drive(self._run.end())
 
-    def has_batches(self, *, is_begun: bool = True) -> bool:
+    def has_batches(self) -> bool:
         """Returns whether a query has added a micro-batch. Raises StorageError."""
         return self.state().newest_query is not None
 

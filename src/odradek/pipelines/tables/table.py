@@ -58,6 +58,7 @@ from odradek.pipelines.table_state import (
     check_new,
     check_not_foreign,
     check_table,
+    has_runs,
     mark,
 )
 from odradek.pipelines.tables.exclusive_stores import check_exclusive
@@ -160,6 +161,10 @@ class Table:
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.location.child(STATE)
+            is_delta = target.table_format == "delta"
+            options = log_options(self.location, target.storage_options) if is_delta else {}
+            if is_delta:
+                DeltaTable(self.location, state, options=options).check_log()
             check_exclusive(state, target.table_format, target.storage_options, is_single=target.single_driver)
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
@@ -171,8 +176,7 @@ class Table:
             if target.checkpoint is not None:
                 self.checkpoint = location_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
-            if target.table_format == "delta":
-                options = log_options(self.location, target.storage_options)
+            if is_delta:
                 self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
             else:
                 self._writer = ParquetTable(
@@ -180,6 +184,7 @@ class Table:
                 )
             locked.callback(self._writer.close)
             self._id = check_table(self.location, target.shape(), self._has_records)
+            self._was_begun = self._id is not None
             self._writer.prepare(run.dead, run.take_number, run.gone)
             run.forget_dead()
             if run.gone:
@@ -191,8 +196,10 @@ class Table:
         return self._writer.has_records()
 
     @property
-    def _has_batches(self) -> bool:
-        return self._writer.has_batches(is_begun=self._id is not None)
+    def _has_batches(self) -> bool | None:
+        if isinstance(self._writer, ParquetTable):
+            return self._writer.has_batches()
+        return self._writer.has_batches(is_begun=self._was_begun, has_runs=lambda: has_runs(self.location))
 
     def check_checkpoint(self) -> None:
         """Raises ConfigError if the checkpoint belongs to another table, and TableRefused if the checkpoint and the
