@@ -36,8 +36,10 @@ def write_log(
     properties: Mapping[str, str] | None = None,
     fields: list[dict[str, Any]] | None = None,
     version: int = 0,
+    *,
+    has_info: bool = False,
 ) -> None:
-    """Writes a commit without ``commitInfo``, which is optional in Delta."""
+    """Writes a commit. ``has_info``: with the action ``commitInfo``, which is optional in Delta."""
     schema = json.dumps({"type": "struct", "fields": fields or columns()})
     metadata = {
         "id": "11111111-2222-3333-4444-555555555555", "format": {"provider": "parquet", "options": {}},
@@ -45,5 +47,7 @@ def write_log(
     }  # fmt: skip
     log = table / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
-    actions = [{"protocol": dict(protocol)}, {"metaData": metadata}]
+    actions: list[dict[str, Any]] = [{"protocol": dict(protocol)}, {"metaData": metadata}]
+    if has_info:
+        actions.append({"commitInfo": {"timestamp": 1, "operation": "CREATE TABLE", "operationParameters": {}}})
     (log / f"{version:020}.json").write_text("\n".join(json.dumps(action) for action in actions) + "\n")

@@ -18,7 +18,7 @@ from test_refused_runs_leave_nothing import everything, no_spark
 
 from odradek.audit.tables import TableUnreadable
 from odradek.audit.tables import open_table as open_audited
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.tables.table import Target, open_table
 
 MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "6"}
@@ -88,7 +88,7 @@ def test_a_table_that_demands_more_is_refused_and_not_changed(
 def test_a_table_whose_demands_are_met_is_written(
     protocol: dict[str, Any], properties: dict[str, str], fields: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    write_log(tmp_path / "t", protocol, properties, [*fields, column("n", "long")])
+    write_log(tmp_path / "t", protocol, properties, [*fields, column("n", "long")], has_info=True)
     table = begun_table("delta", tmp_path, "a")
     table.add(Rows(10), plan(0, end=10))
     assert len(Log(tmp_path / "t").file_uris()) == 1
@@ -111,6 +111,15 @@ def test_a_constraint_that_comes_while_the_files_are_written_stops_their_commit(
         table.add(late, plan(1))
     assert "not known" not in str(refused.value)
     assert rows_of(tmp_path) == 10
+
+
+def test_a_table_whose_rows_cannot_be_read_says_what_is_not_known(tmp_path: Path) -> None:
+    """A log without its first commits may have lost notes, so the first run looks at the rows."""
+    write_log(tmp_path / "t", features("deletionVectors", is_read=True), {}, [*columns(), column("n", "long")])
+    table = begun_table("delta", tmp_path, "a")
+    with pytest.raises(StorageError, match=r"not known which records it has: .*'deletionVectors'.* DROP FEATURE"):
+        table.add(Rows(10), plan(0))
+    assert files(tmp_path) == []
 
 
 def test_verify_does_not_read_a_table_with_column_mapping(tmp_path: Path) -> None:

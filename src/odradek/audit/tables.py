@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes
 from odradek.core.errors import ConfigError, StorageError
-from odradek.text.table_paths import delta_uri, is_uri, local_path
+from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,6 @@ KNOWN_COLUMNS = (
 """The columns that are tried in this order: Odradek's and Spark's, then usual names of Kafka Connect's transforms, then
 the flat and the nested form of the transform KafkaMetadataTransform of Iceberg's sink."""
 ROWS_AT_ONCE = 1 << 18
-_MAPPING = "delta.columnMapping.mode"
 
 
 class TableUnreadable(StorageError):
@@ -195,11 +194,11 @@ def _delta_table(uri: str) -> AuditedTable:
 
     try:
         table = deltalake.DeltaTable(delta_uri(uri))
-        mode = table.metadata().configuration.get(_MAPPING, "none")
+        mode = table.metadata().configuration.get(COLUMN_MAPPING, "none")
         if mode != "none":  # deltalake would look for the table's names in the files, and read nulls
             raise TableUnreadable(
-                f"{uri} has column mapping ({_MAPPING} is {mode}): its columns have other names in its files, and "
-                "verify cannot read them. Rewrite the table without column mapping, and verify that"
+                f"{uri} has column mapping ({COLUMN_MAPPING} is {mode}): its columns have other names in its files, "
+                "and verify cannot read them. Rewrite the table without column mapping, and verify that"
             )
         dataset = table.to_pyarrow_dataset()
         return AuditedTable(uri, dataset, "delta", table.version(), partial(delta_notes, table))

@@ -11,6 +11,9 @@ from urllib.parse import quote, unquote
 
 from odradek.core.errors import ConfigError
 
+COLUMN_MAPPING = "delta.columnMapping.mode"
+"""The property of a Delta table that says whether its columns have other names in its files: ``name`` or ``id``, else
+``none``. Source: Delta's protocol, "Column Mapping"."""
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 _PLAIN = "/:@!$&'()*+,;=~"

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
 from odradek.text.json_depth import parse_json
+from odradek.text.table_paths import COLUMN_MAPPING
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-MAPPING = "delta.columnMapping.mode"
 _CONSTRAINT = "delta.constraints."
 _INVARIANTS = "delta.invariants"
 _GENERATED = "delta.generationExpression"
@@ -50,10 +50,10 @@ def check_supported(log: Log, name: str) -> None:
 
 
 def _wrong_property(properties: Mapping[str, str]) -> str | None:
-    mode = properties.get(MAPPING, "none")
+    mode = properties.get(COLUMN_MAPPING, "none")
     if mode != "none":
         return (
-            f"has column mapping ({MAPPING} is {mode}), and its readers would find only nulls in the files of a "
+            f"has column mapping ({COLUMN_MAPPING} is {mode}), and its readers would find only nulls in the files of a "
             "pipeline: rewrite it without column mapping"
         )
     for key in sorted(properties):

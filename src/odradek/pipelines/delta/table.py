@@ -241,12 +241,22 @@ class DeltaTable(CommitDriver):
     def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
         Reads the table. Raises ConfigError if it lacks the columns for that, StorageError."""
+        from deltalake.exceptions import DeltaProtocolError
+
         with self._reading():
             log = self._open_log()
             if log is None:
                 return {}
             self._check_offset_columns(log)
-            return row_ends(log.to_pyarrow_dataset(), partitions)
+            try:
+                rows = log.to_pyarrow_dataset()
+            except DeltaProtocolError as error:
+                raise StorageError(
+                    f"the rows of the Delta table {self._table.uri} cannot be read, so it is not known which records "
+                    f"it has: {_text_of(error)} Remove these features (ALTER TABLE … DROP FEATURE), or read into a new "
+                    "--output"
+                ) from error
+            return row_ends(rows, partitions)
 
     def _check_offset_columns(self, log: Log) -> None:
         held = {field.name: _type_name(field.type) for field in log.schema().fields}
