@@ -15,6 +15,7 @@ import pytest
 from support.brokers import Wire, eventually
 
 import odradek
+from odradek.cli.main import run
 from odradek.core.errors import ConfigError, ErrorCode, StorageError
 from odradek.testing.process import BrokerFailed
 
@@ -259,6 +260,20 @@ def test_one_command_runs_a_cluster(served: Served) -> None:
     assert served.end() == 0
     assert not any(map(is_alive, running))
     assert served.said() == ""
+
+
+def test_a_lone_broker_does_not_begin_in_the_folder_of_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would have an empty log and a cluster id of its own beside the directories of the nodes."""
+    for name in ("1", "2", "controller"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").write_text("version=1\n")
+    before = sorted(tmp_path.rglob("*"))
+    for listen in ([], ["--listen", "127.0.0.1:0"]):
+        assert run(["serve", "--data-dir", str(tmp_path), *listen]) == 2
+        assert f"{tmp_path} is the folder of a cluster of 2 brokers: add --brokers 2" in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("served", [["--restart"]], indirect=True)

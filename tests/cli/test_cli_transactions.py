@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.brokers import RunningBroker
@@ -27,7 +29,7 @@ def test_help_has_an_example(command: str, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "error"), [
-    (["find-hanging"], "missing option '--topic' or '--broker-id': one of them limits the search"),
+    (["find-hanging"], "missing argument 'TOPIC', '--topic' or '--broker-id': one of them limits the search"),
     (["find-hanging", "--partition", "0", "--broker-id", "1"], "--partition needs --topic"),
     (["describe", "--transactional-id", ""], "--transactional-id: the name cannot be empty"),
     (["abort", "--topic", "", "--partition", "0"], "--topic: the name cannot be empty"),
@@ -45,14 +47,43 @@ def test_wrong_options_are_refused_before_a_connection(arguments: list[str], err
     assert error in capsys.readouterr().err
 
 
+def test_a_name_stands_alone_or_has_its_option(bootstrap: str, topic: str, group: str, capsys: Capture) -> None:
+    """Commands for groups and topics take the name alone, so a person writes it alone here, too."""
+    with Producer(bootstrap, transactional_id=f"{group}-bank") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"1", partition=0)
+        producer.flush()
+        for words, option in (
+            (["describe", f"{group}-bank"], ["describe", "--transactional-id", f"{group}-bank"]),
+            (["describe-producers", f"{topic}:0"], ["describe-producers", "--topic", topic, "--partition", "0"]),
+            (["describe-producers", topic, "--partition", "0"], ["describe-producers", f"{topic}:0", "--topic", topic]),
+            (["find-hanging", topic], ["find-hanging", "--topic", topic]),
+            (["find-hanging", f"{topic}:0"], ["find-hanging", "--topic", topic, "--partition", "0"]),
+        ):
+            shown = []
+            for line in (words, option):
+                assert run(["transactions", *line, "-b", bootstrap, "--json"]) == 0, line
+                shown.append([row | {"duration_ms": 0} for row in _rows(json.loads(capsys.readouterr().out))])
+            assert shown[0] == shown[1]
+            assert shown[0] or words[0] == "find-hanging"
+        assert run(["transactions", "force-terminate", f"{group}-bank", "--yes", "-b", bootstrap]) == 0
+    assert f"Fenced the producers of {group}-bank" in capsys.readouterr().out
+
+
+def _rows(found: Any) -> list[dict[str, Any]]:
+    return found if isinstance(found, list) else [found]
+
+
 @pytest.mark.parametrize(("words", "remedy"), [
-    (["describe", "-b", "127.0.0.1:1", "bank"], "missing option --transactional-id: is bank meant? Here, "
-     "--transactional-id bank (see odradek transactions describe --help)"),
-    (["force-terminate", "--yes", "bank"], "Here, --transactional-id bank"),
-    (["describe-producers", "orders", "--partition", "0"], "Here, --topic orders"),
-    (["describe", "--json"], "missing option '--transactional-id' / '--transactionalId' (see"),
+    (["describe", "--json"], "missing argument 'ID' or '--transactional-id': odradek transactions list shows the ids"),
+    (["describe", "a", "--transactional-id", "b"], "ID a and --transactional-id b: give one id"),
+    (["describe-producers", "orders"], "name one partition: orders:0, or --topic orders --partition 0"),
+    (["describe-producers", "orders:x"], "'orders:x': expected TOPIC or TOPIC:N, with the number of one partition"),
+    (["describe-producers", "orders:0", "--partition", "1"], "orders:0 and --partition 1: give one partition"),
+    (["find-hanging", "orders", "--topic", "pay"], "topic orders and --topic pay: give one topic"),
 ])  # fmt: skip
-def test_a_name_without_its_option_is_shown_with_it(words: list[str], remedy: str, capsys: Capture) -> None:
+def test_a_name_that_is_missing_or_given_twice_is_refused(words: list[str], remedy: str, capsys: Capture) -> None:
     """Commands for groups and topics take the name alone, so a person tries it here."""
     at = [] if "-b" in words else ["-b", "127.0.0.1:1"]
     assert run(["transactions", words[0], *at, *words[1:]]) == 2

@@ -274,9 +274,40 @@ def test_compare_shows_the_differences_between_both_stores(
     assert found["offsets"] == [{"group": group, "topic": filled, "partition": 0, "zookeeper": 4, "kafka": 4}]
 
 
+def test_groups_are_arguments_or_options(
+    tool: Tool, kazoo: KazooClient, filled: str, group: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "offsets.txt"
+    put(kazoo, group, filled, {0: "4"})
+    for words in (
+        ["describe"], ["owners"], ["export", "--output", str(out)], ["compare"], ["delete"],
+        ["migrate", "--to", "kafka"], ["reset", "--topic", filled, "--to-offset", "1"],
+    ):  # fmt: skip
+        codes, shown = [], []
+        for form in ([group], ["--group", group]):
+            out.unlink(missing_ok=True)
+            codes.append(tool(words[0], *form, *words[1:], kafka=words[0] not in ("export", "delete")))
+            shown.append(re.sub(r"before \d{4}-\S+", "before TIME", tool.out + tool.err))
+        assert codes[0] == codes[1], words
+        assert shown[0] == shown[1], words
+        assert group in shown[0] or str(out) in shown[0], words
+
+
+def test_the_list_says_where_the_reason_of_an_invalid_znode_is(
+    tool: Tool, kazoo: KazooClient, filled: str, group: str
+) -> None:
+    put(kazoo, group, filled, {0: "4"})
+    assert tool("groups", kafka=False) == 0
+    assert "gives the reason" not in tool.err
+    assert tool("groups", "--json-field", "offset", kafka=False) == 0
+    assert "with the same --path and --json-field gives the reason of each invalid znode" in tool.err
+
+
 def test_wrong_input_is_one_line_with_exit_code_2(tool: Tool, connect: str, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in [
-        (["describe"], "missing option '--group' or '--all-groups'"),
+        (["describe"], "missing argument 'GROUP', '--group' or '--all-groups'"),
+        (["owners"], "missing argument 'GROUP' or '--group': odradek zookeeper groups lists the groups"),
+        (["reset", "g", "h", "--topic", "t", "--to-latest"], "2 groups are named: reset takes one group at a time"),
         (["reset", "--group", "g", "--topic", "t"], "zookeeper reset: the target is missing"),
         (["reset", "--group", "g", "--topic", "t", "--to-latest", "--to-offset", "1"], "cannot be used together"),
         (["reset", "--group", "a/b", "--topic", "t", "--to-latest"], "no path of ZooKeeper can hold this name"),

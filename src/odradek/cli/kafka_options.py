@@ -80,6 +80,35 @@ _FORMS_OF_COMMANDS = {
     ("odradek zookeeper delete", "--bootstrap-server"): "-z HOST:PORT alone: it deletes from ZooKeeper",
     ("odradek groups reset", "--to-date"): "--to-datetime TIME",
     ("odradek groups reset", "--to-time"): "--to-datetime TIME",
+    **{
+        ("odradek groups reset", option): "--to-datetime TIME"
+        for option in ("--to-timestamp", "--timestamp", "--datetime", "--time")
+    },
+    ("odradek groups reset", "--undo"): "the line Undo of a reset, with --from-file FILE; --undo-file names a new file",
+    **{
+        ("odradek groups reset", option): "--export prints the plan: --export > FILE"
+        for option in ("--output", "-o", "--export-file", "--to-file")
+    },
+    ("odradek groups reset", "--file"): "--from-file CSV",
+    ("odradek offsets dump", "--topic"): "--group GROUP; the lines have [group,topic,partition]",
+    ("odradek transactions list", "--state"): "the column TransactionState; --json for a filter such as jq",
+    **{("odradek cluster format", option): "--cluster-id ID" for option in ("-t", "--uuid", "--cluster")},
+    **{("odradek cluster format", option): "--config FILE" for option in ("-c", "--config-file", "--server-config")},
+    **{("odradek cluster format", option): "--data-dir DIR" for option in ("-d", "--dir", "--log-dir", "--log-dirs")},
+    **{
+        ("odradek cluster format", option): "the setting controller.quorum.voters: leave it out"
+        for option in ("-s", "-I", "-N", "--standalone", "--initial-controllers", "--no-initial-controllers")
+    },
+    ("odradek cluster format", "-g"): "--ignore-formatted",
+    **{
+        ("odradek cluster format", option): "--add-scram FILE of odradek serve, at the first start"
+        for option in ("-S", "--add-scram")
+    },
+    ("odradek pipeline ingest", "--once"): "--available-now, which is the default",
+    **{
+        ("odradek pipeline ingest", option): "--on-bad keep: the table's columns raw and error have unreadable values"
+        for option in ("--dead-letter-topic", "--dead-letter", "--dead-letters", "--dlq", "--bad-records")
+    },
     ("odradek groups reset", "--since"): "--by-duration SPAN, or --to-datetime TIME",
     ("odradek groups describe", "--lag"): "the column LAG is always there; --sort lag",
     **{("odradek consume", option): "--max-records N" for option in ("-c", "-n", "--count", "--limit", "--num")},
@@ -110,6 +139,9 @@ _FORMS_OF_COMMANDS = {
 """Forms of an option that other commands or other servers have: the path of the command without it, and the option."""
 _EXPORT = "odradek groups reset --all-groups --all-topics --to-current --export"
 _NO_ACLS = "kafka-acls.sh of Apache Kafka, which works with this broker: odradek has no command for ACLs"
+_NO_DUMP = "kafka-dump-log.sh of Apache Kafka; odradek log check reads all batches"
+_USERS = "--add-scram FILE of odradek serve at the first start, or kafka-configs.sh of Apache Kafka"
+_START = "odradek serve --brokers 3 --data-dir DIR --listen HOST:PORT"
 _NO_CONFIGS = "odradek topics alter TOPIC --config NAME=VALUE; kafka-configs.sh for brokers, users and groups"
 _COMMANDS = {
     **{("odradek", word): "odradek groups" for word in ("consumer-groups", "kafka-consumer-groups", "consumers")},
@@ -127,7 +159,28 @@ _COMMANDS = {
     **{("odradek", word): _NO_ACLS for word in ("acls", "acl")},
     **{("odradek", word): _NO_CONFIGS for word in ("configs", "config")},
     ("odradek", "get-offsets"): "odradek topics describe TOPIC, which shows the start and end of each log",
-    ("odradek", "dump-log"): "kafka-dump-log.sh of Apache Kafka; odradek log check reads all batches",
+    **{("odradek", word): _NO_DUMP for word in ("dump-log", "dump", "kafka-dump-log")},
+    **{("odradek log", word): _NO_DUMP for word in ("dump", "show", "read", "print")},
+    **{("odradek", word): _USERS for word in ("users", "user", "scram", "security", "credentials")},
+    **{("odradek cluster", word): _START for word in ("start", "create", "run", "serve", "up", "restart")},
+    **{
+        ("odradek cluster", word): "Ctrl-C, or SIGTERM to the process of odradek serve"
+        for word in ("stop", "down", "shutdown", "kill")
+    },
+    **{("odradek cluster", word): "odradek cluster describe" for word in ("status", "list", "nodes", "info", "show")},
+    ("odradek cluster", "random-uuid"): "odradek cluster format without --cluster-id, which prints a new id",
+    ("odradek cluster", "unregister"): "kafka-cluster.sh unregister of Apache Kafka",
+    **{("odradek offsets", word): f"{_EXPORT} prints the offsets as CSV" for word in ("export", "backup")},
+    **{("odradek offsets", word): "odradek groups reset --from-file FILE" for word in ("import", "restore")},
+    **{("odradek offsets", word): "odradek groups describe GROUP" for word in ("describe", "show", "list", "lag")},
+    ("odradek offsets", "delete"): "odradek groups delete-offsets GROUP --topic TOPIC",
+    **{("odradek zookeeper", word): "odradek zookeeper groups" for word in ("list", "ls")},
+    **{("odradek zookeeper", word): "odradek zookeeper describe GROUP" for word in ("show", "lag", "offsets")},
+    ("odradek zookeeper", "copy"): "odradek zookeeper migrate --to kafka GROUP",
+    **{
+        ("odradek pipeline", word): "odradek pipeline ingest, transform or replay: the options say what one does"
+        for word in ("run", "start", "create")
+    },
     ("odradek", "storage"): "odradek cluster format",
     ("odradek", "delete-records"): "odradek topics delete-records TOPIC --before OFFSET",
     ("odradek", "rewind"): "odradek groups reset GROUP --topic TOPIC --by-duration 2h",

@@ -9,6 +9,8 @@ from typing import Any
 
 from typer import Context
 
+from odradek.text.units import plain_number
+
 _INPUT = "Input should be "
 _EXPECTED = (
     (re.compile(r"a valid integer"), "a whole number"),
@@ -31,6 +33,8 @@ _NEVER_EMPTY = frozenset({
     "--offset-column", "--output", "--partition-by", "--partition-column", "--schema", "--task-size", "--topic-column",
 })  # fmt: skip
 """Options of text whose empty value would count as none, so ``--from "$START"`` of a script would do something else."""
+_UNITS = {"MS": "ms", "SECONDS": "seconds", "MIN": "minutes"}
+"""Metavars of options whose numbers have a unit, and the unit as ``plain_number`` names it."""
 _WRITING = ("--execute", "--yes")
 """Options that let a command write without a question. A person who knows one command tries it at another."""
 
@@ -56,6 +60,9 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     param = getattr(error, "param", None)
     if message.startswith(_INPUT) and param is not None:
         option, value = _option(param.opts, given)
+        unit = _UNITS.get(str(param.metavar), "")
+        if unit and (hint := plain_number(unit, value.strip(" '"))):
+            return f"{option}{value}: expected a whole number without a unit{hint}{where}"
         return f"{option}{value}: expected {_expected(message.removeprefix(_INPUT))}{where}"
     text = str(error.format_message()).rstrip(".")
     text = re.sub(r" \((did you mean [^()]*\?)\)$", r": \1", re.sub(r"\. Did you", ": did you", text))
@@ -74,6 +81,8 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
         return f"unexpected argument {extra[1]}{remedy}{where}"
     if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
         return _line_without_a_value(lacking[1], *_command_of(command, given))
+    if param is not None and "--data-dir" in param.opts and (folder := _folder(context.command, given)):
+        return f"missing option --data-dir: is {folder} meant? Here, --data-dir {folder}{where}"
     if param is not None and type(error).__name__ == "MissingParameter" and (word := _argument(context.command, given)):
         if context.command_path == "odradek transactions abort" and param.opts[0] == "--topic":
             return (
@@ -87,6 +96,13 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
 def _line_without_a_value(option: str, command: Any, path: str) -> str:
     metavar = next((f" {one.metavar}" for one in command.params if option in one.opts and one.metavar), "")
     return f"{option} needs a value: {option}{metavar} (see {path} --help)"
+
+
+def _folder(command: Any, given: Sequence[str]) -> str:
+    """Returns the first word after the command that is a folder; empty without one."""
+    words = list(given)
+    after = words[words.index(command.name) + 1 :] if command.name in words else []
+    return next((word for word in after if word[:1] != "-" and Path(word).is_dir()), "")
 
 
 def _argument(command: Any, given: Sequence[str]) -> str:
@@ -132,10 +148,12 @@ def _words(option: str) -> list[str]:
 
 
 def _option_for_topics(command: Any, given: Sequence[str]) -> str:
-    """Returns the command's option for topics if the words lack it and have the group; otherwise an empty text."""
+    """Returns the command's option for topics if the words lack it, and have the group that the command may need;
+    otherwise an empty text."""
     names = {word.partition("=")[0] for word in given}
     known = [option for one in command.params for option in one.opts if option in ("--topics", "--topic")]
-    return known[0] if known and "--group" in names and not names & set(known) else ""
+    has_group = any("--group" in one.opts for one in command.params)
+    return known[0] if known and ("--group" in names or not has_group) and not names & set(known) else ""
 
 
 def _takes_groups_by_option(command: Any, given: Sequence[str]) -> bool:

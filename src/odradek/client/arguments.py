@@ -6,7 +6,8 @@ import numbers
 import operator
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from odradek.client.model import ListedOffset
@@ -81,6 +82,12 @@ def as_offset(given: Any, tp: TopicPartition) -> OffsetAndMetadata:
         full = OffsetAndMetadata(*given)
     if not isinstance(full, OffsetAndMetadata):
         raise TypeError(f"offset of {tp}: expected a whole number or OffsetAndMetadata, not {given!r}")
+    second: Any = full.leader_epoch
+    if isinstance(second, str):  # the order of other clients
+        raise TypeError(
+            f"offset of {tp}: the second field of OffsetAndMetadata is the leader epoch, not {second!r}: give "
+            f"OffsetAndMetadata({full.offset!r}, metadata={second!r})"
+        )
     offset, epoch = as_whole(full.offset), as_whole(full.leader_epoch)
     if offset is None or epoch is None:
         raise TypeError(f"offset of {tp}: expected a whole number or OffsetAndMetadata, not {given!r}")
@@ -107,6 +114,8 @@ def as_offsets(given: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Converts plain numbers to OffsetAndMetadata. Raises TypeError, ValueError."""
     if not isinstance(given, Mapping):
         remedy = ": give its next_offsets" if hasattr(given, "next_offsets") else ""
+        if isinstance(given, Iterator):
+            remedy = ": the next_offsets of a poll or of a record are such a mapping"
         raise TypeError(f"offsets: expected a mapping of partitions to offsets, not {given!r}{remedy}")
     offsets: dict[TopicPartition, OffsetAndMetadata] = {}
     for one, offset in given.items():
@@ -124,7 +133,8 @@ def as_times(given: object) -> dict[TopicPartition, int]:
         tp = as_partition(one)
         time_ms = as_whole(when)
         if time_ms is None:
-            raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {when!r}")
+            remedy = ": give int(time.timestamp() * 1000)" if isinstance(when, datetime) else ""
+            raise TypeError(f"time for {tp}: expected ms since 1970 as a whole number, not {when!r}{remedy}")
         if not 0 <= time_ms <= _LAST_OFFSET:
             raise ValueError(f"time {time_ms} for {tp}: expected ms since 1970, at least 0 and below 2**63")
         times[tp] = time_ms

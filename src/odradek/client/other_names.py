@@ -129,6 +129,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "timestamp": f"{_VALUE}timestamp_ms",
         "error": "errors are raised by poll",
         "count": "len(list(polled.records()))",
+        "partitions": "list(polled): it is a mapping from partitions to batches of records",
         "next_offset": "next_offsets",
     },
     "Broker": {
@@ -137,6 +138,21 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "bootstrap_server": "bootstrap_servers",
         "restart": "stop() or kill(), then start()",
         "terminate": "stop()",
+    },
+    "BrokerClock": {
+        **dict.fromkeys(
+            ("set", "set_time", "move_to", "travel", "freeze", "tick", "sleep", "forward", "add"),
+            "advance(days=1) or advance(timedelta): the clock only goes forward",
+        ),
+        "time": "now() or now_ms()",
+        "reset": "a new broker: the clock only goes forward",
+    },
+    "Faults": {
+        **dict.fromkeys(("close", "close_connection", "reset", "cut"), "disconnect(api); clear() removes all faults"),
+        **dict.fromkeys(("fail", "inject", "add", "raise_error", "set"), "error(api, code), delay, disconnect or drop"),
+        **dict.fromkeys(("timeout", "ignore", "no_reply", "hang"), "drop(api), which sends no reply"),
+        **dict.fromkeys(("latency", "slow", "sleep", "wait"), "delay(api, seconds)"),
+        "remove": "clear(), which removes all faults",
     },
     "Cluster": {
         "get_bootstrap_server": "bootstrap_servers",
@@ -201,8 +217,9 @@ KEYWORDS: dict[str, dict[str, str]] = {
     "Broker": {
         "listen": "host and port",
         "bootstrap_servers": "host and port",
-        "log_dir": "data_dir",
-        "settings": "config",
+        **dict.fromkeys(("log_dir", "log_dirs", "data_directory", "data", "dir", "path"), "data_dir"),
+        "address": "host and port",
+        **dict.fromkeys(("settings", "configs", "properties", "broker_config"), "config"),
         "brokers": "odradek.Cluster(brokers=N)",
     },
     "ZooKeeper": {

@@ -67,7 +67,7 @@ def reply_timeout_ms(times: LifecycleTimes) -> int:
     return times.session_ms // 2
 
 
-_REMEDIES = {
+REMEDIES = {
     ErrorCode.duplicate_broker_registration: (
         ". Another process has this node.id: stop it, or give one of the two another id and an empty directory"
     ),
@@ -120,7 +120,7 @@ class BrokerLifecycle:
         """Returns the request that is to be sent now. ``metadata_offset``: the newest record that is applied."""
         if self.epoch < 0 and now_ms >= self._registered_by_ms and self.state is not LifecycleState.ENDED:
             answer = f": it answers {self._refusal.name}" if self._refusal else ""
-            answer += _REMEDIES.get(self._refusal, "")
+            answer += REMEDIES.get(self._refusal, "")
             self._end_with(
                 "the broker could not register with the controller within "
                 f"initial.broker.registration.timeout.ms={self._times.registration_ms}{answer}"

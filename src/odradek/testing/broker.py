@@ -72,6 +72,7 @@ class Broker(OtherNames):
         **others: Unpack[NoOthers],
     ) -> None:
         if len(others) > 0:
+            _refuse_settings(others)
             refuse("Broker", others)
         if isinstance(data_dir, str) and _ADDRESS.fullmatch(data_dir):
             raise ConfigError(f"data_dir={data_dir!r} is an address: give host and port, or ./{data_dir} for a folder")
@@ -282,7 +283,18 @@ class CleanerHealth(NamedTuple):
     uncleanable_bytes: int
 
 
-class BrokerClock:
+def _refuse_settings(others: Mapping[str, object]) -> None:
+    """Raises TypeError if a keyword is a broker's setting: settings are in ``config``."""
+    from odradek.broker.settings.keys import UnknownConfig, find_broker_key
+
+    for name in sorted(others):
+        setting = name.replace("_", ".")
+        with contextlib.suppress(UnknownConfig):
+            find_broker_key(setting)
+            raise TypeError(f"Broker() has no {name}: here, config={{{setting!r}: {others[name]!r}}}")
+
+
+class BrokerClock(OtherNames):
     """The broker's clock: the system's time plus all calls of ``advance``."""
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:
@@ -336,7 +348,7 @@ class FiredFault(NamedTuple):
     at_ms: int
 
 
-class Faults:
+class Faults(OtherNames):
     """Faults for the next requests of an API.
 
     ``api`` is Kafka's name (``"OffsetCommit"``). Each call sets one fault for the next ``times`` requests of that API.

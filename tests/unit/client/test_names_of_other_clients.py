@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiokafka
@@ -17,14 +18,18 @@ import kafka.producer.future
 import pytest
 
 import odradek
-from odradek import aio
+from odradek import OffsetAndMetadata, TopicPartition, aio
+from odradek.batches.row_sets import RowBatch
+from odradek.batches.rows import Row
 from odradek.client import ConfigError, NewTopic
+from odradek.client.arguments import as_offsets, as_times
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.other_names import ATTRIBUTES, KEYWORDS, SETTINGS
 from odradek.client.producer.config import split_settings
 from odradek.client.producer.delivery import Delivery
+from odradek.testing.broker import BrokerClock, Faults
 
 OURS = {
     "Consumer": odradek.Consumer,
@@ -33,6 +38,8 @@ OURS = {
     "Delivery": Delivery,
     "Record": Record,
     "Polled": Polled,
+    "BrokerClock": BrokerClock,
+    "Faults": Faults,
 }
 THEIRS = {
     "Consumer": (kafka.KafkaConsumer, confluent_kafka.Consumer, aiokafka.AIOKafkaConsumer),
@@ -103,6 +110,7 @@ RECORD = Record("t", 0, 1, 2, 0, None, b"v")
     [
         (Polled(), "value", "for record in polled.records(): record.value"),
         (RECORD, "timestamp", "timestamp_ms"),
+        (Polled(), "partitions", "list(polled)"),
         (odradek, "KafkaConsumer", "odradek.Consumer"),
         (odradek, "NewTopic", "from odradek.client import NewTopic"),
     ],
@@ -244,3 +252,51 @@ def test_the_broker_for_tests_names_what_testcontainers_and_others_call_it(tmp_p
         odradek.Broker("127.0.0.1:9092")
     with pytest.raises(TypeError, match=r"ZooKeeper\(\) has no port: leave it out: a free port is chosen"):
         odradek.ZooKeeper(port=2181)
+
+
+def test_the_broker_of_tests_names_settings_clock_and_faults() -> None:
+    with pytest.raises(TypeError, match=re.escape("no num_partitions: here, config={'num.partitions': 3}")):
+        odradek.Broker(num_partitions=3)
+    with pytest.raises(TypeError, match=r"Broker\(\) has no data_directory: here, data_dir"):
+        odradek.Broker(data_directory="x")
+    broker = odradek.Broker()
+    with pytest.raises(AttributeError, match=r"'BrokerClock' object has no attribute 'set': here, advance\(days=1\)"):
+        broker.clock.set(1)
+    with pytest.raises(AttributeError, match=r"'Faults' object has no attribute 'fail': here, error\(api, code\)"):
+        broker.faults.fail("Fetch")
+    broker.close()
+
+
+def test_an_offset_in_the_order_of_other_clients_is_named() -> None:
+    tp = TopicPartition("t", 0)
+    with pytest.raises(TypeError, match=re.escape("give OffsetAndMetadata(1, metadata='x')")):
+        as_offsets({tp: OffsetAndMetadata(1, "x")})
+    with pytest.raises(TypeError, match=r"offsets: .* the next_offsets of a poll or of a record are such a mapping"):
+        as_offsets(Polled().records())
+    with pytest.raises(TypeError, match=r"give int\(time\.timestamp\(\) \* 1000\)"):
+        as_times({tp: datetime(2026, 1, 1, tzinfo=UTC)})
+
+
+@pytest.mark.parametrize(
+    ("given", "bound"),
+    [("partitions", r"start=\{0: 4\}"), ("limit", "end=100"), ("start_offsets", "start"), ("tail", "start=-100")],
+)
+def test_a_table_has_bounds_in_place_of_other_keywords(given: str, bound: str) -> None:
+    with pytest.raises(ConfigError, match=rf"read_table\(\) has no setting {given}: here, {bound}"):
+        odradek.read_table("t", "127.0.0.1:1", **{given: 1})
+
+
+def test_a_time_of_a_producer_with_a_unit_has_its_number() -> None:
+    with pytest.raises(ConfigError, match=re.escape("linger_ms: expected a whole number, not '2s' (2s is 2000)")):
+        split_settings("127.0.0.1:1", {"linger_ms": "2s"})
+
+
+def test_the_records_of_one_partition() -> None:
+    polled = Polled()
+    for partition, value in ((0, b"a"), (1, b"b")):
+        tp = TopicPartition("t", partition)
+        polled[tp] = [RowBatch([Row(5, 1, None, value)], tp, 0, ("key", "value", "timestamp"))]
+    assert [one.value for one in polled.records()] == [b"a", b"b"]
+    assert [one.value for one in polled.records(TopicPartition("t", 1))] == [b"b"]
+    assert [one.value for one in polled.records(("t", 0))] == [b"a"]
+    assert not list(polled.records(("t", 2)))

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.cluster import records
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleState
+from odradek.cluster.lifecycle import REMEDIES, BrokerLifecycle, HeartbeatAnswer, LifecycleState
 from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
@@ -86,6 +86,7 @@ class ClusterMembership:
         self._member, self._link = member, link
         self._is_over = self._is_applying = self._has_caught_up = self._has_waited = False
         self._snapshots = observer.snapshots
+        self._refusal = ErrorCode.none
 
     def begin(self) -> None:
         self._drive()
@@ -149,6 +150,9 @@ class ClusterMembership:
                 log.warning(
                     "another process with this node.id has a session at the controller; the broker waits until it ends"
                 )
+            elif (remedy := REMEDIES.get(answer)) and answer is not self._refusal:
+                log.warning("the controller does not register this broker: %s%s", answer.name.upper(), remedy)
+            self._refusal = answer
             self.lifecycle.on_failed(number, self._member.now_ms(), answer)
         else:
             self.lifecycle.on_registered(number, answer, self._member.now_ms())

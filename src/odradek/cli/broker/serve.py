@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.environment import LOG_LEVEL
+from odradek.core.counts import counted
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ def serve(
                 raise ValueError("--delete-config is for one broker: leave --brokers out")
             return _serve_cluster(
                 cluster, directory, address, texts, first.add_scram, exit_with_parent=exit_with_parent
+            )
+        if nodes := _nodes_of_cluster(directory):
+            raise ValueError(
+                f"{directory} is the folder of a cluster of {counted(nodes, 'broker')}: add --brokers {nodes}, or give "
+                "the folder of one node"
             )
         settings = BrokerConfig(texts)
         changes = _changes(directory, first)  # before the directory is made
@@ -217,6 +223,14 @@ def _data_directory(data_dir: Path | None, texts: dict[str, str], in_file: Colle
 def _is_folder_of_demo(path: Path) -> bool:
     """Returns whether a broker would begin an empty log beside the one that the person means."""
     return (path / "demo.json").exists() and (path / "broker").is_dir() and not (path / "meta.properties").exists()
+
+
+def _nodes_of_cluster(path: Path) -> int:
+    """Returns the number of brokers in the folder of ``serve --brokers``; 0 for another folder. A lone broker would
+    begin an empty log beside those of the nodes."""
+    if (path / "meta.properties").exists() or not (path / "controller" / "meta.properties").exists():
+        return 0
+    return sum(1 for one in path.glob("*/meta.properties") if one.parent.name.isdigit())
 
 
 def _refuse(error: Exception) -> int:

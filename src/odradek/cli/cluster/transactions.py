@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from odradek.core.ids import ProducerIdentity, TopicPartition
 
 TransactionalId = Annotated[
-    str, typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The transactional id.")
+    str | None,
+    typer.Option("--transactional-id", "--transactionalId", metavar="ID", help="The transactional id, as an option."),
+]
+IdArgument = Annotated[str | None, typer.Argument(metavar="ID", help="The transactional id.")]
+TopicArgument = Annotated[
+    str | None, typer.Argument(metavar="TOPIC[:N]", help="The topic, or one of its partitions, as with --topic.")
 ]
 Topic = Annotated[str, typer.Option("--topic", metavar="TOPIC", help="The topic.")]
 Partition = Annotated[
@@ -46,6 +51,32 @@ def given(name: str, option: str) -> str:
     if not name:
         raise CommandError(f"{option}: the name cannot be empty")
     return name
+
+
+def only_id(argument: str | None, option: str | None) -> str:
+    """Returns the transactional id, which is an argument or an option. Raises CommandError."""
+    if argument is not None and option is not None and argument != option:
+        raise CommandError(f"ID {argument} and --transactional-id {option}: give one id")
+    name = argument if argument is not None else option
+    if name is None:
+        raise CommandError("missing argument 'ID' or '--transactional-id': odradek transactions list shows the ids")
+    return given(name, "--transactional-id")
+
+
+def topic_and_partition(
+    argument: str | None, topic: str | None, partition: int | None
+) -> tuple[str | None, int | None]:
+    """Returns the topic and the partition of ``TOPIC``, ``TOPIC:N``, --topic and --partition. Raises CommandError."""
+    name, colon, number = (argument or "").partition(":")
+    if argument is None:
+        return topic, partition
+    if colon and not (number.isascii() and number.isdigit() and int(number) <= LAST_INT32):
+        raise CommandError(f"{argument!r}: expected TOPIC or TOPIC:N, with the number of one partition")
+    if topic is not None and topic != name:
+        raise CommandError(f"topic {name} and --topic {topic}: give one topic")
+    if colon and partition is not None and partition != int(number):
+        raise CommandError(f"{argument} and --partition {partition}: give one partition")
+    return name, int(number) if colon else partition
 
 
 def known_transaction(admin: Admin, name: str) -> TransactionDescription:
@@ -126,15 +157,16 @@ _DESCRIBE_HEAD = (
 
 
 def describe(
+    name: IdArgument = None,
     *,
     bootstrap: Bootstrap,
-    transactional_id: TransactionalId,
+    transactional_id: TransactionalId = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Show the state of a transactional id: its producer, its timeout and the partitions of its open transaction."""
-    name = given(transactional_id, "--transactional-id")
+    name = only_id(name, transactional_id)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         transaction = known_transaction(admin, name)
     start_ms = transaction.start_ms
@@ -166,10 +198,13 @@ _PRODUCERS_HEAD = (
 
 
 def describe_producers(
+    name: TopicArgument = None,
     *,
     bootstrap: Bootstrap,
-    topic: Topic,
-    partition: Partition,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="The topic, as an option.")] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, max=LAST_INT32, metavar="N", help="The partition's number.")
+    ] = None,
     broker_id: BrokerId = None,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -178,6 +213,9 @@ def describe_producers(
     """Show the producers that have written to a partition, and the start of their open transactions."""
     from odradek.core.ids import TopicPartition
 
+    topic, partition = topic_and_partition(name, topic, partition)
+    if topic is None or partition is None:
+        raise CommandError(f"name one partition: {topic or 'TOPIC'}:0, or --topic {topic or 'TOPIC'} --partition 0")
     tp = TopicPartition(given(topic, "--topic"), partition)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         _check_broker(admin, broker_id)
@@ -207,6 +245,7 @@ _HANGING_HEAD = (
 
 
 def find_hanging(
+    name: TopicArgument = None,
     *,
     bootstrap: Bootstrap,
     topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Search this topic.")] = None,
@@ -232,8 +271,9 @@ def find_hanging(
     """
     from odradek.core.ids import TopicPartition
 
+    topic, partition = topic_and_partition(name, topic, partition)
     if not topic and broker_id is None:
-        raise CommandError("missing option '--topic' or '--broker-id': one of them limits the search")
+        raise CommandError("missing argument 'TOPIC', '--topic' or '--broker-id': one of them limits the search")
     if partition is not None and not topic:
         raise CommandError("--partition needs --topic")
     with connect(bootstrap, timeout_ms, command_config) as admin:
@@ -364,9 +404,10 @@ _FORCE_EPILOG = "Example:\n\n\b\n  odradek transactions force-terminate --transa
 
 
 def force_terminate(
+    name: IdArgument = None,
     *,
     bootstrap: Bootstrap,
-    transactional_id: TransactionalId,
+    transactional_id: TransactionalId = None,
     yes: Yes = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
@@ -376,7 +417,7 @@ def force_terminate(
 
     A running producer with this id fails at its next request.
     """
-    name = given(transactional_id, "--transactional-id")
+    name = only_id(name, transactional_id)
     with connect(bootstrap, timeout_ms, command_config) as admin:
         before = known_transaction(admin, name)  # fails for an unknown id, which a fence would create
         places = f" with {', '.join(map(str, before.partitions))}" if before.partitions else ""

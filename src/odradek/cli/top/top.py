@@ -83,7 +83,7 @@ def _run_alone(line: TopLine) -> None:
     )
     if line.once:
         notice = nullcontext() if sys.stderr.isatty() else kernel_notice(is_shown=True)
-        with progress_lines(lambda: "The offsets topic is being read."), notice:
+        with progress_lines(_once("The offsets topic is being read.")), notice:
             try:
                 source.step()
             except SourceLost as error:
@@ -95,6 +95,12 @@ def _run_alone(line: TopLine) -> None:
         _show(line, source, min(1_000, interval_ms))
     finally:
         source.stop()
+
+
+def _once(text: str) -> Callable[[], str | None]:
+    """Returns a function that returns the text at its first call only: the same line again says nothing."""
+    texts = iter([text])
+    return lambda: next(texts, None)
 
 
 def _show(line: TopLine, source: ViewSource, every_ms: int) -> None:

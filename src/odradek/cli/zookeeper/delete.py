@@ -12,11 +12,13 @@ from odradek.cli.undo_file import write_undo
 from odradek.cli.zookeeper.scope import (
     Execute,
     Groups,
+    Names,
     Topics,
     UndoFile,
     ZooKeeperLine,
     group_names,
     known_groups,
+    named_groups,
     refuse_live_members,
     warn_of_invalid,
 )
@@ -36,6 +38,7 @@ EPILOG = (
 class DeleteLine(ZooKeeperLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
     topic: Topics = None
     execute: Execute = False
@@ -51,9 +54,9 @@ def delete(line: DeleteLine) -> None:
     """
     from odradek.zookeeper.export_file import format_offsets
 
-    group_names(line.group)
+    group_names(named_groups(line))
     with line.store() as store:
-        names = known_groups(store, line.group)
+        names = known_groups(store, named_groups(line))
         refuse_live_members(store, names)
         groups = [store.read(name, line.topic) for name in names]
         for topic in line.topic or ():

@@ -12,8 +12,17 @@ import typer
 
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import table_or_blocks
-from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
-from odradek.cli.zookeeper.scope import Groups, KafkaLine, ZooKeeperLine, group_names, known_groups, warn_of_invalid
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress, warning_lines
+from odradek.cli.zookeeper.scope import (
+    Groups,
+    KafkaLine,
+    Names,
+    ZooKeeperLine,
+    group_names,
+    known_groups,
+    named_groups,
+    warn_of_invalid,
+)
 
 if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition
@@ -47,6 +56,9 @@ def groups(line: ZooKeeperLine) -> None:
     elif rows:
         cells = [tuple(map(str, row)) for row in rows]
         note_table(table_or_blocks(tuple(name.upper() for name in head), cells, right=frozenset({1, 2, 3, 4})))
+        if broken := [name for name, _, _, invalid, _ in rows if invalid]:
+            layout = " with the same --path and --json-field" if line.path or line.json_field else ""
+            warning_lines(f"odradek zookeeper describe {broken[0]}{layout} gives the reason of each invalid znode")
     else:
         note("No groups.")
 
@@ -62,6 +74,7 @@ OWNERS_EPILOG = (
 class OwnersLine(KafkaLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
 
 
@@ -73,10 +86,10 @@ def owners(line: OwnersLine) -> None:
     """
     from odradek.zookeeper.members import broker_partitions, check_owners, read_members
 
-    group_names(line.group)
+    group_names(named_groups(line))
     checked = []
     with line.store() as store, line.optional_admin() as admin:
-        names = known_groups(store, line.group)
+        names = known_groups(store, named_groups(line))
         if admin is not None:
             described = admin.describe_topics().values()
             partitions = {topic.name: [p.partition for p in topic.partitions] for topic in described}

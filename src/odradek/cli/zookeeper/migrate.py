@@ -27,10 +27,12 @@ from odradek.cli.zookeeper.scope import (
     Execute,
     Groups,
     KafkaLine,
+    Names,
     UndoFile,
     ZooKeeperLine,
     check_scope,
     known_groups,
+    named_groups,
 )
 from odradek.core.counts import counted
 
@@ -55,6 +57,7 @@ class MigrateLine(KafkaLine):
     """The options of the command."""
 
     to: Annotated[str, typer.Option("--to", metavar="kafka|zookeeper", help="The store that is written.")]
+    names: Names = None
     group: Groups = None
     all_groups: AllGroups = False
     on_conflict: Annotated[
@@ -91,7 +94,7 @@ def migrate(line: MigrateLine) -> None:
     next run completes it.
     """
     rules = line.rules()
-    check_scope(line.group, line.all_groups)
+    check_scope(named_groups(line), line.all_groups)
     with line.admin("Kafka is the other store") as admin, line.store() as store:
         plans = _plans(store, admin, line, rules)
         if not line.as_json:
@@ -118,7 +121,7 @@ def migrate(line: MigrateLine) -> None:
 def _plans(store: OffsetStore, admin: Admin, line: MigrateLine, rules: MigrationRules) -> list[GroupMigration]:
     from odradek.zookeeper import migration
 
-    names = given_names(line.group or [], "--group")
+    names = given_names(named_groups(line), "--group")
     if line.all_groups:
         kafkas = [row.group_id for row in admin.list_groups() if row.type.lower() in _TYPES]
         names = sorted(store.groups() if rules.to == "kafka" else kafkas)

@@ -18,10 +18,12 @@ from odradek.cli.zookeeper.scope import (
     Execute,
     Groups,
     KafkaLine,
+    Names,
     Topics,
     UndoFile,
     ZooKeeperLine,
     chosen_groups,
+    named_groups,
     refuse_live_members,
     warn_of_invalid,
 )
@@ -41,6 +43,7 @@ EXPORT_EPILOG = (
 class ExportLine(ZooKeeperLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
     all_groups: AllGroups = False
     topic: Topics = None
@@ -63,7 +66,7 @@ def export(line: ExportLine) -> None:
     if line.output is not None and (problem := problem_of(line.output)):
         raise CommandError(f"--output {line.output}: {problem}")
     with line.store() as store:
-        names = chosen_groups(store, line.group, line.all_groups)
+        names = chosen_groups(store, named_groups(line), line.all_groups)
         if line.all_groups:
             names = list(store.groups())  # the file of Kafka's tool has ZooKeeper's order
         with progress("Reading", len(names), "groups") as advance:

@@ -16,11 +16,13 @@ from odradek.cli.zookeeper.scope import (
     AllGroups,
     Groups,
     KafkaLine,
+    Names,
     Topics,
     ZooKeeperLine,
     check_scope,
     chosen_groups,
     group_names,
+    named_groups,
     warn_of_invalid,
 )
 
@@ -43,6 +45,7 @@ _DESCRIBE_HEAD = ("TOPIC", "PARTITION", "OFFSET", "LOG-END", "LAG", "OWNER", "MO
 class DescribeLine(KafkaLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
     all_groups: AllGroups = False
     topic: Topics = None
@@ -56,7 +59,7 @@ def describe(line: DescribeLine) -> None:
     the exit code is 1.
     """
     with line.store() as store, line.optional_admin() as admin:
-        names = chosen_groups(store, line.group, line.all_groups)
+        names = chosen_groups(store, named_groups(line), line.all_groups)
         descriptions = [_describe(store, admin, name, line.topic) for name in names]
     if line.as_json:
         print_json(descriptions, indent=2)
@@ -137,6 +140,7 @@ _COMPARE_HEAD = ("GROUP", "TOPIC", "PARTITION", "ZOOKEEPER", "KAFKA", "DIFFERENC
 class CompareLine(KafkaLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
     all_groups: AllGroups = False
 
@@ -147,11 +151,13 @@ def compare(line: CompareLine) -> None:
 
     A positive difference: Kafka is ahead. --all-groups: all groups in ZooKeeper.
     """
-    check_scope(line.group, line.all_groups)
+    check_scope(named_groups(line), line.all_groups)
     rows: list[Row] = []
     invalid: list[InvalidZnode] = []
     with line.admin("Kafka has the other offsets") as admin, line.store() as store:
-        names = sorted(store.groups()) if line.all_groups else group_names(line.group)  # a group may be in Kafka only
+        names = (
+            sorted(store.groups()) if line.all_groups else group_names(named_groups(line))
+        )  # a group may be in Kafka only
         with progress("Comparing", len(names), "groups") as advance:
             for name in names:
                 stored = store.read(name)

@@ -26,9 +26,11 @@ from odradek.cli.zookeeper.scope import (
     Execute,
     Groups,
     KafkaLine,
+    Names,
     UndoFile,
     ZooKeeperLine,
     group_names,
+    named_groups,
     refuse_live_members,
 )
 from odradek.cli.zookeeper.write_plan import WriteLine, carry_out, changes_of
@@ -53,6 +55,7 @@ EPILOG = (
 class ZooKeeperResetLine(KafkaLine):
     """The options of the command."""
 
+    names: Names = None
     group: Groups = None
     topic: ResetTopic = None
     all_topics: AllTopics = False
@@ -73,7 +76,7 @@ def reset(line: ZooKeeperResetLine) -> None:
     Shows the offsets before and after. With --execute, writes an undo file, then all offsets in one transaction. An
     offset outside the log becomes the log start offset or the log end offset, whichever is nearer.
     """
-    (group,) = _only_group(group_names(line.group))
+    (group,) = _only_group(group_names(named_groups(line)))
     given = targets_of(line)
     kind = only_target(given, "zookeeper reset")
     scenario = scenario_for(kind, given[kind])
@@ -93,7 +96,7 @@ def reset(line: ZooKeeperResetLine) -> None:
 
 def _only_group(names: list[str]) -> list[str]:
     if len(names) > 1:
-        raise CommandError("--group: one group at a time")
+        raise CommandError(f"{len(names)} groups are named: reset takes one group at a time")
     return names
 
 

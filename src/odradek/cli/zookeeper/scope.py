@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
@@ -31,12 +31,23 @@ if TYPE_CHECKING:
     from odradek.zookeeper.layout import OffsetLayout
     from odradek.zookeeper.store import InvalidZnode, OffsetStore
 
+Names = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="The groups, as with --group.")]
 Groups = Annotated[list[str] | None, typer.Option("--group", metavar="GROUP", help="The group. Repeatable.")]
 AllGroups = Annotated[bool, typer.Option("--all-groups", help="All groups.")]
 Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic. Repeatable.")]
 Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, the command only shows the offsets.")]
 UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
 Bootstrap = Annotated[str | None, brokers_option("Addresses of Kafka's brokers.")]
+
+
+class NamesGroups(Protocol):
+    """The options of a command that works on groups."""
+
+    @property
+    def names(self) -> list[str] | None: ...
+
+    @property
+    def group(self) -> list[str] | None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,13 +170,18 @@ class KafkaLine(ZooKeeperLine):
             yield admin
 
 
+def named_groups(line: NamesGroups) -> list[str]:
+    """Returns the names of a command's groups, which are arguments or values of --group."""
+    return [*(line.names or []), *(line.group or [])]
+
+
 def group_names(groups: list[str] | None) -> list[str]:
     """Returns the names of --group. Raises CommandError for a name that no path can hold, or without a name."""
     from odradek.zookeeper.layout import name_problem
 
     names = given_names(groups or [], "--group")
     if not names:
-        raise CommandError("missing option '--group': odradek zookeeper groups lists the groups")
+        raise CommandError("missing argument 'GROUP' or '--group': odradek zookeeper groups lists the groups")
     for name in names:
         if problem := name_problem(name):
             raise CommandError(f"--group {name!r}: no path of ZooKeeper can hold this name: {problem}")
@@ -176,7 +192,7 @@ def check_scope(groups: list[str] | None, all_groups: bool) -> None:
     """Raises CommandError unless either --group or --all-groups is given."""
     if bool(groups) == all_groups:
         raise CommandError(
-            "missing option '--group' or '--all-groups': odradek zookeeper groups lists the groups"
+            "missing argument 'GROUP', '--group' or '--all-groups': odradek zookeeper groups lists the groups"
             if not groups
             else "--group and --all-groups cannot be used together"
         )

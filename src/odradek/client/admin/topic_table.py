@@ -80,6 +80,9 @@ def read_table(
             f"read_table() has no setting {min(given)}: start_group starts at the committed offsets of a group, "
             "end_group ends there"
         )
+    for setting in settings:
+        if bound := _BOUNDS.get(setting):
+            raise ConfigError(f"read_table() has no setting {setting}: here, {bound}")
     as_name(topic, "topic")
     if ":" in topic or "," in topic:
         raise ValueError(f"topic={topic!r}: the name of one topic is expected; start={{0: 0}} chooses partitions")
@@ -103,6 +106,20 @@ def read_table(
     with ThreadPoolExecutor(_READERS) as pool:
         batches = [batch for read_batches in pool.map(read, ranges) for batch in read_batches]
     return pa.Table.from_batches(batches, None if batches else schema(columns))
+
+
+_BOUNDS = {
+    **dict.fromkeys(("partition", "partitions"), "start={0: 4}, from the chosen partitions to their first offsets"),
+    **dict.fromkeys(("limit", "max_records", "max_messages", "n"), "end=100, the first offset that is left out"),
+    **dict.fromkeys(("tail", "last"), "start=-100, the last 100 offsets of each partition"),
+    **dict.fromkeys(("start_offset", "start_offsets", "starting_offsets", "from_offset", "offset", "since"), "start"),
+    **dict.fromkeys(("end_offset", "end_offsets", "ending_offsets", "until", "to"), "end"),
+    **dict.fromkeys(("start_time", "start_timestamp", "from_time"), "start=datetime(…, tzinfo=timezone.utc)"),
+    **dict.fromkeys(("end_time", "end_timestamp", "to_time"), "end=datetime(…, tzinfo=timezone.utc)"),
+    "topics": "topic, one at a time",
+    "auto_offset_reset": 'start="earliest", the default, or another bound',
+}
+"""Keywords that a person may try, and the bound in their place."""
 
 
 class _CommittedOffsets(str):

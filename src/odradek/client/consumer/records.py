@@ -143,9 +143,10 @@ class Polled(OtherNames, dict[TopicPartition, "list[pa.RecordBatch]"]):
 
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 
-    def records(self) -> Iterator[Record]:
-        """Returns all records one by one, partition by partition."""
-        for tp, batches in self.items():
+    def records(self, partition: tuple[str, int] | None = None) -> Iterator[Record]:
+        """Returns all records one by one, partition by partition, or only those of one partition."""
+        chosen = self.items() if partition is None else [(tp, self[tp]) for tp in self if tp == partition]
+        for tp, batches in chosen:
             yield from records_of(tp, batches)
 
 

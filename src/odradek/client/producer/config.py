@@ -12,6 +12,7 @@ from odradek.client.java_settings import effective
 from odradek.client.producer.accumulator import MAX_IN_FLIGHT
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import NO_SECURITY
+from odradek.text.units import plain_number
 
 _ACKS = {"all": -1, -1: -1, "-1": -1, 1: 1, "1": 1, 0: 0, "0": 0}
 _NUMBERS = ("batch_size", "linger_ms", "retries", "delivery_timeout_ms", "max_block_ms", "buffer_memory",
@@ -115,4 +116,6 @@ def _convert(name: str, value: object, kind: str) -> Any:
         return value.lower() == "true"
     if kind == "int" and value.strip().isdigit():
         return int(value)
-    raise ConfigError(f"{name}: expected {'true or false' if kind == 'bool' else 'a whole number'}, not {value!r}")
+    expected = "true or false" if kind == "bool" else "a whole number"
+    hint = "" if kind == "bool" else plain_number(name, str(value))
+    raise ConfigError(f"{name}: expected {expected}, not {value!r}{hint}")

@@ -165,3 +165,17 @@ def test_an_end_is_reported_once(broker: _Broker) -> None:
     broker.membership.begin_shutdown()
     broker.membership.begin_shutdown()
     assert broker.ends == [""]
+
+
+def test_a_refused_registration_is_named_at_once_with_its_remedy(
+    broker: _Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        broker.asked["register"](ErrorCode.inconsistent_cluster_id)
+        broker.now += 1_000
+        broker.membership._drive()
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith(
+        "the controller does not register this broker: INCONSISTENT_CLUSTER_ID. The directory belongs"
+    )
+    assert not broker.ends
