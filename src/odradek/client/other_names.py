@@ -137,6 +137,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "get_bootstrap_servers": "bootstrap_servers",
         "bootstrap_server": "bootstrap_servers",
         "restart": "stop() or kill(), then start()",
+        "port": "bootstrap_servers, which is HOST:PORT",
+        "host": "bootstrap_servers, which is HOST:PORT",
         "terminate": "stop()",
     },
     "BrokerClock": {
@@ -158,6 +160,8 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "get_bootstrap_server": "bootstrap_servers",
         "bootstrap_server": "bootstrap_servers",
         "restart": "stop(number) or kill(number), then start(number)",
+        "clock": "odradek.Broker().clock: a cluster has no clock that can be moved",
+        "faults": "odradek.Broker().faults; a cluster has kill(number) and pause(number)",
         "terminate": "close()",
     },
     "odradek": {

@@ -264,6 +264,8 @@ def test_the_broker_of_tests_names_settings_clock_and_faults() -> None:
         broker.clock.set(1)
     with pytest.raises(AttributeError, match=r"'Faults' object has no attribute 'fail': here, error\(api, code\)"):
         broker.faults.fail("Fetch")
+    with pytest.raises(AttributeError, match=r"has no attribute 'port': here, bootstrap_servers"):
+        _ = broker.port
     broker.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,7 +26,7 @@ from odradek.cli.terminal import CommandError, note, note_table, print_json
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
-    from odradek.client.model import TransactionDescription
+    from odradek.client.model import HangingTransaction, TransactionDescription
     from odradek.core.ids import ProducerIdentity, TopicPartition
 
 TransactionalId = Annotated[
@@ -291,7 +292,10 @@ def find_hanging(
     if as_json:
         print_json([one.partition._asdict() | one.producer._asdict() for one in transactions], indent=2)
         return
-    now_ms = time.time_ns() // 1_000_000
+    note_table(_hanging_table(transactions, time.time_ns() // 1_000_000))
+
+
+def _hanging_table(transactions: Sequence[HangingTransaction], now_ms: int) -> str:
     table = [
         (
             one.partition.topic, one.partition.partition, one.producer.producer_id, one.producer.producer_epoch,
@@ -301,7 +305,7 @@ def find_hanging(
         )
         for one in transactions
     ]  # fmt: skip
-    note_table(table_or_blocks(_HANGING_HEAD, [tuple(map(str, row)) for row in table]))
+    return table_or_blocks(_HANGING_HEAD, [tuple(map(str, row)) for row in table])
 
 
 _ABORT_EPILOG = (
