@@ -119,7 +119,10 @@ def test_addresses_of_every_form_are_read() -> None:
             "serve --delete-config a b",
             "unexpected argument b: --delete-config takes one value; quote a value with spaces",
         ),
-        ("zookeeper compare --group g --path-topic id: int", "unexpected argument int: --path-topic takes one value;"),
+        (
+            "zookeeper compare --group g --path-topic id: int",
+            "unexpected argument int: --group names the groups; quote",
+        ),
         (
             "monitor -b a:1 --allowed-host:kafka",
             "no such option --allowed-host:kafka: write --allowed-host VALUE, with",

@@ -61,13 +61,13 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
         (["demo", "--rewnd", "-3"], "no such option --rewnd (did you mean --rewind?)"),
         (["demo", "--zzz"], "no such option --zzz (see odradek demo --help)"),
         (
-            ["zookeeper", "describe", "old"],
-            "unexpected argument old: is it a group? Here, --group old (see odradek zoo",
+            ["pipeline", "history", "old", "-b", "a:1"],
+            "unexpected argument old: is it a group? Here, --group old (see odradek pip",
         ),
         (["metadata", "repair", "--data-dir", "d", "--execute"], "no such option --execute: here, --yes"),
         (
             ["transactions", "list", "--state", "Ongoing"],
-            "no such option --state (see odradek transactions",
+            "no such option --state: here, the column TransactionState",
         ),
         (["pipeline", "history", "--report", "h.pdf", "-b", "a:1"], "--report h.pdf: the report is a page of HTML"),
         (["zookeeper", "delete", "--group", "g", "--yes"], "no such option --yes: here, --execute"),

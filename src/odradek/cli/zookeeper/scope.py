@@ -171,7 +171,13 @@ class KafkaLine(ZooKeeperLine):
 
 
 def named_groups(line: NamesGroups) -> list[str]:
-    """Returns the names of a command's groups, which are arguments or values of --group."""
+    """Returns the names of a command's groups, which are arguments or values of --group.
+
+    Raises CommandError for both: a word after --group g may be the rest of a value that a shell has split."""
+    if line.names and line.group:
+        raise CommandError(
+            f"unexpected argument {' '.join(line.names)}: --group names the groups; quote a value with spaces"
+        )
     return [*(line.names or []), *(line.group or [])]
 
 
