@@ -3,11 +3,13 @@
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
 partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
 ``["killed", …]`` for an adoption that is killed before it commits the group, or ``["restore", table, versions]`` for a
-RESTORE of a Delta table. Each command has to end with 0."""
+RESTORE of a Delta table. ``["refused", …]`` is a command that has to say that the table is to be adopted. Each other
+command has to end with 0."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 import sys
@@ -54,7 +56,15 @@ def restore(table: str, by: str) -> None:
     log.restore(log.version() + int(by))
 
 
-STEPS = {"send": send, "delete": delete, "replace": replace, "killed": killed, "restore": restore}
+def refused(*command: str) -> None:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = run(list(command))
+    if code == 0 or "pipeline adopt" not in said.getvalue() or len(said.getvalue().splitlines()) != 1:
+        raise SystemExit(f"{command} ends with {code}: {said.getvalue()}")
+
+
+STEPS = {"refused": refused, "send": send, "delete": delete, "replace": replace, "killed": killed, "restore": restore}
 
 if __name__ == "__main__":
     import plain_engine

@@ -202,7 +202,7 @@ def test_a_removed_file_of_the_newest_micro_batch_is_named_and_may_be_left_out(t
     allowing.prepare(frozenset(), lambda least: least + 50)
     assert allowing.lost == {newest.name}
     adopted = BatchPlan("adopted", 0, ends_of({}), ends_of({TP: 20}), offsets={TP: 20})
-    allowing.adopt(adopted)
+    allowing.adopt(adopted, allowing.state().newest_query)
     allowing.close()
     table = begun_table("parquet", tmp_path, "d")
     assert table.state().newest_query == adopted.state(Added(0, 0)), "the loss is over"
@@ -544,7 +544,7 @@ def test_rows_that_a_restore_took_back_come_again_once(held: int, tmp_path: Path
     newest = table.state(new).newest_query
     assert newest is not None
     assert newest.offsets == {TP: held * 10}
-    table.adopt(adoption(held * 10))
+    table.adopt(adoption(held * 10), newest)
     for batch in range(1, 4):
         with pytest.raises(TableRefused):
             table.add(Rows(10), plan(batch))
@@ -595,7 +595,7 @@ def test_a_restore_to_a_version_before_the_first_entry_leaves_an_empty_table(tmp
         with pytest.raises(TableRefused, match=r"no micro-batch of a query is left.*pipeline adopt"):
             table.add(Rows(10), first)
     assert table.state(BatchPlan("", 0, "", "", offsets={TP: 0})).lost == {TP: 30}
-    table.adopt(adoption(0))
+    table.adopt(adoption(0), None)
     table.add(Rows(10), plan(0, "new"))
     table.add(Rows(10), again)
     assert rows_of(tmp_path) == 20

@@ -29,7 +29,7 @@ from random import Random
 from typing import Any
 
 from sim_table_adoption import SimAdoption
-from sim_table_checkpoint import REPLAY, Checkpoint, PlannedBatch, left_of, replay_plan
+from sim_table_checkpoint import NO_START, REPLAY, Checkpoint, PlannedBatch, SimStart, left_of, replay_plan
 from sim_table_copies import NOTHING, TableOperator
 from sim_table_store import (
     FIRST_ROWS,
@@ -54,7 +54,9 @@ from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit import state
 from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
+    BatchPlan,
     QueryState,
     RunFenced,
     RunTag,
@@ -89,7 +91,7 @@ class Driver:
 class TableScenario:
     """One seed: a table of one kind, its drivers, and the events."""
 
-    def __init__(self, seed: int, events: int = 250, fault: str = "") -> None:
+    def __init__(self, seed: int, events: int = 250) -> None:
         self.random = random = Random(seed)
         self.events = events
         self.kind = random.choice(["parquet", "delta"])
@@ -112,7 +114,7 @@ class TableScenario:
         self.has_other = random.random() < 0.6
         if self.has_other:
             self.topics.add_other()
-        self.operator = TableOperator(self, seed, fault)
+        self.operator = TableOperator(self, seed)
         self.adoption = SimAdoption(self)
         self.store.on_publish = self.adoption.check_entry
         self.forgets = random.random() < 0.2  # the checkpoint is of a version that does not note absent partitions
@@ -183,16 +185,17 @@ class TableScenario:
         yield from run.begin()
         if not seen.is_bound and newest.state.newest_query is not None:
             raise ConfigError("the table holds micro-batches of a query whose checkpoint is another one: see adopt")
+        start = yield from self._start_of_query(run, seen)
         while True:
             batch = max(seen.planned, default=-1)
             if batch < 0 or batch in seen.done:
                 batch += 1
-                if not self._plan(seen, batch):
+                if not self._plan(seen, batch, start):
                     if batch:
                         yield from run.commit_offsets(seen.plan(batch - 1))
                     yield from run.end()
                     return
-            plan = seen.plan(batch)
+            plan = start.of(seen.plan(batch))
             yield from run.add(plan)
             if not self.store.restores or plan.rows <= set(self.store.visible()):
                 self.finished.append(plan)
@@ -232,9 +235,27 @@ class TableScenario:
         self.store.is_changed = True
         yield from run.end()
 
-    def _plan(self, seen: Checkpoint, batch: int) -> bool:
+    def _start_of_query(self, run: TableRun, seen: Checkpoint) -> Generator[Any, Any, SimStart]:
+        """What a run finds of its group before it plans, as ``Table.start_of_query``."""
+        newest = max(seen.planned, default=None)
+        known = {} if newest is None else seen.planned[newest].offsets
+        if newest is not None and newest not in seen.done:
+            before = seen.planned.get(newest - 1)
+            known = {} if before is None else before.offsets
+        unread = [tp for tp in self.topics.read if tp not in known]
+        held = self.group.offsets
+        ours = {tp: at for tp, at in held.items() if tp in self.group.marked and tp not in known}
+        is_at_end = self.operator.begins_at_latest() and newest is None
+        start = SimStart(
+            ours, [tp for tp in unread if is_at_end and tp not in held], is_at_end, tuple(self.topics.read)
+        )
+        found = yield from run.look(BatchPlan("", 0, "", "", offsets=dict.fromkeys(self.topics.read, 0)))
+        check_starts(found, {tp: at for tp, at in ours.items() if tp in self.topics.read}, start.at_end, "t")
+        return start
+
+    def _plan(self, seen: Checkpoint, batch: int, start: SimStart) -> bool:
         """Plans the next micro-batch, and writes it to the checkpoint that all drivers share."""
-        planned = self._planned_after(seen.planned[batch - 1] if batch else None)
+        planned = self._planned_after(seen.planned[batch - 1] if batch else None, start)
         if planned is None:
             return False
         seen.planned[batch] = planned
@@ -245,12 +266,12 @@ class TableScenario:
             shared.planned[batch] = seen.planned[batch]
         return True
 
-    def _planned_after(self, before: PlannedBatch | None) -> PlannedBatch | None:
+    def _planned_after(self, before: PlannedBatch | None, begun: SimStart) -> PlannedBatch | None:
         """Plans the micro-batch after another one; returns None if there is nothing new."""
         known = {} if before is None else before.offsets
         ends, begin = self.topics.ends, {}
         for tp in self.topics.read:
-            begin[tp] = known[tp] if tp in known else self._begin_of(tp, is_first=before is None)
+            begin[tp] = known[tp] if tp in known else self._begin_of(tp, begun if before is None else NO_START)
         if all(at >= ends[tp] for tp, at in begin.items()):
             return None
         ranges = {}
@@ -263,21 +284,21 @@ class TableScenario:
         absent = {tp: at for tp, at in known.items() if tp not in begin}
         return PlannedBatch(start, end, ranges, absent, ends_of(known))
 
-    def _begin_of(self, tp: TopicPartition, *, is_first: bool) -> int:
+    def _begin_of(self, tp: TopicPartition, begun: SimStart) -> int:
         """Returns where a query begins to read a partition: at the group's commit, or else by ``--from``, which only
         concerns a query's first micro-batch."""
         start = self.topics.starts.get(tp, 0)
         if tp in self.group.offsets:
             return max(start, self.group.offsets[tp])
-        if is_first and self.operator.begins_at_latest(tp):
+        if begun.is_at_end and tp in begun.read:
             self._skip(tp)
             return self.topics.ends[tp]
         return start
 
     def _skip(self, tp: TopicPartition) -> None:
-        """A query begins at the end of a partition. That is right if the group has nothing of this topic."""
+        """A query begins at the end of a partition. That is right if the table has nothing of this topic."""
         self.note(f"a run begins {tp} at its end, {self.topics.ends[tp]}")
-        if all(one.topic != tp.topic for one in self.group.offsets):
+        if all(one.topic != tp.topic for one in self.noted_offsets() or {}):
             self.topics.skipped[tp] = self.topics.ends[tp]
 
     # --- events
@@ -389,7 +410,7 @@ class TableScenario:
         if self.store.late and random.random() < 0.1:
             self.store.late.pop(random.randrange(len(self.store.late)))()
             self.store.is_changed = True
-        ready = [one for one in self.drivers if one.paused_until <= self.now and not self.adoption.holds(one.tag)]
+        ready = [one for one in self.drivers if one.paused_until <= self.now]
         if not ready:
             return
         driver = random.choice(ready)
@@ -405,11 +426,9 @@ class TableScenario:
 
     def _restore_table(self, store: SimVersions) -> None:
         """Another writer restores the table to an earlier version. Later, a user adopts the table's offsets."""
-        before, held = store.restores, store.copied()
+        before = store.restores
         if self.restoring.random() < 0.02:
             store.foreign_restore(self.restoring)
-        if store.restores > before and self.operator.is_known_after_restore():
-            store.take_back(held, before)
         if store.restores > before:
             rows = set(store.visible())
             self.finished = [plan for plan in self.finished if plan.rows <= rows]
@@ -458,9 +477,9 @@ class TableScenario:
         planned, batch = self.checkpoint.planned, max(self.checkpoint.planned) + 1
         before, reads_other = planned[self.random.choice(sorted(planned)[-4:-1])], OTHER in self.topics.read
         self.topics.read_other(is_read=self.has_other)
-        last = self._planned_after(before)
+        last = self._planned_after(before, NO_START)
         self.topics.read_other(is_read=reads_other)
-        found = None if last is None else self._planned_after(last)
+        found = None if last is None else self._planned_after(last, NO_START)
         if found is None or (not found.after and found.offsets.keys() - planned[batch - 1].offsets.keys()):
             return  # without ``after``, no check can know that a partition that is read first skips records
         planned[batch] = found

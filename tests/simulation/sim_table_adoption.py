@@ -23,7 +23,7 @@ from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag
 from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.tables.fenced_commits import FenceLost
-from odradek.spark.commit_marks import mark_commit, with_output
+from odradek.spark.commit_marks import is_output, mark_commit, with_output
 
 if TYPE_CHECKING:
     from sim_table import TableScenario
@@ -71,7 +71,9 @@ class SimAdmin:
 
     def alter_group_offsets(self, group: str, commits: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         self._step("the group's commit")
-        self._world.group.set({tp: one.offset for tp, one in commits.items()})
+        held = self._world.group
+        held.set({tp: one.offset for tp, one in commits.items()})
+        held.marked |= {tp for tp, one in commits.items() if is_output(one, TABLE)}
         self._step("the end")
 
 
@@ -129,7 +131,6 @@ class AdoptedTable:
         newest = drive(log.newest(None), self._perform).state.run.number
         self.tag = RunTag(max(world.numbers, newest) + 1, id_of_run)
         world.numbers = self.tag.number
-        adopting.looking.add(self.tag)
         self._run = TableRun(self.tag, log, TABLE)
         drive(self._run.begin(), self._perform)
 
@@ -161,12 +162,11 @@ class AdoptedTable:
         plan = BatchPlan("", 0, "", "", offsets=dict.fromkeys(partitions, 0))
         return drive(self._run.look(plan), self._perform)
 
-    def adopt(self, plan: BatchPlan) -> None:
+    def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         self.adopted = plan.offsets
         named = SimPlan(**{**vars(plan), "read": plan.offsets})
         self._step("the entry")
-        drive(self._run.adopt(named, _NO_FILES), self._perform)
-        self._adoption.looking.discard(self.tag)
+        drive(self._run.adopt(named, _NO_FILES, seen), self._perform)
 
     def bind_anew(self) -> None:
         self._step("the mark of the checkpoint")
@@ -176,7 +176,6 @@ class AdoptedTable:
         return SimFence(self._world, self._step) if self._world.group.fences else None
 
     def close(self) -> None:
-        self._adoption.looking.discard(self.tag)
         drive(self._run.end(), self._perform)
 
 
@@ -187,13 +186,9 @@ class SimAdoption:
         self._world = world
         self.depth = self.count = 0
         self._is_quiet = True
-        self.looking: set[RunTag] = set()
-        """The adoptions that have begun, and have no entry yet."""
         self.was_alone = True
         """Whether nothing has disturbed the last adoption."""
         self.last: adoption.Adoption | None = None
-        self.present: frozenset[TopicPartition] = frozenset()
-        """The partitions that were there when the last adoption that was done began."""
 
     def run(self, *, execute: bool, is_quiet: bool = False) -> str:
         """Runs the command; returns how it ends: ``done``, ``killed`` or a line. ``is_quiet``: nothing disturbs it."""
@@ -202,7 +197,6 @@ class SimAdoption:
         number, was_quiet, self._is_quiet = self.count, self._is_quiet, is_quiet
         world.note(f"adoption {number} begins{' (only shown)' if not execute else ''}")
         self.depth += 1
-        present = frozenset(world.topics.ends)
         self.was_alone = True
         try:
             with self._in_the_world(f"adopt{number:03d}"):
@@ -214,7 +208,6 @@ class SimAdoption:
         else:
             how = "done"
             self.last = found
-            self.present = present if execute else self.present
         finally:
             self.depth -= 1
             self._is_quiet = was_quiet
@@ -223,11 +216,6 @@ class SimAdoption:
         world.note(f"adoption {number} ends: {how}")
         return how
 
-    def holds(self, run: RunTag) -> bool:
-        """Returns whether a run stays paused, because an adoption would not see what it publishes."""
-        is_known = self._world.operator.fault != "run during an adoption"
-        return is_known and any(run.number < adopting.number for adopting in self.looking)
-
     @contextlib.contextmanager
     def _in_the_world(self, id_of_run: str) -> Iterator[None]:
         world = self._world
@@ -235,21 +223,15 @@ class SimAdoption:
 
         @contextlib.contextmanager
         def opened(target: object, get_spark: object) -> Iterator[tuple[AdoptedTable, object]]:
-            was_looking = set(self.looking)
-            try:
-                table = AdoptedTable(world, self, id_of_run)
-                yield table, get_spark
-                table.close()
-            finally:
-                self.looking = was_looking
+            table = AdoptedTable(world, self, id_of_run)
+            yield table, get_spark
+            table.close()
 
-        topics = {tp.topic: f"id-{tp.topic}" for tp in world.topics.ends}
         with patch.multiple(
             adoption,
             Admin=lambda client: admin,
             open_table=opened,
             _target=lambda options, get_spark: None,
-            origins_of=lambda checkpoint: (world.checkpoint.origins, topics),
         ):
             yield
 

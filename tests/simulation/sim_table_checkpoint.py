@@ -40,6 +40,26 @@ class PlannedBatch:
         return tuple((start + FIRST_ROWS[tp], end + FIRST_ROWS[tp]) for tp, start, end in self.ranges)
 
 
+@dataclass(frozen=True)
+class SimStart:
+    """What a run has found of its group before it plans: ``ours``, ``at_end`` as in ``BatchPlan``. ``is_at_end``:
+    whether a new query begins partitions without a commit at their end. ``read``: the partitions that it sees; one that
+    is added between this look and the first plan is left out here: its start is a race in any Kafka consumer."""
+
+    ours: Mapping[TopicPartition, int] = field(default_factory=dict)
+    at_end: Iterable[TopicPartition] = ()
+    is_at_end: bool = False
+    read: tuple[TopicPartition, ...] = ()
+
+    def of(self, plan: SimPlan) -> SimPlan:
+        """Returns the plan with what it begins."""
+        ours = {tp: at for tp, at in self.ours.items() if tp in plan.first}
+        return replace(plan, ours=ours, at_end=[tp for tp in self.at_end if tp in plan.first])
+
+
+NO_START = SimStart()
+
+
 @dataclass
 class Checkpoint:
     """Spark's checkpoint: the planned start and end of each micro-batch, and those that are done. ``is_bound``: whether
@@ -71,15 +91,6 @@ class Checkpoint:
             read={tp: end for tp, _, end in planned.ranges},
         )
 
-    @property
-    def origins(self) -> dict[TopicPartition, int]:
-        """The offsets at which the query began to read its partitions."""
-        found: dict[TopicPartition, int] = {}
-        for number in sorted(self.planned):
-            for tp, start, _ in self.planned[number].ranges:
-                found.setdefault(tp, start)
-        return found
-
 
 def left_of(wanted: Piece, done: Iterable[Piece]) -> list[Piece]:
     """Returns the parts of a range that are not done."""
@@ -98,4 +109,4 @@ def replay_plan(ranges: list[Piece]) -> SimPlan:
     )
 
 
-__all__ = ["REPLAY", "Checkpoint", "PlannedBatch", "left_of", "replay_plan"]
+__all__ = ["NO_START", "REPLAY", "Checkpoint", "PlannedBatch", "SimStart", "left_of", "replay_plan"]

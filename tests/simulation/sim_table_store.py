@@ -389,12 +389,6 @@ class SimVersions(SimStore):
         self.batches = list(held.batches)
         self.is_changed = True
 
-    def take_back(self, content: Mapping[str, Any], restores: int) -> None:
-        """The last RESTORE has not happened."""
-        self.restores = restores
-        for name, held in content.items():
-            setattr(self, name, held)
-
     def visible(self) -> list[int]:
         names = self.versions[-1].content if self.versions else ()
         return [row for name in names for row in range(*self.data.get(name, (0, 0)))]

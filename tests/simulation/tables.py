@@ -3,7 +3,6 @@
 python -m tests.simulation.tables 4711               the result of seed 4711, and its trace
 python -m tests.simulation.tables 0-9999 --jobs 2    10,000 seeds in two processes
 python -m tests.simulation.tables 0-999 --planted "a list is trusted"   with a bug, up to the seed that finds it
-python -m tests.simulation.tables 0-999 --fault "unnamed commit"   with a known fault, up to the seed that finds it
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent)]
 
 from sim_table import TableScenario  # noqa: E402
 from sim_table_bugs import BUGS, planted  # noqa: E402
-from sim_table_copies import KNOWN  # noqa: E402
 
 
-def attempt(seed: int, bug: str | None = None, fault: str = "") -> tuple[int, int, str]:
+def attempt(seed: int, bug: str | None = None) -> tuple[int, int, str]:
     """Returns the number of micro-batches and of ended drivers, and the failure as text."""
-    scenario, failure = TableScenario(seed, fault=fault), ""
+    scenario, failure = TableScenario(seed), ""
     try:
         with planted(bug):
             scenario.run()
@@ -33,8 +31,8 @@ def attempt(seed: int, bug: str | None = None, fault: str = "") -> tuple[int, in
     return len(scenario.store.batches), len(scenario.ends), failure
 
 
-def one(seed: int, fault: str) -> int:
-    scenario = TableScenario(seed, fault=fault)
+def one(seed: int) -> int:
+    scenario = TableScenario(seed)
     try:
         scenario.run()
     finally:
@@ -60,9 +58,9 @@ def many(first: int, last: int, jobs: int) -> int:
     return 1 if failed else 0
 
 
-def find(bug: str | None, first: int, last: int, fault: str = "") -> int:
-    """Returns the first seed that finds a planted bug, or a known fault; -1 if none does."""
-    return next((seed for seed in range(first, last + 1) if attempt(seed, bug, fault)[2]), -1)
+def find(bug: str | None, first: int, last: int) -> int:
+    """Returns the first seed that finds a planted bug; -1 if none does."""
+    return next((seed for seed in range(first, last + 1) if attempt(seed, bug)[2]), -1)
 
 
 def main() -> int:
@@ -70,14 +68,13 @@ def main() -> int:
     parser.add_argument("seeds", help="a seed, or FIRST-LAST")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--planted", choices=sorted(BUGS), help="plant this bug")
-    parser.add_argument("--fault", choices=sorted(KNOWN), default="", help="let this known fault of the program happen")
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
-    if options.planted or (options.fault and last):
-        seed = find(options.planted, int(first), int(last or first), options.fault)
-        print(f"{options.planted or options.fault}: " + ("not found" if seed < 0 else f"seed {seed} finds it"))
+    if options.planted:
+        seed = find(options.planted, int(first), int(last or first))
+        print(f"{options.planted}: " + ("not found" if seed < 0 else f"seed {seed} finds it"))
         return 0 if seed < 0 else 1
-    return many(int(first), int(last), options.jobs) if last else one(int(first), options.fault)
+    return many(int(first), int(last), options.jobs) if last else one(int(first))
 
 
 if __name__ == "__main__":

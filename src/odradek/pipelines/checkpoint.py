@@ -13,15 +13,22 @@ from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
+from odradek.pipelines.commit.state import (
+    BatchPlan,
+    check_follows,
+    check_link,
+    covers_of,
+    ends_of,
+    topic_of,
+)
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.commit_marks import mark_commit, other_output, with_output
+from odradek.spark.commit_marks import is_output, mark_commit, other_output, output_of, with_output
 from odradek.spark.group_look import GroupLook
 from odradek.spark.initial_offsets import UnknownStart, without_start
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
-from odradek.spark.options import OnGroupReset, parse_options
+from odradek.spark.options import OnGroupReset, Start, parse_options
 from odradek.spark.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.text.json_depth import parse_json
@@ -114,19 +121,6 @@ def _check_starts(start: SourceOffset, end: SourceOffset, name: str) -> None:
     if unknown:
         named = ", ".join(map(str, sorted(unknown)))
         raise StorageError(f"{name} has no start offset of {named}: another source has planned it. {RESTORE}")
-
-
-def origins_of(checkpoint: Location) -> tuple[dict[TopicPartition, int], dict[str, str]]:
-    """Returns the offsets at which the query began to read its partitions, and the ids of their topics, as far as the
-    checkpoint still has them. Spark removes old micro-batches."""
-    origins: dict[TopicPartition, int] = {}
-    ids: dict[str, str] = {}
-    for number in sorted(_numbers(checkpoint, "offsets")):
-        with contextlib.suppress(StorageError):
-            offset = _offset_at(checkpoint, number)
-            origins = {**offset.origins, **origins}
-            ids |= {topic: str(one) for topic, one in offset.ids.items()}
-    return origins, ids
 
 
 def newest_number(checkpoint: Location) -> int | None:
@@ -335,19 +329,40 @@ def _named(
 @dataclass(frozen=True)
 class GroupStart:
     """Where a query without micro-batches begins. ``offsets``: the group's offsets; partitions without one begin as the
-    options say. ``outputs``: other tables whose pipelines have committed them."""
+    options say. ``outputs``: other tables whose pipelines have committed them. ``ours``, ``at_end``: as in
+    ``BatchPlan``, of the partitions that the checkpoint does not have; ``ours`` also of those that are not read now,
+    because they may be later. ``partitions``: all that are read now."""
 
     offsets: Mapping[TopicPartition, int]
     outputs: tuple[str, ...] = ()
+    ours: Mapping[TopicPartition, int] = field(default_factory=dict)
+    at_end: tuple[TopicPartition, ...] = ()
+    partitions: tuple[TopicPartition, ...] = ()
 
 
-def group_start(source: Source, output: str) -> GroupStart:
-    """Returns where a new query of the table ``output`` begins. Raises the errors of lookups."""
+def group_start(source: Source, output: str, known: Offsets | None = None) -> GroupStart:
+    """Returns where a query of the table ``output`` begins the partitions that its checkpoint does not have. ``known``:
+    the partitions of the checkpoint; None if it has no micro-batch. Raises the errors of lookups."""
     options = parse_options(source.all_options(), streaming=True)
     with contextlib.closing(Lookups(options)) as lookups:
-        committed = lookups.committed(lookups.partitions())
+        partitions = lookups.partitions()
+        held = lookups.admin.list_group_offsets(lookups.group_id)
+    unread = [tp for tp in partitions if tp not in (known or {})]
+    all_held = {tp: one for tp, one in sorted(held.items()) if one.offset >= 0 and tp not in (known or {})}
+    topics = {tp.topic for tp in known or {}}
+    ours = {
+        tp: one.offset
+        for tp, one in all_held.items()
+        if is_output(one, output) or (tp.topic in topics and output_of(one))
+    }
+    committed = {tp: one for tp, one in all_held.items() if tp in unread}
     outputs = {other_output(commit, output) for commit in committed.values()} - {""}
-    return GroupStart({tp: one.offset for tp, one in sorted(committed.items())}, tuple(sorted(outputs)))
+    is_at_end = options.starting.kind in (Start.LATEST, Start.TIMESTAMP) or (
+        options.starting.kind is Start.COMMITTED and options.auto_offset_reset == "latest"
+    )
+    at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end and known is None else ()
+    begins = {tp: one.offset for tp, one in committed.items()}
+    return GroupStart(begins, tuple(sorted(outputs)), ours, at_end, tuple(partitions))
 
 
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:

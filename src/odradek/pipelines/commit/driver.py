@@ -61,11 +61,11 @@ class CommitDriver(ABC):
         """Raises TableRefused if the table has files of this query, or of any later run, that its log does not know.
         ``query``: the id of a query or a replay, or empty. Raises StorageError."""
 
-    def adopt(self, plan: BatchPlan) -> None:
-        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries. Raises
-        RunFenced, StorageError.
+    def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
+        """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries.
+        ``seen``: as in ``TableRun.adopt``. Raises TableRefused, RunFenced, StorageError.
         """
-        self._drive(self._machine.adopt(plan, self._NO_FILES))
+        self._drive(self._machine.adopt(plan, self._NO_FILES, seen))
 
     def commit_group(
         self, plan: BatchPlan, commit: Callable[[QueryState], bool | None], fence: Callable[[], bool] = lambda: False

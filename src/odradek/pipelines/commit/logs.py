@@ -146,11 +146,17 @@ class FileLog:
         position = self._parse(number, held)
         if position.token != token:
             return None
-        if not (yield from self._is_base_held(base)):
+        if not (yield from self._is_base_held(base)) and not (yield from self._is_followed(position)):
             yield DeleteEntry(number)
             raise cut_off(change.run, self._name)
         self._known = position
         return position
+
+    def _is_followed(self, position: LogPosition) -> Steps[bool]:
+        """Returns whether the next entry follows this one. Then this one was in the log before the entry before it was
+        forgotten, although its writer looks for that one only now."""
+        text = yield ReadEntry(position.number + 1)
+        return text is not None and self._parse(position.number + 1, text).content["previous"] == position.token
 
     def _read_after(self, number: int, failed: Exception | None) -> Steps[str | None]:
         try:

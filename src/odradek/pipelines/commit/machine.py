@@ -24,11 +24,13 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
+from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
     Added,
     BatchPlan,
     QueryState,
     RunTag,
+    TableRefused,
     TableState,
     check_rows,
     fenced,
@@ -92,6 +94,7 @@ class TableRun:
                 if files is not None:
                     yield DiscardFiles(files)
                 return Published(held, is_held=True)
+            check_starts(newest.state, plan.ours, plan.at_end, self._name)
             if files is None:
                 if unnoted := unnoted_partitions(newest.state, plan):
                     check_rows((yield FindRowEnds(frozenset(unnoted))), plan, self._name)
@@ -102,13 +105,19 @@ class TableRun:
                 yield from self._log.forget(appended)
                 return Published(plan.state(files.added), is_held=False)
 
-    def adopt(self, plan: BatchPlan, no_files: NewFiles) -> Steps[None]:
-        """Publishes the offsets of ``plan`` as those of the table, whatever the table has noted before. Earlier runs
-        and queries can add nothing then. Raises RunFenced, OutcomeUnknown."""
+    def adopt(self, plan: BatchPlan, no_files: NewFiles, seen: QueryState | None) -> Steps[None]:
+        """Publishes the offsets of ``plan`` as those of the table. Earlier runs and queries can add nothing then.
+        ``seen``: the newest query of the notes from which the plan was made. Raises TableRefused if another run has
+        added a micro-batch since, RunFenced, OutcomeUnknown."""
         appended: LogPosition | None = None
         while appended is None:
-            newest = yield from self._newest_finished(None)
+            newest = yield from self._newest_finished(plan)
             self._check(newest.state)
+            if newest.state.newest_query != seen:
+                raise TableRefused(
+                    f"a run has added a micro-batch to {self._name} meanwhile. Nothing was adopted: stop that run, and "
+                    "repeat the command"
+                )
             appended = yield from self._append(newest, TableChange(self.run, plan, no_files))
 
     def look(self, plan: BatchPlan | None = None) -> Steps[TableState]:

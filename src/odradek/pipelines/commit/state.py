@@ -175,6 +175,9 @@ class BatchPlan:
     that it does not read now. ``first``: the start offsets of partitions that the query reads for the first time.
     ``ranges``: what a replay adds; ``offsets`` then only names the partitions that are asked for.
     ``topics``: as in ``QueryState``. ``is_whole``: whether ``offsets`` have every partition that has rows in the table.
+    ``ours``: partitions of ``first`` with a commit of the group that names the table (in topics that the query has
+    read: any table), and its offset. ``at_end``: those without a commit, if the query begins such partitions at their
+    end or at a time (``--from latest``).
     """
 
     query: str
@@ -188,6 +191,8 @@ class BatchPlan:
     topics: Mapping[str, str] = field(default_factory=dict)
     is_whole: bool = False
     ranges: tuple[Piece, ...] = ()
+    ours: Mapping[TopicPartition, int] = field(default_factory=dict)
+    at_end: Collection[TopicPartition] = ()
 
     @property
     def is_replay(self) -> bool:

@@ -18,7 +18,6 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.checkpoint import origins_of
 from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import start_spark
@@ -29,7 +28,7 @@ from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
-from odradek.spark.commit_marks import is_output
+from odradek.spark.commit_marks import is_output, mark_commit, output_of, with_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import is_uri
 
@@ -52,7 +51,7 @@ class Adoption:
     them: they begin at their start. ``unknown``: topics of which that is not known. ``new``: partitions of the
     table's topics that neither the table nor the group knows, and their log starts: the group is committed there.
     ``forgotten``: partitions of which the table has nothing, although a run of it has committed them: the table is
-    an older copy. The group is set to where the old checkpoint began, else to the log start. ``deleted``:
+    an older copy. The group is set to their log starts. ``deleted``:
     partitions whose records from the table's offset on were deleted, and that offset: they begin at their log
     start. ``lost``: files of the newest micro-batch that are nowhere: the table goes on without their rows.
     ``is_done``: whether it was done."""
@@ -86,6 +85,7 @@ def adopt(options: AdoptOptions) -> Adoption:
     target = _target(options, get_spark)
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
         table.check_notes()
+        seen = table.newest_query(())  # before all other looks: a run may add a micro-batch between two of them
         noted, known_by, topics = _offsets_of(table, admin, options.group)
         if not noted:
             raise ConfigError(
@@ -100,10 +100,11 @@ def adopt(options: AdoptOptions) -> Adoption:
         of_table = {tp.topic for tp in offsets}
         existing = set(_partitions(admin, of_table | {tp.topic for tp in committed}))
         others = existing - offsets.keys()
+        ours = {tp for tp in others & committed.keys() if _is_ours(tp, committed[tp], table.location.uri, of_table)}
+        of_table |= {tp.topic for tp in ours}
         # With a reset to the end, the new checkpoint would skip their records: the old one read them from their start.
         new = _log_starts(admin, [tp for tp in others - committed.keys() if tp.topic in of_table])
-        ours = {tp for tp in others & committed.keys() if is_output(committed[tp], table.location.uri)}
-        forgotten = _starts_of(admin, table, ours) if ours else {}
+        forgotten = _log_starts(admin, ours)
         held = {tp: one.offset for tp, one in committed.items() if tp in offsets}
         old = table.checkpoint if table.checkpoint.children() else None
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
@@ -112,12 +113,13 @@ def adopt(options: AdoptOptions) -> Adoption:
         found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, forgotten, deleted, lost)
         if not options.execute:
             return found
-        table.adopt(_plan(offsets, {**topics, **present}))
+        starts = dict(sorted((offsets | new | forgotten).items()))
+        table.adopt(_plan(starts, new | forgotten, {**topics, **_ids_of(admin, starts)}), seen)
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        starts = sorted((offsets | new | forgotten).items())
-        commits = {tp: OffsetAndMetadata(at) for tp, at in starts if tp in existing}
+        named = table.location.uri
+        commits = {tp: with_output(mark_commit(at), named) for tp, at in starts.items() if tp in existing}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
@@ -154,10 +156,21 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     )  # fmt: skip
 
 
-def _plan(offsets: Mapping[TopicPartition, int], topics: Mapping[str, str]) -> BatchPlan:
-    """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has."""
+def _plan(
+    offsets: Mapping[TopicPartition, int], first: Mapping[TopicPartition, int], topics: Mapping[str, str]
+) -> BatchPlan:
+    """Returns a micro-batch without rows that ends at the offsets, of a query that no checkpoint has. ``first``: those
+    of partitions that the table does not have."""
     query = f"adopted-{uuid.uuid4().hex}"
-    return BatchPlan(query, 0, ends_of({}), ends_of(offsets), offsets=offsets, topics=topics, is_whole=True)
+    return BatchPlan(
+        query, 0, ends_of({}), ends_of(offsets), offsets=offsets, first=first, topics=topics, is_whole=True
+    )
+
+
+def _ids_of(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str, str]:
+    """Returns the digests of the present ids of the topics."""
+    described = admin.describe_topics({tp.topic for tp in partitions}, missing_ok=True)
+    return {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
 
 
 def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
@@ -188,17 +201,14 @@ def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
     return [TopicPartition(name, part.partition) for name, one in found.items() for part in one.partitions]
 
 
+def _is_ours(tp: TopicPartition, commit: OffsetAndMetadata, table: str, topics: Collection[str]) -> bool:
+    """Returns whether a commit is of a run of this table, or of a table of another name in a topic that it has read:
+    then this table is a copy of it."""
+    return is_output(commit, table) or (tp.topic in topics and output_of(commit) != "")
+
+
 def _log_starts(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
     return {tp: start.offset for tp, start in admin.list_offsets(dict.fromkeys(sorted(partitions), EARLIEST)).items()}
-
-
-def _starts_of(admin: Admin, table: Table, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """Returns where the query of the checkpoint began to read these partitions, or their log starts."""
-    origins, ids = origins_of(table.checkpoint)
-    described = admin.describe_topics({tp.topic for tp in partitions}, missing_ok=True)
-    same = {name for name, one in described.items() if ids.get(name) == str(one.topic_id)}
-    starts = _log_starts(admin, partitions)
-    return {tp: max(at, origins.get(tp, 0)) if tp.topic in same else at for tp, at in starts.items()}
 
 
 def _of_present_topics(

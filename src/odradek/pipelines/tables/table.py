@@ -6,12 +6,13 @@ import contextlib
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TextIO
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import (
+    RESTORE,
     UNFINISHED,
     CommitState,
     GroupStart,
@@ -25,6 +26,7 @@ from odradek.pipelines.checkpoint import (
     remove_sums_without_files,
     remove_unfinished_plan,
 )
+from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
     REMEDY,
@@ -151,6 +153,7 @@ class Table:
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
         self.target = target
+        self._start: GroupStart | None = None
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
         self.location = location_of(target.output, spark)
@@ -225,7 +228,11 @@ class Table:
 
     def plan(self, planned: PlannedBatch, batch_id: int) -> BatchPlan:
         """Returns a planned micro-batch for the commit to the table. Raises StorageError."""
-        return plan_of(self.checkpoint, planned, query_id(self.checkpoint), batch_id)
+        plan = plan_of(self.checkpoint, planned, query_id(self.checkpoint), batch_id)
+        if self._start is None:
+            return plan
+        ours = {tp: at for tp, at in self._start.ours.items() if tp in plan.first}
+        return replace(plan, ours=ours, at_end=[tp for tp in self._start.at_end if tp in plan.first])
 
     def begin(self, records: DataFrame) -> None:
         """Makes the last checks before rows are written. Then writes the table's description, if it has none.
@@ -261,10 +268,20 @@ class Table:
         return self._id
 
     def start_of_query(self, source: Source) -> GroupStart | None:
-        """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group."""
-        if newest_number(self.checkpoint) is not None:
+        """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group.
+        Raises TableRefused if the table lacks records before the offset at which the run would read a partition."""
+        done, newest = newest_done(self.checkpoint), newest_number(self.checkpoint)
+        known = None
+        if newest is not None:
+            planned = planned_batch(self.checkpoint, newest)
+            known = (planned.end if done == newest else planned.begin).offsets
+        start = self._start = group_start(source, self.location.uri, known)
+        ours = {tp: at for tp, at in start.ours.items() if tp in start.partitions}
+        if ours or start.at_end:
+            asked = BatchPlan("", 0, "", "", offsets=dict.fromkeys(start.partitions, 0))
+            check_starts(self._writer.state(asked), ours, start.at_end, self.location.uri)
+        if newest is not None:
             return None
-        start = group_start(source, self.location.uri)
         if start.outputs:
             log.warning(
                 "group %s is also the group of the table %s: this table begins at its offsets, and the pipelines of "
@@ -279,7 +296,11 @@ class Table:
         Otherwise returns the state that says so. ``lookups`` send the commit; None: there is nothing to commit.
         ``check_checkpoint`` must have run before. Raises the errors of the commit."""
         number = newest_number(self.checkpoint)
-        assert number is not None
+        if number is None:
+            raise StorageError(
+                f"{self.checkpoint.uri}/offsets has no micro-batch any more: it was removed while a run used it. "
+                f"{RESTORE}"
+            )
         plan = self.plan(planned_batch(self.checkpoint, number), number)
         state = OVERTAKEN
 
@@ -347,9 +368,10 @@ class Table:
         StorageError."""
         return self._writer.row_ends()
 
-    def adopt(self, plan: BatchPlan) -> None:
-        """Notes these offsets as the table's, and ends all earlier runs and queries. Raises RunFenced, StorageError."""
-        self._writer.adopt(plan)
+    def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
+        """Notes these offsets as the table's, and ends all earlier runs and queries. ``seen``: the newest query of the
+        notes from which the plan was made. Raises TableRefused, RunFenced, StorageError."""
+        self._writer.adopt(plan, seen)
 
     def bind_anew(self) -> None:
         """Marks a new checkpoint as that of this table."""
