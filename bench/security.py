@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from bench.raw import Connection, fill
 from odradek.acls.index import AclIndex
 from odradek.broker.metadata.authorizer import Authorizer
-from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.security import scram
 from odradek.security.principal import USER, Principal
 from odradek.security.scram import ScramClient

@@ -18,8 +18,9 @@ PACKAGE = "odradek"
 PURE = (
     "core", "acls", "catalog", "cluster", "groups", "replication", "transactions", "client/group/sticky_assignor",
     "lag/describe", "storage/cleaning/rules", "pipelines/commit", "codecs",
-    "coordinator/replies", "coordinator/driver", "coordinator/loader", "coordinator/shard", "coordinator/shard_log",
-    "coordinator/shard_loads", "coordinator/states", "coordinator/timers", "coordinator/unreplicated",
+    "coordinator_runtime/replies", "coordinator_runtime/driver", "coordinator_runtime/loader",
+    "coordinator_runtime/shard", "coordinator_runtime/shard_log", "coordinator_runtime/shard_loads",
+    "coordinator_runtime/states", "coordinator_runtime/timers", "coordinator_runtime/unreplicated",
 )  # fmt: skip
 """Packages and modules without a clock, socket, file or randomness. The style test checks them, too, and the modules
 whose docstring says the same."""

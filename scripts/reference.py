@@ -28,12 +28,12 @@ from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_ke
 from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination
 from odradek.client import security_types
-from odradek.client import settings as client_settings
+from odradek.client import setting_types as client_settings
 from odradek.client.config import ClientConfig
-from odradek.client.consumer import settings as consumer_settings
+from odradek.client.consumer import setting_types as consumer_settings
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.java_settings import java_defaults
-from odradek.client.producer import settings as producer_settings
+from odradek.client.producer import setting_types as producer_settings
 from odradek.client.producer.config import ProducerConfig
 from odradek.core.errors import OdradekError
 from odradek.pipelines.options import declared_options

@@ -12,7 +12,7 @@ from support.brokers import Wire, odradek_broker, unique
 from support.principals import AUTHORIZED, BrokerWithPrincipals
 
 from odradek.broker.metadata.authorizer import audit_log
-from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 

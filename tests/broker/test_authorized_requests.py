@@ -10,7 +10,7 @@ from support.brokers import Wire, eventually, unique
 from support.principals import BrokerWithPrincipals
 
 from odradek.batches.encode import encode_batch
-from odradek.core.acl import CLUSTER_NAME, EVERYONE, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import CLUSTER_NAME, EVERYONE, Operation, Pattern, Permission, Resource
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from support.controlled_cluster import state_of
 from support.simulated_controller import CONTROLLER, BlockingWire, SimulatedController
 from test_controller_node import create
 
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk.memory_files import MemoryFiles

@@ -13,7 +13,7 @@ import odradek
 import odradek.aio
 from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.client.model import NewTopic
-from odradek.core.acl import CLUSTER_NAME, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import CLUSTER_NAME, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.testing.ports import reserve_ports
 from odradek.testing.thread import BrokerThread

@@ -12,7 +12,7 @@ from support.world import World
 
 from odradek.broker.controller_role import ControllerRole
 from odradek.catalog.features import AT_FIRST
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.disk.memory_files import MemoryFiles
 

@@ -18,7 +18,7 @@ from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.delta import Delta
-from odradek.coordinator.runtime import Runtime
+from odradek.coordinator_runtime.runtime import Runtime
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC

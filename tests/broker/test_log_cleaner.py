@@ -21,7 +21,7 @@ from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
-from odradek.coordinator.loader import LoadSteps
+from odradek.coordinator_runtime.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.storage.log import Log

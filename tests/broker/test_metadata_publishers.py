@@ -16,15 +16,15 @@ from support.brokers import alter_configs, create_offsets_topic, delete_topic
 from odradek.broker import lone_role
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.image import CatalogImage, Publisher
+from odradek.broker.metadata.catalog_view import CatalogView, Publisher
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import ELIGIBLE_LEADERS, GROUP, SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
 from odradek.catalog.state import BROKER, TOPIC, AlterClientQuotas, AlterConfigs, CatalogRequest, CreatePartitions
-from odradek.coordinator.runtime import Runtime
-from odradek.core.credential import Credential
+from odradek.coordinator_runtime.runtime import Runtime
+from odradek.core.access.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC
@@ -43,7 +43,7 @@ class Recorder:
         self.users: dict[str, list[int]] = {}
         self.features: dict[str, int] = {}
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         self.calls.append(delta.is_initial)
         for topic in delta.deleted.values():
             del self.topics[topic.name]
@@ -180,7 +180,7 @@ def test_a_promise_is_resolved_after_the_last_publisher(starts: Starts) -> None:
         waits: list[str] = []
 
         class Waiting:
-            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
+            def on_metadata_update(self, delta: Delta, image: CatalogView) -> Steps[None]:
                 for topic in delta.created.values():
                     assert image.topic(topic.name) is topic, "the publisher runs after the image is updated"
                     waits.append(topic.name)
@@ -209,7 +209,7 @@ def test_a_publisher_that_fails_stops_neither_the_others_nor_the_change(
 ) -> None:
     async def scenario() -> None:
         class Failing:
-            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+            def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
                 if not delta.is_initial:
                     raise RuntimeError("not this time")
 
@@ -227,7 +227,7 @@ def test_a_publisher_that_fails_stops_neither_the_others_nor_the_change(
 def test_a_publisher_that_fails_at_the_start_prevents_the_start(starts: Starts) -> None:
     async def scenario() -> None:
         class Failing:
-            def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+            def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
                 raise KafkaError(ErrorCode.kafka_storage_error)
 
         broker = await starts.start()

@@ -17,7 +17,7 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
 from odradek.broker.metadata_log.quorum_state import QuorumState
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.observers import LogPlace
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError

@@ -16,7 +16,7 @@ from support.brokers import Wire, eventually
 from support.publish import commit_raw
 
 import odradek
-from odradek.coordinator.loader import Loader
+from odradek.coordinator_runtime.loader import Loader
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.storage.log import Log

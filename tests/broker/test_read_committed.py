@@ -16,7 +16,7 @@ from odradek.broker.handlers import k01_fetch
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS

@@ -21,7 +21,7 @@ from odradek.broker.metadata.brokers import RegisteredNodes
 from odradek.broker.settings.listener import Listener
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from odradek.catalog.state import CatalogState, RecordSteps
-from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.records import BrokerRegistrationChangeRecord, Endpoint, RegisterBrokerRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC

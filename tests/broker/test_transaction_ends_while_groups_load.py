@@ -13,7 +13,7 @@ from support.transactions import RawProducer, create_topic, state_of
 
 import odradek
 from odradek.broker.partitions.partition import Partition
-from odradek.coordinator.loader import ShardLoad
+from odradek.coordinator_runtime.loader import ShardLoad
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.wire.api_keys import END_TXN, FIND_COORDINATOR, OFFSET_FETCH, TXN_OFFSET_COMMIT
 

@@ -17,8 +17,7 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import PartitionKey
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker, PartitionKey
 from odradek.wire.api_keys import END_TXN, UPDATE_FEATURES
 
 NAME = "tx"

@@ -16,8 +16,7 @@ from support.transactions import RawProducer, create_topic, find_coordinator
 from odradek.broker.server import BrokerServer
 from odradek.core.effects import Result
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker
 from odradek.storage.log import Log
 from odradek.wire.api_keys import (
     ADD_OFFSETS_TO_TXN,

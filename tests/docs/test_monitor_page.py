@@ -11,7 +11,7 @@ from support.pages import DOCS, close_all, examples
 
 from odradek.cli.main import app
 from odradek.monitor.choices import SORTS
-from odradek.monitor.metrics import METRICS
+from odradek.monitor.http.metrics import METRICS
 
 PAGE = DOCS / "monitor.md"
 

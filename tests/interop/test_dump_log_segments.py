@@ -30,7 +30,7 @@ from odradek.catalog.state import (
     CreateTopic,
     DeleteTopic,
 )
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.storage.config import LogConfig

@@ -15,7 +15,7 @@ from support.transactions import RawProducer, create_topic
 import odradek
 from odradek.batches.rows import iter_records
 from odradek.codecs.transaction_state import decode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.log import Log
 from odradek.wire.api_keys import UPDATE_FEATURES
 

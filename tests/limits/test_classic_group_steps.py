@@ -13,12 +13,12 @@ from counters import lines_run
 from support.group_harness import GroupHarness, subscription
 
 from odradek.broker.handlers.k11_join_group import MAX_PROTOCOLS
-from odradek.coordinator.jobs import EFFECTS_AT_ONCE
+from odradek.coordinator_runtime.jobs import EFFECTS_AT_ONCE
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.groups.classic import ClassicGroup, State
+from odradek.groups.classic.group import ClassicGroup, State
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import Kip848Heartbeat
+from odradek.groups.kip848.messages import Kip848Heartbeat
 from odradek.groups.messages import (
     DescribeGroup,
     Heartbeat,
@@ -395,7 +395,7 @@ def test_sessions_continue_when_the_time_jumps_between_two_steps(jump_ms: int) -
 
 
 def test_effects_are_performed_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.coordinator.driver import Driver
+    from odradek.coordinator_runtime.driver import Driver
 
     counts: list[int] = []
     real = Driver._carry_out

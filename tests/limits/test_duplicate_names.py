@@ -22,7 +22,7 @@ from odradek.broker.handlers import k32_describe_configs, k61_describe_producers
 from odradek.broker.limits.reply_memory import Hangup, ReplyMemory
 from odradek.broker.server import BrokerServer
 from odradek.codecs import offsets_topic as records
-from odradek.coordinator import runtime
+from odradek.coordinator_runtime import runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode

@@ -20,9 +20,10 @@ from odradek.broker.loop.scheduler import Scheduler
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
-from odradek.groups import kip848_checks, kip848_records
-from odradek.groups.kip848_group import Kip848Group
-from odradek.groups.kip848_member import Kip848Member, Kip848MemberState
+from odradek.groups.kip848 import checks as kip848_checks
+from odradek.groups.kip848 import records as kip848_records
+from odradek.groups.kip848.group import Kip848Group
+from odradek.groups.kip848.member import Kip848Member, Kip848MemberState
 from odradek.wire import schemas
 from odradek.wire.schemas import Kind
 

@@ -20,11 +20,11 @@ from odradek.broker.limits.host_limits import OVERRIDES, HostLimits
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.writer_role import log as server_log
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
-from odradek.coordinator.loader import Loader
+from odradek.coordinator_runtime.loader import Loader
 from odradek.core.effects import SimpleRecord
-from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetDelete
+from odradek.groups.offsets.commit_runs import CommitRuns
 from odradek.groups.shard import GroupShard
 
 EVIL = "evil\x1b]0;owned\x07\x9b31m\x7f\u202e\r\nFORGED"

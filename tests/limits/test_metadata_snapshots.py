@@ -46,7 +46,7 @@ from odradek.catalog.state import (
     CreateTopic,
     DeleteTopic,
 )
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
 from odradek.storage.disk.files import Files, OsFiles

@@ -19,7 +19,7 @@ from support.peers import Peer, serving, until
 
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.groups import regex
+from odradek.groups.kip848 import regex
 from odradek.wire.api_keys import CONSUMER_GROUP_HEARTBEAT
 
 NAMES = ["a" * 249, "ab" * 100, "b", "topic-1"]
@@ -135,7 +135,7 @@ _ATTACK = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from odradek.core.errors import KafkaError
-from odradek.groups import regex
+from odradek.groups.kip848 import regex
 regex.compile_pattern("a")
 def used():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -12,7 +12,7 @@ from counters import lines_run
 from support.logs import T0, batch, open_log, put, sequenced
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
 from odradek.storage.producers.states import ProducerState, decode_snapshot, encode_snapshot

@@ -16,7 +16,7 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.handlers import k65_describe_transactions
 from odradek.codecs.transaction_state import TransactionState
-from odradek.coordinator.loader import LoadSteps
+from odradek.coordinator_runtime.loader import LoadSteps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode

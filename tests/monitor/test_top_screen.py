@@ -14,7 +14,7 @@ pytest.importorskip("textual", reason="the extra ui is not installed")
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from odradek.monitor.json_api import group_detail, groups_page, monitor_state
+from odradek.monitor.http.json_api import group_detail, groups_page, monitor_state
 from odradek.monitor.offsets_reader import Trouble
 from odradek.monitor.terminal.app import TopApp
 from odradek.monitor.terminal.line_table import LineTable

@@ -17,7 +17,7 @@ from odradek.codecs.offsets_topic import GroupRecord, decode, group_value
 from odradek.codecs.schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.groups.metadata_hash import TopicFacts, group_hash
+from odradek.groups.kip848.metadata_hash import TopicFacts, group_hash
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 
 COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16

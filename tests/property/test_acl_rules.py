@@ -13,7 +13,7 @@ import pytest
 
 from odradek.acls.index import AclIndex
 from odradek.acls.rules import DEFAULT_ALLOW, DEFAULT_DENY, Decision
-from odradek.core.acl import EVERYONE, Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import EVERYONE, Acl, Operation, Pattern, Permission, Resource
 
 NAMES = ("a", "ab", "abc", "abd", "ac", "b", "ba", "*", "*a", "a*", "A", "ab" * 40, "aé", "a\U0001f600", "a\uffee")
 PRINCIPALS = ("User:u", "User:v", EVERYONE, "Group:u", "Group:*", "User:u:v", "u")

@@ -19,17 +19,17 @@ from odradek.batches.encode import encode_batch
 from odradek.broker.front_end.commit_fast_path import MAX_PLAN_BYTES, CommitFastPath
 from odradek.broker.handlers import k08_offset_commit
 from odradek.broker.loop.scheduler import Scheduler as Shares
-from odradek.coordinator.driver import CATCH_UP_MS
-from odradek.coordinator.loader import LoadSteps
-from odradek.coordinator.shard_log import batch_of
+from odradek.coordinator_runtime.driver import CATCH_UP_MS
+from odradek.coordinator_runtime.loader import LoadSteps
+from odradek.coordinator_runtime.shard_log import batch_of
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.groups import commit_plan
-from odradek.groups import offsets as offsets_module
-from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
+from odradek.groups.offsets.committed_offsets import commit_plan
+from odradek.groups.offsets.committed_offsets import committed_offsets as offsets_module
 from odradek.groups.shard import GroupShard
 from odradek.wire import frames, schemas
 from odradek.wire.offset_commit_frames import layout_of

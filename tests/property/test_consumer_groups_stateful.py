@@ -24,9 +24,10 @@ from support.group_harness import Pending
 from odradek.core import pace
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.groups import kip848_records, pattern_resolution
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_embedded import pack_assignment, read_assignment, read_subscription
+from odradek.groups.kip848 import pattern_resolution
+from odradek.groups.kip848 import records as kip848_records
+from odradek.groups.kip848.embedded import pack_assignment, read_assignment, read_subscription
 from odradek.groups.shard import GroupShard
 
 GROUP = "g"

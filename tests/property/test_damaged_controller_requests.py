@@ -21,7 +21,7 @@ from test_damaged_requests import LoggedErrors, Plausible, damaged_stream, plaus
 
 from odradek.broker.handlers import handler_files
 from odradek.catalog.features import AT_FIRST
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.wire import frames
 
 REGISTER, BEAT, FETCH, DESCRIBE_QUORUM = 62, 63, 1, 55

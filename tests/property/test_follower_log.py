@@ -12,7 +12,7 @@ from support.logs import T0, aborted_in, batch, find_timestamp, sequenced
 
 from odradek.batches.header import LOG_OVERHEAD, MAGIC_OFFSET, BatchHeader, size_of_batch
 from odradek.core.errors import CorruptRecord
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import UnexpectedOffset

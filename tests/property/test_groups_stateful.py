@@ -23,12 +23,12 @@ from support.examples import examples
 from support.group_harness import GroupHarness, Pending, subscription
 
 from odradek.codecs.offsets_topic import GroupRecord
-from odradek.coordinator.shard_loads import RELOAD_MS
+from odradek.coordinator_runtime.shard_loads import RELOAD_MS
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
-from odradek.groups.classic import ClassicGroup, State
-from odradek.groups.classic_records import group_record
+from odradek.groups.classic.group import ClassicGroup, State
+from odradek.groups.classic.records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.shard import GroupShard
 

@@ -24,10 +24,10 @@ from odradek.codecs.offsets_topic import (
     offset_key,
     offset_value,
 )
-from odradek.coordinator.loader import Loader
+from odradek.coordinator_runtime.loader import Loader
 from odradek.core.effects import SimpleRecord
-from odradek.groups import commit_runs
 from odradek.groups.config import GroupConfig
+from odradek.groups.offsets.committed_offsets import commit_runs
 from odradek.groups.shard import GroupShard
 
 groups = st.sampled_from(["g", "h", "gg", "grüße", "x" * 70])

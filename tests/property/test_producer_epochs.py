@@ -18,8 +18,7 @@ from odradek.batches.encode import encode_batch
 from odradek.codecs.transaction_state import TransactionState
 from odradek.core.effects import Announce, Result, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker, ProducerIdentity
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log

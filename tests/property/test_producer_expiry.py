@@ -16,7 +16,7 @@ import pytest
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles

@@ -13,8 +13,8 @@ from odradek.batches.encode import encode_batch, seal_batch
 from odradek.batches.header import scan
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.groups.messages import DeleteGroups
+from odradek.groups.offsets.tombstones import Tombstones
 from odradek.groups.shard import GroupShard
-from odradek.groups.tombstones import Tombstones
 
 names = st.sampled_from(["g", "h", "grüße", "x" * 70, "y" * 200])
 partitions = st.lists(st.integers(0, 2**31 - 1), max_size=30)

@@ -21,7 +21,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.core.effects import SimpleRecord
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log

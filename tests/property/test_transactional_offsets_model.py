@@ -18,8 +18,8 @@ from support.transaction_harness import TransactionHarness
 
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
-from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
 
 OK = ErrorCode.none
 RETENTION_MS = 7 * 86_400_000

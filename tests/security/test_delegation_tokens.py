@@ -14,11 +14,11 @@ from support.brokers import Wire
 
 import odradek
 from odradek.broker.metadata.delegation_tokens import DelegationTokens
-from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.delta import Delta
+from odradek.catalog.image import CatalogImage
 from odradek.catalog.state import CatalogState
 from odradek.catalog.tokens import FOREVER_MS, PutToken, RemoveToken, TokenTimes, ended
-from odradek.core.delegation_token import DelegationToken
+from odradek.core.access.delegation_token import DelegationToken
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.net.errors import AuthenticationFailed
@@ -278,7 +278,7 @@ def test_a_snapshot_has_the_tokens() -> None:
             shard.apply(0, record)
     assert shard.tokens == {"t": TOKEN._replace(expiry_ms=7)}
     copy = CatalogState(lambda data: _Id(), (1,), _Id())
-    for value in CatalogCopy.of(shard).values():
+    for value in CatalogImage.of(shard).values():
         copy.replay(-1, value)
     assert copy.tokens == shard.tokens
     assert list(Delta.of(copy).tokens) == ["t"]

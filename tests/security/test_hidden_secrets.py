@@ -16,13 +16,13 @@ import odradek
 from odradek.broker.logins.states import LoginAnswer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import describe_broker
-from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.credentials import AlterCredential
+from odradek.catalog.image import CatalogImage
 from odradek.catalog.records import ConfigRecord, UserScramCredentialRecord
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CatalogState
-from odradek.core.credential import Credential
-from odradek.monitor.metrics import MetricsOptions
-from odradek.monitor.service import ServiceOptions
+from odradek.core.access.credential import Credential
+from odradek.monitor.http.metrics import MetricsOptions
+from odradek.monitor.http.service import ServiceOptions
 from odradek.testing.security import make_security
 from odradek.text.properties_file import read_properties_file
 from odradek.wire import hidden_fields, schemas
@@ -112,7 +112,7 @@ def things(directory: Path) -> Iterator[object]:
     credential = Credential(CANARY.encode(), CANARY.encode(), CANARY.encode(), 4096)
     shard.apply(0, ConfigRecord(BROKER, "1", name, CANARY))
     shard.apply(1, UserScramCredentialRecord("alice", 1, credential))
-    yield CatalogCopy.of(shard)
+    yield CatalogImage.of(shard)
     yield AlterCredential("alice", 1, credential)
     yield UserScramCredentialRecord("alice", 1, credential)
     yield LoginAnswer(CANARY.encode())
@@ -151,7 +151,7 @@ PUBLIC_FIELDS = {
     ("LogPosition", "token"),
     ("MonitorLine", "token_file"),
     ("TopLine", "token_file"),
-    ("CatalogCopy", "tokens"),
+    ("CatalogImage", "tokens"),
 }
 """A position in a log; names of files; tokens without their HMACs."""
 

@@ -13,8 +13,8 @@ import pytest
 from odradek.broker.logins.mechanisms import ScramUsers
 from odradek.broker.logins.states import EXPECTED, NEXT, LoginAnswer, LoginState, SaslStates
 from odradek.catalog.credentials import FormCounts, put
-from odradek.core.credential import Credential
-from odradek.core.salts import SaltForm
+from odradek.core.access.credential import Credential
+from odradek.core.access.salts import SaltForm
 from odradek.security import scram
 from odradek.security.sasl_server import (
     LoggedIn,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.security import jaas, oauth, secret
 from odradek.security.scram import (
     HASHES,

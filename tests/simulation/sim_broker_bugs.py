@@ -10,12 +10,12 @@ from unittest.mock import patch
 
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.metadata_log.log import MetadataLog
-from odradek.catalog.copy import CatalogCopy
+from odradek.catalog.image import CatalogImage
 from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.groups import offsets
-from odradek.groups.kip848_group import Kip848Group
+from odradek.groups.kip848.group import Kip848Group
+from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.log_sync import LogSync
@@ -72,7 +72,7 @@ def _forgetting_commits(replay_commits: Any) -> Any:
 
 
 def _without_settings(values: Any) -> Any:
-    def some(self: CatalogCopy) -> Any:
+    def some(self: CatalogImage) -> Any:
         return (record for record in values(self) if not isinstance(record, ConfigRecord))
 
     return some
@@ -91,7 +91,7 @@ BUGS: dict[str, Bug] = {
     "names of segments are not synced": _replacing(MemoryFiles, "sync_dir", _without_names(MemoryFiles.sync_dir)),
     "a change of the catalogue is not synced": _replacing(MetadataLog, "sync", lambda self: None),
     "a snapshot of the catalogue has no settings": _replacing(
-        CatalogCopy, "_records", _without_settings(CatalogCopy._records)
+        CatalogImage, "_records", _without_settings(CatalogImage._records)
     ),
     "a repeated batch is written again": _sequences_are_taken_twice,
     "the last stable offset is the end": _replacing(

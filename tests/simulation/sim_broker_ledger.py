@@ -17,7 +17,7 @@ from uuid import UUID
 from odradek.batches.control import COMMIT, read_control
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
-from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataLog
 from odradek.catalog.state import CatalogState
 from odradek.storage.disk.memory_files import MemoryFiles
@@ -300,14 +300,14 @@ def described(image: Any) -> list[Any]:
     ]  # fmt: skip
 
 
-def replay(files: MemoryFiles, node: Any) -> Catalog | None:
+def replay(files: MemoryFiles, node: Any) -> CommittedCatalog | None:
     """Returns the catalogue that the files of the metadata log have; None without one."""
     copy = MemoryFiles(files.now_ms)
     home = node.broker.directory.path
     for path, data in files.data.items():
         if path.parent == home / DIRECTORY or path.parent == home:
             copy.write(path, bytes(data))
-    image = Catalog(CatalogState(lambda data: UUID(bytes=data), (node.broker.node_id,), UUID(int=0)))
+    image = CommittedCatalog(CatalogState(lambda data: UUID(bytes=data), (node.broker.node_id,), UUID(int=0)))
     MetadataLog.open(
         home, image.replay, node.broker.metadata_log._mark, clean=False, now_ms=lambda: 0, files=copy
     )  # fmt: skip

@@ -10,20 +10,22 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from odradek.coordinator.driver import Driver
-from odradek.coordinator.loader import Loader
-from odradek.coordinator.replies import resolve
-from odradek.coordinator.runtime import Runtime
-from odradek.coordinator.unreplicated import UnreplicatedWrites
+from odradek.coordinator_runtime.driver import Driver
+from odradek.coordinator_runtime.loader import Loader
+from odradek.coordinator_runtime.replies import resolve
+from odradek.coordinator_runtime.runtime import Runtime
+from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.effects import Result, SetTimer, SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.groups import assignors, kip848_protocol, offsets
-from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic_protocol import JOIN, Membership
-from odradek.groups.commit_plan import CommitBlock
-from odradek.groups.kip848_group import Kip848Group
-from odradek.groups.kip848_member import Reconciliation
-from odradek.groups.offsets import Offsets
+from odradek.groups.classic.group import ClassicGroup
+from odradek.groups.classic.protocol import JOIN, Membership
+from odradek.groups.kip848 import assignors
+from odradek.groups.kip848 import protocol as kip848_protocol
+from odradek.groups.kip848.group import Kip848Group
+from odradek.groups.kip848.member import Reconciliation
+from odradek.groups.offsets.commit_plan import CommitBlock
+from odradek.groups.offsets.committed_offsets import Offsets
+from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
 from odradek.groups.shard import GroupShard
 from odradek.storage.cleaning.rows import RowEngine
 

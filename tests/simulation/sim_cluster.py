@@ -43,7 +43,7 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
-from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, ControlResult, Directories, HeartbeatReply, Moment
 from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest

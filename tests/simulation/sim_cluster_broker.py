@@ -19,7 +19,7 @@ from odradek.broker.membership.incarnation import ClusterMembership, ControllerL
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.catalog.records import MetadataRecord
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
 from odradek.cluster.log_observer import LogObserver
 from odradek.cluster.records import Endpoint

@@ -8,7 +8,7 @@ from sim_members import OK, RETRY_MS, Process
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.groups.kip848_messages import Kip848Heartbeat, Kip848HeartbeatReply
+from odradek.groups.kip848.messages import Kip848Heartbeat, Kip848HeartbeatReply
 
 LOST = {ErrorCode.fenced_member_epoch, ErrorCode.unknown_member_id, ErrorCode.group_id_not_found}
 """After one of these errors, the member is not in the group any more: it drops all partitions and joins again."""

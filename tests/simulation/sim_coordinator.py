@@ -18,22 +18,22 @@ from sim_ledger import Ledger
 from support.world import Process, SimulationFailure, World
 from support.world_log import WorldLog
 
-import odradek.coordinator.driver as driver_module
-import odradek.coordinator.jobs as jobs_module
-import odradek.coordinator.replies as replies_module
-import odradek.coordinator.timers as timers_module
-import odradek.coordinator.writes as writes_module
+import odradek.coordinator_runtime.driver as driver_module
+import odradek.coordinator_runtime.jobs as jobs_module
+import odradek.coordinator_runtime.replies as replies_module
+import odradek.coordinator_runtime.timers as timers_module
+import odradek.coordinator_runtime.writes as writes_module
 import odradek.core.pace as pace_module
 from odradek.batches.rows import Row
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.codecs.offsets_topic import GroupRecord, OffsetCommitRecord, decode
-from odradek.coordinator.loader import LoadSteps
+from odradek.coordinator_runtime.loader import LoadSteps
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Block, Complete, Park, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_group import GroupCatalog
+from odradek.groups.kip848.group import GroupCatalog
+from odradek.groups.kip848.metadata_hash import TopicFacts
 from odradek.groups.messages import (
     DeleteGroups,
     Heartbeat,
@@ -43,8 +43,8 @@ from odradek.groups.messages import (
     PartitionCommit,
     TopicCommit,
 )
-from odradek.groups.metadata_hash import TopicFacts
-from odradek.groups.offsets import TopicIds
+from odradek.groups.offsets.commit_plan import PlannedCommits
+from odradek.groups.offsets.committed_offsets import TopicIds
 from odradek.groups.shard import EXPIRY, DurableState, GroupShard
 
 SMALL_STEPS = (

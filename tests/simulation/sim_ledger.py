@@ -17,8 +17,8 @@ from support.world import SimulationFailure, World
 
 from odradek.codecs.offsets_topic import OffsetCommitValue
 from odradek.core.errors import ErrorCode
-from odradek.groups.commit_plan import PlannedCommits
 from odradek.groups.messages import DeleteGroups, OffsetCommit, OffsetCommitReply, OffsetDelete, OffsetFetch
+from odradek.groups.offsets.commit_plan import PlannedCommits
 
 UNCERTAIN = {
     ErrorCode.not_coordinator,

@@ -11,8 +11,8 @@ from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.groups.commit_plan import CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommit, OffsetFetch, TopicCommit
+from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
 
 OK = ErrorCode.none
 RETRY_MS = 100

@@ -23,10 +23,10 @@ from sim_network import Connection, NetworkFaults
 from support.world import SimulationFailure, World
 
 from odradek.core.ids import TopicPartition
-from odradek.groups.classic import ClassicGroup
-from odradek.groups.classic import State as Kip848GroupState
+from odradek.groups.classic.group import ClassicGroup
+from odradek.groups.classic.group import State as Kip848GroupState
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_member import Kip848MemberState
+from odradek.groups.kip848.member import Kip848MemberState
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,

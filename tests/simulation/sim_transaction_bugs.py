@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import odradek.coordinator.unreplicated as unreplicated_module
+import odradek.coordinator_runtime.unreplicated as unreplicated_module
 import odradek.transactions.shard as shard_module
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
-from odradek.coordinator.driver import Driver
-from odradek.coordinator.replies import is_announcement
-from odradek.coordinator.runtime import Runtime
-from odradek.coordinator.unreplicated import UnreplicatedWrites
+from odradek.coordinator_runtime.driver import Driver
+from odradek.coordinator_runtime.replies import is_announcement
+from odradek.coordinator_runtime.runtime import Runtime
+from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.effects import Announce, Park, Result, SetTimer, result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.transactions.shard import TransactionShard

@@ -21,8 +21,7 @@ from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.codecs.transaction_state import Transaction, TransactionState, UnreadableTransaction, decode
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import TRANSACTION_TOPIC
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import TRANSACTION_TOPIC, EndTransactionMarker
 from odradek.transactions.messages import AddPartitions, EndTransaction, InitProducerId
 from odradek.transactions.transitions import PREPARED
 

@@ -36,13 +36,19 @@ from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.transaction_verification import PartitionVerification
-from odradek.coordinator.loader import LoadSteps
-from odradek.coordinator.runtime import Environment
+from odradek.coordinator_runtime.loader import LoadSteps
+from odradek.coordinator_runtime.runtime import Environment
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, TRANSACTION_TOPIC, PartitionKey, ProducerIdentity
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import (
+    NO_SEQUENCE,
+    OFFSETS_TOPIC,
+    TRANSACTION_TOPIC,
+    EndTransactionMarker,
+    PartitionKey,
+    ProducerIdentity,
+)
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit, TxnOffsetCommit
 from odradek.groups.shard import GroupShard

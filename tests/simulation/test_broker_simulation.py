@@ -20,7 +20,7 @@ from support.world import SimulationFailure
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log

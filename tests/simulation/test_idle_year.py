@@ -11,7 +11,7 @@ from support.world import World
 
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import Kip848Heartbeat
+from odradek.groups.kip848.messages import Kip848Heartbeat
 from odradek.groups.messages import (
     Heartbeat,
     JoinGroup,

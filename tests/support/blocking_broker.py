@@ -13,7 +13,7 @@ from odradek.broker.membership.observer_log import CommittedBatch, ObserverLog
 from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.node_request import NodeRequest
 from odradek.catalog.records import MetadataRecord, kind_of
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleTimes
 from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.catalog.copy import CatalogCopy
+from odradek.catalog.image import CatalogImage
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk import checkpoints
 from odradek.wire.api_keys import OFFSET_COMMIT, PRODUCE
@@ -80,7 +80,7 @@ class Nodes:
 
 def described(state: Any) -> list[bytes]:
     """A catalogue as the records of its snapshot, without their order."""
-    return sorted(CatalogCopy.of(state).values())
+    return sorted(CatalogImage.of(state).values())
 
 
 def produce(broker: SimulatedBroker, topic: str, partition: int) -> ErrorCode:

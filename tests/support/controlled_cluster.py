@@ -6,12 +6,12 @@ import random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.features import AT_FIRST
+from odradek.catalog.image import CatalogImage
 from odradek.catalog.records import MetadataRecord, encode
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.control import ClusterControl, ControlSteps, Directories, HeartbeatReply, Moment
 from odradek.cluster.records import Endpoint, FeatureRange, decode
 from odradek.cluster.registrations import NewBroker
@@ -142,4 +142,4 @@ class ControlledCluster:
 
 def state_of(catalog: ClusterCatalog) -> list[bytes]:
     """The whole catalogue as the values of a snapshot."""
-    return list(CatalogCopy.of(catalog).values())
+    return list(CatalogImage.of(catalog).values())

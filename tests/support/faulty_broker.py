@@ -19,8 +19,7 @@ from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import OFFSETS_TOPIC, PartitionKey
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker, PartitionKey
 from odradek.storage.log import Log
 from odradek.storage.producers.producers import Producers
 from odradek.transactions.messages import Markers, MarkersDelayed

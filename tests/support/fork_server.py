@@ -71,7 +71,7 @@ _BROKER_MODULES = (
     "odradek.broker.coordinators.transaction_runtime",
     "odradek.broker.loop.workers",
     "odradek.text.log_lines",
-    "odradek.groups.regex",
+    "odradek.groups.kip848.regex",
     "odradek.transactions.shard",
     "random",
 )

@@ -24,7 +24,7 @@ from odradek.broker.metadata.brokers import BrokerAddress
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
-from odradek.groups.metadata_hash import TopicFacts
+from odradek.groups.kip848.metadata_hash import TopicFacts
 from odradek.groups.shard import GroupShard
 from odradek.wire import schemas
 from odradek.wire.chunks import joined

@@ -1,4 +1,4 @@
-"""A ledger of accounts: a state machine for ``coordinator/`` without any relation to groups.
+"""A ledger of accounts: a state machine for ``coordinator_runtime/`` without any relation to groups.
 
 It uses all that a coordinator needs: parked requests, timers, steps, background work, events.
 """

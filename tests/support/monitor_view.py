@@ -78,8 +78,8 @@ def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
     import uvicorn
 
     from odradek.cli.monitor.monitor import open_port
-    from odradek.monitor.metrics import MetricsOptions
-    from odradek.monitor.service import Service, ServiceOptions
+    from odradek.monitor.http.metrics import MetricsOptions
+    from odradek.monitor.http.service import Service, ServiceOptions
 
     options = ServiceOptions(MetricsOptions("main"), frozenset({"127.0.0.1", "localhost"}), token, ("127.0.0.1:9092",))
     app: Any = Service(reader, options).app()

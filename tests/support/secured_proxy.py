@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.core.errors import ErrorCode
 from odradek.security.scram import HASHES, ScramError, ScramServer, keys_of, read_client_first, salted_password
 from odradek.security.secret import Secret

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odradek.monitor.group_tracker import ListedState
-from odradek.monitor.json_api import group_detail, groups_page, monitor_state
+from odradek.monitor.http.json_api import group_detail, groups_page, monitor_state
 from odradek.monitor.terminal.app import TopApp
 from support.monitor_view import ViewFollower
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import ProducerIdentity
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker, ProducerIdentity
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, TopicCommit, TxnOffsetCommit
 from support.consumer_harness import ConsumerHarness
 

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from odradek.coordinator.loader import LOAD_STEPS, LoadSteps
-from odradek.coordinator.runtime import Environment
+from odradek.coordinator_runtime.loader import LOAD_STEPS, LoadSteps
+from odradek.coordinator_runtime.runtime import Environment
 
 START_MS = 1_700_000_000_000
 TRACE_LINES = 4_000

@@ -14,10 +14,9 @@ from odradek.batches.header import scan
 from odradek.batches.rows import Row, iter_records
 from odradek.broker.partitions.partition import Partition
 from odradek.codecs.offsets_topic import Decoded, decode
-from odradek.coordinator.runtime import Runtime
+from odradek.coordinator_runtime.runtime import Runtime
 from odradek.core.errors import KafkaError
-from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker
 from odradek.storage.cleaning.jobs import measure
 from odradek.storage.config import DAY_MS, LogConfig
 from odradek.storage.log import Log

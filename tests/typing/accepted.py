@@ -6,7 +6,7 @@ from typing import Any
 
 import odradek
 import odradek.aio
-from odradek.client.consumer.settings import ConsumerSettings
+from odradek.client.consumer.setting_types import ConsumerSettings
 
 SETTINGS: ConsumerSettings = {"group_id": "g", "max_poll_records": 100}
 

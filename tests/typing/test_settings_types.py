@@ -16,12 +16,11 @@ import pytest
 
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.settings import ConsumerSettings
+from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.producer.config import ProducerConfig
-from odradek.client.producer.settings import ProducerSettings
-from odradek.client.security_settings import WITH_EFFECT
-from odradek.client.security_types import SecuritySettings
-from odradek.client.settings import ClientSettings
+from odradek.client.producer.setting_types import ProducerSettings
+from odradek.client.security.security_settings import WITH_EFFECT
+from odradek.client.setting_types import ClientSettings, SecuritySettings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

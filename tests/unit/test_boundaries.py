@@ -188,7 +188,7 @@ FOLLOWING = {
     for name in (
         "coordinators.group_coordinator", "coordinators.group_runtime", "limits.host_limits", "metadata.loader",
         "metadata.producer_ids", "metadata_log.snapshot", "partitions.log_cleaner", "partitions.log_directory",
-        "metadata.catalog", "metadata.stored_catalog", "publishers", "server",
+        "metadata.committed_catalog", "metadata.stored_catalog", "publishers", "server",
     )
 }  # fmt: skip
 """The modules that apply committed records, and the module that calls them."""
@@ -205,7 +205,7 @@ def members(module: str, protocol: str) -> set[str]:
 SERVICES = members("handlers/api", "BrokerServices")
 USES = {
     "brokers": members("metadata/brokers", "Brokers"),
-    "catalog": members("metadata/image", "CatalogImage"),
+    "catalog": members("metadata/catalog_view", "CatalogView"),
     "controller": {"auto_create", "ensure_internal_topic", "new_topic", "update_features", "write"},
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
@@ -245,7 +245,13 @@ def own_acts(source: str) -> list[str]:
             names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
             found += sorted(
                 names
-                & (FOLLOWING | {"odradek.broker.metadata.catalog.Catalog", "odradek.broker.metadata.stored_catalog"})
+                & (
+                    FOLLOWING
+                    | {
+                        "odradek.broker.metadata.committed_catalog.CommittedCatalog",
+                        "odradek.broker.metadata.stored_catalog",
+                    }
+                )
             )
         if not isinstance(node, ast.Attribute):
             continue

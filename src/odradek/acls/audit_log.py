@@ -5,7 +5,7 @@ The names of operations, types and patterns are those of Kafka's enumerations.
 
 from __future__ import annotations
 
-from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 
 
 def _constants(kind: type) -> dict[int, str]:

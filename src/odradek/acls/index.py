@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from odradek.acls.rules import DEFAULT_ALLOW, DEFAULT_DENY, Decision, applies
-from odradek.core.acl import EVERYONE, WILDCARD, Acl, Operation, Pattern, Permission
+from odradek.core.access.acl import EVERYONE, WILDCARD, Acl, Operation, Pattern, Permission
 
 Section = dict[tuple[str, str], list[Acl]]
 """Principal and host → their ACLs for one pattern, in Kafka's order."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.core.acl import Acl, Operation, Permission
+from odradek.core.access.acl import Acl, Operation, Permission
 
 _DESCRIBING = frozenset((Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER))
 _DESCRIBING_CONFIGS = frozenset((Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS))

@@ -33,7 +33,7 @@ from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client.settings import ClientSettings
+    from odradek.client.setting_types import ClientSettings
 
 
 class Admin(OtherNames, AsyncCloseable):

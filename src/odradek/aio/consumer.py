@@ -37,7 +37,7 @@ from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client.consumer.settings import ConsumerSettings
+    from odradek.client.consumer.setting_types import ConsumerSettings
 
 
 async def _call(function: Callable[..., object], *args: object) -> object:

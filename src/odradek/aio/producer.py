@@ -32,7 +32,7 @@ from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.producer.settings import ProducerSettings
+    from odradek.client.producer.setting_types import ProducerSettings
 
 
 class Producer(OtherNames, AsyncCloseable):

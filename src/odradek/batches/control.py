@@ -14,7 +14,7 @@ from odradek.batches.header import BatchHeader, Buffer
 from odradek.batches.rows import batch_rows
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 
 ABORT, COMMIT = 0, 1
 NO_COORDINATOR_EPOCH = -1

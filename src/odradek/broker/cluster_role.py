@@ -20,7 +20,7 @@ from odradek.broker.loop.scheduler import Steps
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.brokers import RegisteredNodes
-from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.partitions import directory_identity
@@ -34,7 +34,7 @@ from odradek.broker.remote.peers import ClusterAddresses, Peers
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.catalog.features import SUPPORTED
-from odradek.cluster.catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.cluster.image_delta import delta_between
 from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
 from odradek.cluster.log_observer import LogObserver
@@ -126,7 +126,7 @@ class ClusterRole:
                 f"{directory.path} is the directory of a lone broker or of a controller, and this node is a broker of "
                 "a cluster: choose another directory, or convert that of a lone broker with `odradek cluster convert`"
             )
-        catalog = node.catalog = Catalog(self.new_catalog())
+        catalog = node.catalog = CommittedCatalog(self.new_catalog())
         try:
             copy = self._copy = ObserverLog.open_copy(
                 directory.path, catalog.replay, (self.controller_id,), now_ms=node.now_ms, files=directory.files,

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.brokers import Brokers, ClientRequest
-    from odradek.broker.metadata.catalog import Catalog
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.metadata.loader import MetadataLoader
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
     from odradek.catalog.state import Topic
-    from odradek.coordinator.runtime import Environment
+    from odradek.coordinator_runtime.runtime import Environment
     from odradek.wire.chunks import Chunk
 
     # For type checks only: at run time the Protocol would occupy kilobytes.
@@ -168,7 +168,7 @@ class Node:
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
         # The role sets the next parts.
-        self.catalog: Catalog
+        self.catalog: CommittedCatalog
         self.metadata_log: MetadataLog
         self.quorum: MetadataQuorum
         self.loader: MetadataLoader
@@ -216,7 +216,7 @@ class Node:
 
     @property
     def coordinator_environment(self) -> Environment:
-        from odradek.coordinator.runtime import Environment
+        from odradek.coordinator_runtime.runtime import Environment
 
         return Environment(
             call_soon=self.loop.call_soon,

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from odradek.broker.limits.host_limits import HostLimits
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.metadata.authorizer import Authorizer
-    from odradek.broker.metadata.catalog import Catalog
+    from odradek.broker.metadata.catalog_view import CatalogView, Publisher
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
-    from odradek.broker.metadata.image import CatalogImage, Publisher
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         quotas: Quotas
 
         @property
-        def catalog(self) -> Catalog: ...
+        def catalog(self) -> CommittedCatalog: ...
 
         @property
         def quorum(self) -> MetadataQuorum: ...
@@ -134,7 +134,7 @@ class BrokerSettings:
         self._own = str(node_id)
         self._host_limits = host_limits
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Applies changed settings.
 
         Raises ConfigError at the start if a host in the static ``max.connections.per.ip.overrides`` has no address."""
@@ -160,7 +160,7 @@ class PartitionLogs:
         self._begin_epochs = begin_epochs
         self._quorum = quorum
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None]:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> Steps[None]:
         """Opens, deletes and changes logs. Raises StorageError if a start cannot write."""
         directory = self._directory
         topic_ids: dict[str, UUID | None] | None = None
@@ -187,7 +187,7 @@ class PartitionLogs:
             directory.end_recovery(image)
 
     def _change(
-        self, key: tuple[str, int], registration: PartitionRegistration, image: CatalogImage, default: LogConfig
+        self, key: tuple[str, int], registration: PartitionRegistration, image: CatalogView, default: LogConfig
     ) -> Steps[None]:
         """Opens, changes or removes the log of a partition whose registration has changed."""
         directory = self._directory
@@ -207,11 +207,11 @@ class PartitionLogs:
         yield from directory.forget(topics)
         directory.remove_later(paths, self._config.log_segment_delete_delay_ms)
 
-    def _settings(self, image: CatalogImage, name: str, default: LogConfig) -> LogConfig:
+    def _settings(self, image: CatalogView, name: str, default: LogConfig) -> LogConfig:
         own = image.topic_configs(name)
         return log_config(self._config, own) if own else default
 
-    def _reconfigured(self, delta: Delta, image: CatalogImage) -> Iterable[str]:
+    def _reconfigured(self, delta: Delta, image: CatalogView) -> Iterable[str]:
         """Returns the topics whose open logs get other settings."""
         if delta.is_initial:
             return ()
@@ -229,7 +229,7 @@ class CleanerPublisher:
         self._config = config
         self._owner = owner
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         if not delta.is_initial and not _alters_logs(delta):
             return
         directory = self._directory
@@ -249,7 +249,7 @@ class CoordinatorResignations:
         self._coordinator = coordinator
         self._node_id = node_id
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         runtime = self._coordinator.made_runtime
         if runtime is None:
             return
@@ -270,7 +270,7 @@ class CoordinatorElections:
         self._coordinator = coordinator
         self._directory = directory
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         coordinator = self._coordinator
         coordinator.on_metadata_update(delta)
         for topic in delta.created.values():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from odradek.catalog.records import Id16
-from odradek.core.acl import CLUSTER_NAME, WILDCARD, Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import CLUSTER_NAME, WILDCARD, Acl, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 

@@ -7,9 +7,9 @@ from collections import Counter
 from itertools import accumulate
 from typing import NamedTuple
 
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
+from odradek.core.access.salts import SaltForm, salt_form
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.salts import SaltForm, salt_form
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}

@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from odradek.core.acl import Acl
-from odradek.core.credential import Credential
-from odradek.core.delegation_token import DelegationToken
+from odradek.core.access.acl import Acl
+from odradek.core.access.credential import Credential
+from odradek.core.access.delegation_token import DelegationToken
 from odradek.core.varints import read_uvarint, uvarint
 
 FRAME_VERSION = 1

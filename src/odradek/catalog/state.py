@@ -1,6 +1,6 @@
 """The state machine of the metadata log: topics, settings, quotas, users, tokens, ACLs, features, producer ids.
 
-It is no tenant of ``coordinator/``: ``broker/metadata_log/log`` appends its records, and
+It is no tenant of ``coordinator_runtime/``: ``broker/metadata_log/log`` appends its records, and
 ``broker/controller/write_events`` runs one request after another.
 
 Rules
@@ -50,7 +50,7 @@ from odradek.catalog.records import (
 )
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.tokens import PutToken, RemoveToken
-from odradek.core.delegation_token import DelegationToken
+from odradek.core.access.delegation_token import DelegationToken
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, METADATA_TOPIC
 from odradek.core.pace import Pace

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from odradek.core.delegation_token import DelegationToken
+from odradek.core.access.delegation_token import DelegationToken
 from odradek.core.errors import ErrorCode, KafkaError
 
 FOREVER_MS = (1 << 63) - 1

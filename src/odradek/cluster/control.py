@@ -18,7 +18,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps, Topic
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.elections import Election, ElectionRules, partition_change
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,

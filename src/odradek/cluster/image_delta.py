@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from odradek.catalog.delta import Delta
 from odradek.catalog.state import Topic
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.records import UnregisterBrokerRecord
 
 K = TypeVar("K")

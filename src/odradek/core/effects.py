@@ -1,6 +1,6 @@
 """The results of a state machine for its runtime.
 
-A shard never waits, writes or sends. Its interface is in ``coordinator/shard``. The most important methods are
+A shard never waits, writes or sends. Its interface is in ``coordinator_runtime/shard``. The most important methods are
 
 * ``handle(now_ms, request: Request[R]) -> Result[R]``: handles a request;
 * ``replay(offset, record) -> None``: applies a record of the shard's log, new or from a load;

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odradek.core.declared_settings import DeclaredSettings, setting
+from odradek.core.state_machines.declared_settings import DeclaredSettings, setting
 
 
 def _minutes_as_ms(minutes: int) -> int:

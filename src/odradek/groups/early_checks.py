@@ -8,8 +8,8 @@ from __future__ import annotations
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_checks import check_request
-from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat, Kip848HeartbeatReply
+from odradek.groups.kip848.checks import check_request
+from odradek.groups.kip848.messages import DescribeKip848Group, Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, LeaveGroup, OffsetDelete, SyncGroup
 
 _NAMES_A_GROUP = (SyncGroup, Heartbeat, LeaveGroup, OffsetDelete, DescribeKip848Group)

@@ -45,19 +45,18 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
-from odradek.core.request_table import RequestTable
-from odradek.groups import kip848_records
-from odradek.groups.classic import CONSUMER, ClassicGroup, State
-from odradek.groups.classic_protocol import JOIN, SESSION, SYNC, Membership
-from odradek.groups.classic_records import ClassicChange
-from odradek.groups.commit_plan import CommitBlock, PlannedCommits
+from odradek.core.state_machines.request_table import RequestTable
+from odradek.groups.classic.group import CONSUMER, ClassicGroup, State
+from odradek.groups.classic.protocol import JOIN, SESSION, SYNC, Membership
+from odradek.groups.classic.records import ClassicChange
 from odradek.groups.config import GroupConfig
 from odradek.groups.early_checks import join_error
-from odradek.groups.kip848_classic import ClassicMembers
-from odradek.groups.kip848_group import EmptyGroupCatalog, GroupCatalog, Kip848Group
-from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat
-from odradek.groups.kip848_protocol import Kip848Protocol
-from odradek.groups.kip848_timers import KINDS
+from odradek.groups.kip848 import records as kip848_records
+from odradek.groups.kip848.classic_members import ClassicMembers
+from odradek.groups.kip848.group import EmptyGroupCatalog, GroupCatalog, Kip848Group
+from odradek.groups.kip848.messages import DescribeKip848Group, Kip848Heartbeat
+from odradek.groups.kip848.protocol import Kip848Protocol
+from odradek.groups.kip848.timers import KINDS
 from odradek.groups.messages import (
     DeleteGroups,
     DescribedGroup,
@@ -81,9 +80,10 @@ from odradek.groups.messages import (
     TopicsDeleted,
     TxnOffsetCommit,
 )
-from odradek.groups.offsets import DecodedRecord, Offsets, TopicIds
-from odradek.groups.pending_offsets import PendingOffset
-from odradek.groups.tombstones import Tombstones
+from odradek.groups.offsets.commit_plan import CommitBlock, PlannedCommits
+from odradek.groups.offsets.committed_offsets import DecodedRecord, Offsets, TopicIds
+from odradek.groups.offsets.pending_offsets import PendingOffset
+from odradek.groups.offsets.tombstones import Tombstones
 
 R = TypeVar("R")
 EXPIRY: Hashable = ("expiry",)
@@ -104,7 +104,7 @@ class DurableState(NamedTuple):
 
 
 class GroupShard:
-    """The shard of groups. The contract is in coordinator/shard.
+    """The shard of groups. The contract is in coordinator_runtime/shard.
 
     ``catalog`` has the topics for KIP-848 groups. ``topic_id`` returns the id of a topic. ``catch_up`` needs it to find
     the offsets of deleted topics; without it ``catch_up`` deletes nothing.

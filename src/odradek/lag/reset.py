@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.client import durations
 from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError
@@ -22,6 +21,7 @@ from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, Top
 from odradek.lag.describe import group_description
 from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import QUERY_MARK, mark_reset
+from odradek.text import durations
 
 _SPAN = re.compile(r"\d\s*(?:s|m|min|h|d|w|hour|minute|day|week)s?\b|ago|yesterday|today", re.I)
 """A text that means a time before now: a moment has digits and ``T``."""

@@ -11,8 +11,8 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from odradek.core.credential import Credential
-from odradek.core.salts import SaltForm
+from odradek.core.access.credential import Credential
+from odradek.core.access.salts import SaltForm
 from odradek.security.scram import ClientFirst, ScramError, ScramServer, read_client_first
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.security.protocols import HASHES
 from odradek.security.secret import Secret
 

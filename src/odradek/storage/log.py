@@ -22,8 +22,7 @@ from odradek.batches.header import Buffer, validate
 from odradek.batches.search import RecordMatch
 from odradek.batches.steps import BatchSteps, finish
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import NO_EPOCH, EndTransactionMarker
 from odradek.storage.appends import AppendInfo, Origin
 from odradek.storage.client_batch import refused_records
 from odradek.storage.config import LogConfig

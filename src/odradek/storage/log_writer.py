@@ -12,8 +12,7 @@ from odradek.batches.control import encode_marker
 from odradek.batches.header import Buffer, validate
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import NO_EPOCH, EndTransactionMarker
 from odradek.storage.appends import AppendInfo, AssignedBatches, Origin, assign_offsets
 from odradek.storage.client_batch import Batches, Ready, check_client_batch
 from odradek.storage.config import LogConfig

@@ -56,7 +56,7 @@ from odradek.core.effects import (
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionKey, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
-from odradek.core.request_table import RequestTable
+from odradek.core.state_machines.request_table import RequestTable
 from odradek.transactions import transitions
 from odradek.transactions.checks import (
     Action,
@@ -116,7 +116,7 @@ class _Decision(NamedTuple):
 
 
 class TransactionShard:
-    """The shard of transactional ids. The contract is in coordinator/shard.
+    """The shard of transactional ids. The contract is in coordinator_runtime/shard.
 
     ``new_producer_id`` returns an unused id and raises KafkaError if there is none now. ``version`` returns the level
     of the feature ``transaction.version``, ``batch_bytes`` the largest number of bytes of records in a batch, 0 if that

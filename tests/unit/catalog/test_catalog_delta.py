@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from odradek.broker.metadata.lone_broker import BeginEpochs, RaiseEpochs
-from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential
 from odradek.catalog.delta import Delta
 from odradek.catalog.features import GROUP as GROUP_FEATURE
 from odradek.catalog.features import SAFE_DOWNGRADE, FeatureUpdate, UpdateFeatures
+from odradek.catalog.image import CatalogImage
 from odradek.catalog.records import (
     ConfigRecord,
     MetadataRecord,
@@ -33,7 +33,7 @@ from odradek.catalog.state import (
     CreateTopic,
     DeleteTopic,
 )
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.core.effects import result_of
 
 ID, OTHER = UUID(int=1), UUID(int=2)
@@ -158,8 +158,8 @@ def test_a_partition_has_the_leader_epoch_of_its_last_record() -> None:
 
 def test_a_snapshot_in_progress_has_no_later_change_of_a_partition() -> None:
     state = state_of(TWO)
-    before = list(CatalogCopy.of(state).values())
-    snapshot = CatalogCopy.of(state)
+    before = list(CatalogImage.of(state).values())
+    snapshot = CatalogImage.of(state)
     replayed(state, PartitionChangeRecord(0, ID, 1), PartitionChangeRecord(1, ID, isr=()))
     replayed(state, PartitionRecord(0, ID, (1,), (1,), 1, leader_epoch=7))
     assert list(snapshot.values()) == before
@@ -177,7 +177,7 @@ def test_replay_live_image_and_snapshot_agree_on_partitions() -> None:
         replayed(live, change)
         loaded.apply(0, change)
     again = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
-    for value in CatalogCopy.of(live).values():
+    for value in CatalogImage.of(live).values():
         again.replay(-1, value)
     assert live.topics == loaded.topics == again.topics
     first, second = live.topics["t"].partitions

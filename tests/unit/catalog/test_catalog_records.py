@@ -25,9 +25,9 @@ from odradek.catalog.records import (
     TopicRecord,
     UserScramCredentialRecord,
 )
-from odradek.core.acl import Acl
-from odradek.core.credential import Credential
-from odradek.core.delegation_token import DelegationToken
+from odradek.core.access.acl import Acl
+from odradek.core.access.credential import Credential
+from odradek.core.access.delegation_token import DelegationToken
 
 ids = st.uuids()
 names = st.text(st.characters(codec="utf-8"), max_size=260)

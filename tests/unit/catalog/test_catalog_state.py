@@ -25,7 +25,7 @@ from odradek.catalog.state import (
     DeleteTopic,
     check_topic_name,
 )
-from odradek.core.credential import Credential
+from odradek.core.access.credential import Credential
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 

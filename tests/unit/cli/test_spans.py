@@ -8,10 +8,10 @@ import pytest
 
 from odradek.cli.consume.start import start_of
 from odradek.cli.terminal import CommandError
-from odradek.client.durations import span_ms
 from odradek.core.errors import ConfigError
 from odradek.lag.reset import duration_ms
 from odradek.lag.reset_csv import parse
+from odradek.text.durations import span_ms
 
 
 @pytest.mark.parametrize(

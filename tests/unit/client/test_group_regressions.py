@@ -20,7 +20,7 @@ from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import make_assignors
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.codecs.consumer_protocol import encode_assignment
-from odradek.coordinator.loader import LoadSteps
+from odradek.coordinator_runtime.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.groups.config import GroupConfig

@@ -19,7 +19,7 @@ from odradek.catalog.records import (
     TopicRecord,
 )
 from odradek.catalog.state import RecordSteps
-from odradek.cluster.catalog import SteppedRecords
+from odradek.cluster.cluster_catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord, RegisterBrokerRecord
 from odradek.storage.disk.memory_files import MemoryFiles
 

@@ -23,15 +23,14 @@ from support.world import Process, World
 from support.world_log import reload
 
 from odradek.broker.coordinators.group_runtime import GroupRuntime
-from odradek.coordinator.driver import Driver
+from odradek.coordinator_runtime.driver import Driver
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.groups import offsets, shard
-from odradek.groups.classic import State
-from odradek.groups.commit_plan import CommitPlan, PlannedCommits
+from odradek.groups import shard
+from odradek.groups.classic.group import State
 from odradek.groups.config import GroupConfig
-from odradek.groups.kip848_messages import DescribeKip848Group, Kip848Heartbeat
+from odradek.groups.kip848.messages import DescribeKip848Group, Kip848Heartbeat
 from odradek.groups.messages import (
     DeleteGroups,
     DescribeGroup,
@@ -49,6 +48,8 @@ from odradek.groups.messages import (
     TopicsChanged,
     TopicsDeleted,
 )
+from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
+from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
 from odradek.groups.shard import GroupShard
 
 GROUPS = str(Path(shard.__file__).parent)

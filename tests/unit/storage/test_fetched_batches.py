@@ -12,7 +12,7 @@ from support.full_disk import FullDisk
 from support.logs import T0, batch, code_of, described, put, rows_from, sequenced, set_base_offset
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import BATCHES_AT_ONCE, UnexpectedOffset

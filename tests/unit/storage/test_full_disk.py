@@ -16,7 +16,7 @@ from support.full_disk import FullDisk
 from support.logs import T0, aborted_in, batch, code_of, described, open_log, put, rows_from, sequenced
 
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.disk.write_failures import SyncFailed, WriteFailures
 from odradek.storage.log import Log
 

@@ -20,8 +20,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CreateTopic
 from odradek.core.effects import SimpleRecord, result_of
 from odradek.core.errors import StorageError
-from odradek.core.ids import TopicPartition
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker, TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles

@@ -18,8 +18,7 @@ from support.logs import T0, aborted_in, batch, put, rows_from, sequenced
 
 from odradek.batches.header import scan
 from odradek.core.errors import KafkaError
-from odradek.core.ids import OFFSETS_TOPIC
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import OsFiles

@@ -12,7 +12,7 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header, scan
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.log import Log
 
 KAFKAS = Path(__file__).parents[2] / "data" / "kafka-log-0" / "00000000000000000610.log"

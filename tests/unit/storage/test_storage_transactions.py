@@ -12,7 +12,7 @@ from support.logs import T0, aborted_in, batch, code_of, described, open_log, pu
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log

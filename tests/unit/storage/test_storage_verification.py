@@ -10,7 +10,7 @@ from support.logs import T0, batch, code_of, open_log, put, sequenced
 from odradek.batches.steps import finish
 from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import DAY_MS
 from odradek.storage.log import Log

@@ -9,7 +9,7 @@ import pytest
 from support.counted_files import CountedFiles
 from support.logs import T0, batch, open_log, put, sequenced
 
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 from odradek.storage.disk.files import OsFiles
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log

@@ -10,7 +10,7 @@ from support.world import Process, World
 from support.world_log import WorldLog
 
 from odradek.codecs.transaction_state import Transaction, TransactionState, encode_key, encode_value
-from odradek.coordinator.runtime import Runtime
+from odradek.coordinator_runtime.runtime import Runtime
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import ProducerIdentity
@@ -141,7 +141,7 @@ class Coordinator:
 
 
 def batch_of(record: Any, now_ms: int) -> bytes:
-    from odradek.coordinator.shard_log import batch_of as batch
+    from odradek.coordinator_runtime.shard_log import batch_of as batch
 
     return batch([record], now_ms)
 

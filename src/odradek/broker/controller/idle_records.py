@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.state import RecordSteps
-from odradek.cluster.catalog import SteppedRecords
+from odradek.cluster.cluster_catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from odradek.core.ids import NO_OFFSET
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
@@ -114,7 +114,7 @@ class ObserverReads:
         self._node = node
         self._observers = Observers()
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         for waiter in tuple(self.waiters):
             waiter.wake()
 

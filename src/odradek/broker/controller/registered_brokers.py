@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.state import RecordSteps
-from odradek.cluster.catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.control import ClusterControl, ControlResult, ControlSteps, Moment
 from odradek.core.deferred import Deferred
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from odradek.broker.controller.observer_reads import ObserverReads
     from odradek.broker.controller.write_events import Controller, ControllerRequestContext
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.change import Change
-    from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
 
@@ -77,7 +77,7 @@ class RegisteredBrokers:
     def _now_ms(self) -> int:
         return int(self._node.loop.time() * 1000)
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Follows the committed records about brokers."""
         for record in delta.nodes:
             self._control.on_applied(record)

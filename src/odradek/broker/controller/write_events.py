@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.scheduler import Scheduler
-    from odradek.broker.metadata.catalog import Catalog
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.metadata.loader import MetadataLoader
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
         def coordinators(self) -> InternalTopics: ...
 
         @property
-        def catalog(self) -> Catalog: ...
+        def catalog(self) -> CommittedCatalog: ...
 
         @property
         def metadata_log(self) -> MetadataLog: ...

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.catalog.state import GROUP, Topic
-from odradek.groups.metadata_hash import TopicFacts
+from odradek.groups.kip848.metadata_hash import TopicFacts
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.settings.config import BrokerConfig
 
 
 class BrokerGroupCatalog:
-    """The catalogue and the broker's settings as a ``groups.kip848_group.GroupCatalog``."""
+    """The catalogue and the broker's settings as a ``groups.kip848.group.GroupCatalog``."""
 
-    def __init__(self, catalog: CatalogImage, config: BrokerConfig, brokers: Brokers) -> None:
+    def __init__(self, catalog: CatalogView, config: BrokerConfig, brokers: Brokers) -> None:
         self._catalog = catalog
         self._config = config
         self._brokers = brokers

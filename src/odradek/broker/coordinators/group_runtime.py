@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from odradek.coordinator.runtime import Environment, Runtime
+from odradek.coordinator_runtime.runtime import Environment, Runtime
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.groups.commit_runs import CommitRuns
 from odradek.groups.config import GroupConfig
 from odradek.groups.early_checks import early_refusal
-from odradek.groups.kip848_group import GroupCatalog
+from odradek.groups.kip848.group import GroupCatalog
 from odradek.groups.messages import TopicsChanged, TopicsDeleted
-from odradek.groups.offsets import TopicIds
+from odradek.groups.offsets.commit_runs import CommitRuns
+from odradek.groups.offsets.committed_offsets import TopicIds
 from odradek.groups.shard import GroupShard
 
 

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.loop.clock import Clock
     from odradek.broker.metadata.brokers import Brokers
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
-    from odradek.coordinator.runtime import Environment, Runtime
+    from odradek.coordinator_runtime.runtime import Environment, Runtime
 
 R = TypeVar("R", bound="Runtime[Any]")
 
@@ -44,7 +44,7 @@ class CoordinatorBroker(Protocol):
     def brokers(self) -> Brokers: ...
 
     @property
-    def catalog(self) -> CatalogImage: ...
+    def catalog(self) -> CatalogView: ...
 
     @property
     def groups(self) -> GroupRuntime: ...

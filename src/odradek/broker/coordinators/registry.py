@@ -1,4 +1,4 @@
-"""The broker's coordinators: the tenants of ``coordinator/``, each with its internal topic.
+"""The broker's coordinators: the tenants of ``coordinator_runtime/``, each with its internal topic.
 
 The server, the publishers, the controller and FindCoordinator know coordinators only through this registry. A new
 coordinator is a ``CoordinatorType`` in a module of its own, like ``group_coordinator``, and an entry in ``TYPES``. Its
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.kinds import CoordinatorBroker, CoordinatorType
     from odradek.broker.partitions.partition import Partition
     from odradek.catalog.delta import Delta
-    from odradek.coordinator.runtime import Runtime
+    from odradek.coordinator_runtime.runtime import Runtime
 
 R = TypeVar("R", bound="Runtime[Any]")
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.core.effects import Request
     from odradek.core.errors import ErrorCode
-    from odradek.core.ids import PartitionKey, ProducerIdentity
-    from odradek.core.transaction_marker import EndTransactionMarker
+    from odradek.core.ids import EndTransactionMarker, PartitionKey, ProducerIdentity
 
 R = TypeVar("R")
 PARTITIONS_VERSION = 2

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.catalog.delta import Delta
     from odradek.core.deferred import Deferred
     from odradek.core.errors import ErrorCode
-    from odradek.core.transaction_marker import EndTransactionMarker
+    from odradek.core.ids import EndTransactionMarker
 
 
 class TransactionCoordinator:

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC, PartitionKey
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker, PartitionKey
 from odradek.core.pace import sorted_in_steps
-from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.transactions.messages import Markers
 
 if TYPE_CHECKING:
     from odradek.broker.coordinators.remote_calls import WriteMarkers
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.partitions.partition import Partition
 
 log = logging.getLogger("odradek.broker")
@@ -59,7 +58,7 @@ class MarkerWriter:
 
     def __init__(
         self,
-        catalog: CatalogImage,
+        catalog: CatalogView,
         partition: Callable[[str, int], Partition | None],
         write_offsets_marker: Callable[[int, EndTransactionMarker], Deferred[ErrorCode]],
         load_of_groups: Callable[[int], Deferred[None] | None],

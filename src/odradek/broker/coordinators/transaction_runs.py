@@ -18,7 +18,7 @@ LONG_BYTES = 8192
 
 
 class TransactionRuns:
-    """The long records of one log, as ``coordinator.loader.RecordRuns`` of one record each."""
+    """The long records of one log, as ``coordinator_runtime.loader.RecordRuns`` of one record each."""
 
     def __init__(self, shard: TransactionShard, replay: Callable[[int, bytes, bytes | None], None]) -> None:
         self._shard = shard

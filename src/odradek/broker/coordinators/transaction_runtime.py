@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.coordinators.remote_calls import LocalPartitions, WriteMarkers
 from odradek.broker.coordinators.transaction_markers import OverdueMarkers, PendingMarkers
 from odradek.broker.coordinators.transaction_runs import TransactionRuns
-from odradek.coordinator.runtime import Environment, Runtime
+from odradek.coordinator_runtime.runtime import Environment, Runtime
 from odradek.core.deferred import Deferred
 from odradek.core.effects import Request
 from odradek.core.errors import ErrorCode

@@ -1,9 +1,9 @@
 """The fast path of OffsetCommit for clients that commit the same partitions again and again, as consumers do.
 
 The frame of such a commit differs from an earlier frame only in correlation id, offsets and leader epochs. The broker
-does not parse it again: the equal bytes are the key of its commit plan (groups/commit_plan). Consecutive frames of one
-plan on a connection are handled together. Replies and records are the same as on the general path (router, k08). The
-general path serves the first commits of a kind, unusual commits, and commits that name unknown partitions.
+does not parse it again: the equal bytes are the key of its commit plan (groups/offsets/commit_plan). Consecutive frames
+of one plan on a connection are handled together. Replies and records are the same as on the general path (router, k08).
+The general path serves the first commits of a kind, unusual commits, and commits that name unknown partitions.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.broker.handlers import k08_offset_commit
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.ids import is_longer
-from odradek.groups.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.groups.messages import OffsetCommitReply
+from odradek.groups.offsets.commit_plan import COMMITTED, CommitPlan, PlannedCommits
 from odradek.wire import schemas
 from odradek.wire.api_keys import OFFSET_COMMIT
 from odradek.wire.frames import read_request_head, reply_head

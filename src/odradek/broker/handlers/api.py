@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.authorizer import Authorizer
     from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
-    from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.partitions.fetch_sessions import FetchSessions
@@ -209,7 +209,7 @@ if TYPE_CHECKING:
             """The brokers that replies name."""
 
         @property
-        def catalog(self) -> CatalogImage: ...
+        def catalog(self) -> CatalogView: ...
 
         @property
         def quorum(self) -> MetadataQuorum:

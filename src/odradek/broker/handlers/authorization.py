@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odradek.core.acl import CLUSTER_NAME, Resource
+from odradek.core.access.acl import CLUSTER_NAME, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.loop.workers import OUTLIVING_BYTES
 from odradek.broker.partitions.produce_appends import STEP_PARTITIONS, ProduceAppends, is_transactional
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS

@@ -33,7 +33,7 @@ from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
-from odradek.core.acl import CLUSTER_NAME, Operation, Resource
+from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, FetchingReplica

@@ -25,7 +25,7 @@ from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import count_in_steps
 from odradek.broker.partitions.partition import Partition
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
 

@@ -24,7 +24,7 @@ from odradek.broker.loop.long_lists import list_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic, check_topic_name
-from odradek.core.acl import CLUSTER_NAME, Operation, Resource
+from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import INTERNAL_TOPICS, NO_NODE
 

@@ -19,7 +19,7 @@ from uuid import UUID
 
 from odradek.broker.handlers.authorization import DENIED, is_allowed
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit

@@ -21,7 +21,7 @@ from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import ReplySize, elements, reply
 from odradek.broker.loop.long_lists import list_in_steps
 from odradek.broker.loop.scheduler import finish
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster, refusal
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k68_consumer_group_heartbeat import fresh_uuid, short_id
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import LeaveGroup, LeaveGroupReply, LeavingMember

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check
 from odradek.broker.loop.long_lists import dict_in_steps
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import SyncGroup, SyncGroupReply

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed, is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.groups.messages import ListGroups

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check, is_allowed_for_cluster, refusal
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import ProducerIdentity
 from odradek.wire.schemas import milliseconds

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check_cluster, is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import INTERNAL_TOPICS, ProducerIdentity
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EndTransactionMarker
 
 if TYPE_CHECKING:
     from kio.schema.write_txn_markers.v2.request import WritableTxnMarker, WriteTxnMarkersRequest

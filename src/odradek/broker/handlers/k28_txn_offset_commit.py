@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, cast
 from odradek.broker.handlers.authorization import DENIED, is_allowed
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
 from odradek.broker.partitions.transaction_verification import PartitionVerification
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_SEQUENCE, OFFSETS_TOPIC, ProducerIdentity
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit, TxnOffsetCommit

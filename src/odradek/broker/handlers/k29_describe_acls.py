@@ -12,7 +12,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.catalog.acls import AclFilter
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.core.acl import Acl
+    from odradek.core.access.acl import Acl
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 3)

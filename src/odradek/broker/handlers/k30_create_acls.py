@@ -14,7 +14,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.acls import CreateAcl
-from odradek.core.acl import Acl, Operation
+from odradek.core.access.acl import Acl, Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

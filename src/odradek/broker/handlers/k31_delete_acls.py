@@ -14,7 +14,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS
 from odradek.catalog.acls import DeleteAcl, check_filter
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import Pace
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.change import Change
     from odradek.catalog.records import Id16
-    from odradek.core.acl import Acl
+    from odradek.core.access.acl import Acl
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 

@@ -16,7 +16,7 @@ from odradek.broker.settings.description import ConfigRow, describe_broker, desc
 from odradek.broker.settings.keys import ConfigSource, dynamic_broker_key
 from odradek.broker.settings.resources import LOGGER, describe, describe_loggers
 from odradek.catalog.state import BROKER, TOPIC, check_topic_name
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

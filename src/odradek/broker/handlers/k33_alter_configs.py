@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers import setting_changes
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.state import BROKER
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.tokens import MAX_RENEWERS, PutToken
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.security.principal import USER, Principal, may_use_tokens
 from odradek.wire.schemas import milliseconds
@@ -79,7 +79,7 @@ def _create(
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
 
     from odradek.broker.metadata_log.mark import encode_id
-    from odradek.core.delegation_token import DelegationToken
+    from odradek.core.access.delegation_token import DelegationToken
 
     now_ms = broker.now_ms()
     last_ms, end_ms = tokens.times.of_new(now_ms, milliseconds(message.max_lifetime))

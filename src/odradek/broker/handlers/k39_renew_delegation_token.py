@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.change import Change
-    from odradek.core.delegation_token import DelegationToken
+    from odradek.core.access.delegation_token import DelegationToken
 
     NewEnd = Callable[[TokenTimes, DelegationToken, str, int], DelegationToken | None]
     """Returns a token with another end; None if it ends at once. Raises KafkaError."""

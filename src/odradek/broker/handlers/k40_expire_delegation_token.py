@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.core.delegation_token import DelegationToken
+    from odradek.core.access.delegation_token import DelegationToken
 
 VERSIONS = (1, 2)
 LISTENERS = ("client", "controller")

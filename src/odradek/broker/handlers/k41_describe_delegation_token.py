@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k38_create_delegation_token import check_requester
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
-    from odradek.core.delegation_token import DelegationToken
+    from odradek.core.access.delegation_token import DelegationToken
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (1, 3)

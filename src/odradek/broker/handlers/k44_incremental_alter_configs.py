@@ -15,7 +15,7 @@ from odradek.broker.settings.config import topic_text
 from odradek.broker.settings.keys import ConfigKey, ConfigType, find_broker_key, find_topic_key
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:

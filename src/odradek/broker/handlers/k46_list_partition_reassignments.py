@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
 from odradek.broker.handlers.long_replies import reply, rows_of_partitions
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:

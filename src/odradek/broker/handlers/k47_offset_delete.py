@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check, is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import PART_RECORDS
 from odradek.groups.messages import OffsetDelete

@@ -16,7 +16,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.limits.quotas import CLIENT_ID, IP, USER
 from odradek.broker.loop.long_lists import STEP_ELEMENTS
 from odradek.catalog.state import Entity
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from odradek.broker.loop.long_lists import STEP_ELEMENTS, count_in_steps
 from odradek.broker.loop.scheduler import value_of
 from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.catalog.state import AlterClientQuotas, Entity
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from odradek.broker.handlers.authorization import is_allowed_for_cluster, refusa
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.credentials import MECHANISMS, AlterCredential, check_size
-from odradek.core.acl import Operation, Resource
-from odradek.core.credential import Credential
+from odradek.core.access.acl import Operation, Resource
+from odradek.core.access.credential import Credential
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

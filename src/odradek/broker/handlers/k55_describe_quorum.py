@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC
 

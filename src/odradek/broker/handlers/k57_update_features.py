@@ -12,7 +12,7 @@ from odradek.broker.handlers.authorization import is_allowed_for_cluster, refusa
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.catalog.features import UPGRADE, FeatureUpdate, UpdateFeatures
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

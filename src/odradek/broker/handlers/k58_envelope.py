@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.client_view import ClientView
 from odradek.broker.limits.reply_memory import Hangup
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.security.forwarded_principal import read_principal

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers import observer_fetches
 from odradek.broker.handlers.authorization import check_cluster
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:
     from kio.schema.fetch_snapshot.v1.request import FetchSnapshotRequest

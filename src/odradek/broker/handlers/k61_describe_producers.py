@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import check
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
 from odradek.catalog.state import check_topic_name
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.producers.states import ProducerState
 

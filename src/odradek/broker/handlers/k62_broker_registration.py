@@ -15,7 +15,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:
     from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest

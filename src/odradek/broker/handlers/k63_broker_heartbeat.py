@@ -13,7 +13,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import Directories
 from odradek.cluster.sessions import BrokerHeartbeat
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:
     from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import Known, each_once, elements, reply
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import sorted_in_steps
 

@@ -12,10 +12,10 @@ from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.codecs.transaction_state import TransactionState
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.pace import STEP_WORK, Pace, sorted_in_steps
-from odradek.groups.regex import check_pattern, resolve_in_steps
+from odradek.groups.kip848.regex import check_pattern, resolve_in_steps
 
 if TYPE_CHECKING:
     from kio.schema.list_transactions.v2.request import ListTransactionsRequest

@@ -14,11 +14,11 @@ from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements
 from odradek.broker.handlers.long_replies import reply as long_reply
 from odradek.catalog.features import GROUP
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.groups.kip848_member import reported_partitions
-from odradek.groups.kip848_messages import Kip848Heartbeat, Kip848HeartbeatReply
+from odradek.groups.kip848.member import reported_partitions
+from odradek.groups.kip848.messages import Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.k15_describe_groups import OPERATIONS_NOT_ASKED, group_operations
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.catalog.features import GROUP
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
-from odradek.groups.kip848_member import Kip848Member, Partitions
-from odradek.groups.kip848_messages import DescribedKip848Group, DescribeKip848Group
+from odradek.groups.kip848.member import Kip848Member, Partitions
+from odradek.groups.kip848.messages import DescribedKip848Group, DescribeKip848Group
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.request import ConsumerGroupDescribeRequest

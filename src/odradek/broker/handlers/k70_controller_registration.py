@@ -9,7 +9,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewController
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:
     from kio.schema.controller_registration.v0.request import ControllerRegistrationRequest

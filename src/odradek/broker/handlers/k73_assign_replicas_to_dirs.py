@@ -9,7 +9,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import ReplicaDirectory
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.long_lists import dict_in_steps
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic, check_topic_name
-from odradek.core.acl import Operation, Resource
+from odradek.core.access.acl import Operation, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

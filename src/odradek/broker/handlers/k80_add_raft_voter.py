@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k55_describe_quorum import LISTENER
 from odradek.catalog.features import KRAFT
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.k80_add_raft_voter import check_voter, check_voters_change
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:

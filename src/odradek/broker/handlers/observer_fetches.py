@@ -8,7 +8,7 @@ from uuid import UUID
 from odradek.broker.controller.observer_reads import ObserverFetch, ObserverReply
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.cluster.observers import LogPlace, ObserverKey
-from odradek.core.acl import Operation
+from odradek.core.access.acl import Operation
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC

@@ -23,7 +23,7 @@ from odradek.broker.settings.keys import dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER
 from odradek.catalog.state import BROKER, CLIENT_METRICS, GROUP, TOPIC, AlterConfigs, check_topic_name
-from odradek.core import acl
+from odradek.core.access import acl
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.catalog.delta import Delta
 
     class QuotaClient(Protocol):
@@ -154,7 +154,7 @@ class Quotas:
         self.bindings.clear()
         self.on_replaced()
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Takes the image's quotas if the delta changes quotas."""
         if delta.quotas:
             self.replace(image.quotas())

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.settings.listener_settings import ListenerSettings, plain_users
 from odradek.catalog.credentials import MECHANISMS as NUMBERS
 from odradek.catalog.credentials import CredentialForm, FormCounts
-from odradek.core.credential import Credential
-from odradek.core.salts import SaltForm
+from odradek.core.access.credential import Credential
+from odradek.core.access.salts import SaltForm
 from odradek.security.protocols import HASHES
 from odradek.security.sasl_server import (
     LoggedIn,

@@ -18,8 +18,8 @@ from odradek.core.errors import StorageError
 if TYPE_CHECKING:
     from odradek.broker.front_end.connection import ConnectionOwner
     from odradek.broker.logins.provider_keys import ProviderKeys
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.delegation_tokens import DelegationTokens
-    from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.settings.listener import Listener
     from odradek.security.key_fetch import FetchTimes, KeySetSource
@@ -36,7 +36,7 @@ class Logins:
     def __init__(
         self,
         owner: ConnectionOwner,
-        catalog: CatalogImage,
+        catalog: CatalogView,
         tokens: DelegationTokens | None,
         directory: LogDirectory,
         now_ms: Callable[[], int],

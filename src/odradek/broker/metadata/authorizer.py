@@ -18,14 +18,14 @@ from odradek.acls.rules import SUPER_USER, Decision
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.settings.protection import allows_unlisted, super_users
 from odradek.broker.settings.resources import AUDIT_LOG
-from odradek.core.acl import Acl, Operation, Permission, Resource
+from odradek.core.access.acl import Acl, Operation, Permission, Resource
 from odradek.core.pace import Pace
 from odradek.text.log_lines import escape_controls
 
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
     from odradek.catalog.records import Id16
@@ -91,7 +91,7 @@ class Authorizer:
 
     # --- ACLs ---------------------------------------------------------------------------------------------------
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None] | None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> Steps[None] | None:
         """Applies changed ACLs. What denies comes first: no request is allowed more than before and after a change."""
         if not delta.acls:
             return None

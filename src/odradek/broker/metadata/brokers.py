@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import Protocol
     from uuid import UUID
 
-    from odradek.broker.metadata.image import CatalogImage, RegisteredBroker
+    from odradek.broker.metadata.catalog_view import CatalogView, RegisteredBroker
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
     from odradek.catalog.records import Id16
@@ -112,7 +112,7 @@ class RegisteredNodes:
     belongs to the first. ``new_uuid``: the chance by which ``controller`` chooses.
     """
 
-    def __init__(self, image: CatalogImage, listeners: tuple[Listener, ...], new_uuid: Callable[[], UUID]) -> None:
+    def __init__(self, image: CatalogView, listeners: tuple[Listener, ...], new_uuid: Callable[[], UUID]) -> None:
         self._image = image
         self._listeners = listeners
         self._new_uuid = new_uuid

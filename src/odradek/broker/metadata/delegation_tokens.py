@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from odradek.broker.loop.scheduler import Scheduler
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.change import Change
-    from odradek.broker.metadata.image import CatalogImage
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
+    from odradek.core.access.delegation_token import DelegationToken
     from odradek.core.deferred import Deferred
-    from odradek.core.delegation_token import DelegationToken
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
@@ -70,7 +70,7 @@ class DelegationTokens:
             Secret(config.delegation_token_secret_key or ""), times, config.delegation_token_expiry_check_interval_ms
         )
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> Steps[None] | None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> Steps[None] | None:
         return (
             self._apply({token_id: image.tokens().get(token_id) for token_id in delta.tokens}) if delta.tokens else None
         )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.loop.scheduler import Steps, finish
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.catalog import Catalog
-    from odradek.broker.metadata.image import Publisher
+    from odradek.broker.metadata.catalog_view import Publisher
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.catalog.delta import Delta
     from odradek.catalog.records import MetadataRecord
 
@@ -25,7 +25,7 @@ log = logging.getLogger("odradek.broker")
 class MetadataLoader:
     """Passes deltas to the publishers, one at a time, because the controller writes one change after another."""
 
-    def __init__(self, catalog: Catalog, publishers: Sequence[Publisher]) -> None:
+    def __init__(self, catalog: CommittedCatalog, publishers: Sequence[Publisher]) -> None:
         self._catalog = catalog
         self._publishers = publishers
 

@@ -20,7 +20,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import PartitionKey
 
 if TYPE_CHECKING:
-    from odradek.core.transaction_marker import EndTransactionMarker
+    from odradek.core.ids import EndTransactionMarker
     from odradek.storage.log import Log
 
     class PartitionWithLog(Protocol):

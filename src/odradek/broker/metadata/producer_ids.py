@@ -11,7 +11,7 @@ from odradek.core.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.catalog.delta import Delta
     from odradek.core.deferred import Deferred
 
@@ -63,7 +63,7 @@ class ProducerIds:
             self._allocation = self._allocator.allocate_producer_ids(self._node_id)
         return self._allocation
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Stores a new producer id block of this broker."""
         for record in delta.producer_ids:
             if record.broker_id == self._node_id:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.metadata.catalog import Catalog
 from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, packed
+from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import CatalogRequest, CatalogState
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class StoredCatalog:
     """The log of a catalogue, and the catalogue of its records. ``voter``: None for the directory of a lone broker."""
 
-    def __init__(self, log: MetadataLog, catalog: Catalog, voter: Voter | None = None) -> None:
+    def __init__(self, log: MetadataLog, catalog: CommittedCatalog, voter: Voter | None = None) -> None:
         self.log = log
         self.catalog = catalog
         self.voter = voter
@@ -61,7 +61,7 @@ class StoredCatalog:
         """Reads a catalogue into an empty state. ``owner``: the mark of this directory at any offset.
 
         Raises the errors of ``MetadataLog.open``."""
-        catalog = Catalog(state)
+        catalog = CommittedCatalog(state)
         log = MetadataLog.open(data_dir, catalog.replay, owner, clean=clean, now_ms=now_ms, files=files, config=config)
         catalog.begin_at(log.end_offset, log.read_removed)
         voter = None

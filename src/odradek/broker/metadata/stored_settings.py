@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from odradek.broker.metadata.catalog import Catalog
+from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.settings import protection
 from odradek.broker.settings.config import BrokerConfig
@@ -35,7 +35,7 @@ def delete(stored: StoredCatalog, node_id: int, names: Sequence[str]) -> None:
             log.warning("deleted dynamic settings of %s: %s", _owner(resource), ", ".join(changes))
 
 
-def check(catalog: Catalog, node_id: int, config: BrokerConfig) -> None:
+def check(catalog: CommittedCatalog, node_id: int, config: BrokerConfig) -> None:
     """Raises ConfigError if a stored setting needs a protection that this broker lacks (``settings/protection``), or
     if the listeners of the start contradict it.
 

@@ -1,6 +1,6 @@
 """The check of the metadata log before each start: every byte of the log that the CRC, the offsets or the epoch cover.
 
-The check changes nothing. It ends at the first fault. ``broker/repair/catalog`` reads what is behind it.
+The check changes nothing. It ends at the first fault. ``broker/repair/catalog_repair`` reads what is behind it.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ from odradek.storage.segments.segment import LOG_SUFFIX
 
 if TYPE_CHECKING:
     from odradek.broker.metadata_log.quorum_state import QuorumState
-    from odradek.catalog.copy import CatalogCopy
+    from odradek.catalog.image import CatalogImage
 
 _logger = logging.getLogger("odradek.broker")
 
@@ -257,18 +257,18 @@ class MetadataLog:
 
         Raises KafkaError if the log is offline.
         """
-        from odradek.catalog.copy import CatalogCopy  # here, because a start does not need it
+        from odradek.catalog.image import CatalogImage  # here, because a start does not need it
 
         if self._log.active.size >= ROLL_BYTES:
             self._log.roll(self._now_ms())  # so that the segments before the snapshot can be deleted
         end_offset, epoch = (self._log.log_end_offset, self._epoch) if self.applied is None else self.applied
-        copy, timestamp_ms = CatalogCopy.of(state), self._written_ms
+        copy, timestamp_ms = CatalogImage.of(state), self._written_ms
         self._new_bytes = 0
         self._snapshot_ms = self._now_ms()
         return self._snapshot(copy, end_offset, epoch, timestamp_ms, in_thread)
 
     def _snapshot(
-        self, copy: CatalogCopy, end_offset: int, epoch: int, timestamp_ms: int, in_thread: InThread
+        self, copy: CatalogImage, end_offset: int, epoch: int, timestamp_ms: int, in_thread: InThread
     ) -> Steps[None]:
         if not self._snapshots or self._snapshots[-1].end_offset < end_offset:
             try:

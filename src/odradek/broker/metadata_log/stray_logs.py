@@ -37,7 +37,7 @@ damaged byte."""
 
 
 class TopicImage(Protocol):
-    """The part of the catalogue that knows topics. Handlers and publishers see it as ``CatalogImage``."""
+    """The part of the catalogue that knows topics. Handlers and publishers see it as ``CatalogView``."""
 
     def topic(self, name: str) -> Topic | None: ...
     def topic_by_id(self, topic_id: UUID) -> Topic | None: ...

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.broker.coordinators.group_coordinator import GROUPS
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.partitions.log_upkeep import is_usable
-from odradek.coordinator.states import CoordinatorState
+from odradek.coordinator_runtime.states import CoordinatorState
 from odradek.text.prometheus import Metric, MetricLines, escaped
 from odradek.wire import schemas
 

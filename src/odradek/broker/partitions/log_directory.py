@@ -43,7 +43,7 @@ from odradek.storage.disk.write_failures import WriteFailures, is_passing
 from odradek.storage.log import Log
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.catalog.registrations import PartitionRegistration
 
 log = logging.getLogger("odradek.broker")
@@ -166,7 +166,7 @@ class LogDirectory:
         metadata_log.report_failures_to(self.failures)
         self._metadata_log = metadata_log
 
-    def begin_recovery(self, image: CatalogImage) -> dict[str, UUID | None]:
+    def begin_recovery(self, image: CatalogView) -> dict[str, UUID | None]:
         """Reads the checkpoints, removes the mark of a clean stop, and deletes the directories of removed topics. Then
         the logs can be opened.
 
@@ -182,7 +182,7 @@ class LogDirectory:
         self._names_at_start = set(self._files.list(self.path))
         return topic_ids
 
-    def end_recovery(self, image: CatalogImage) -> None:
+    def end_recovery(self, image: CatalogView) -> None:
         """Sets aside the directories that the catalogue does not know, and removes their checkpoints.
 
         For a node that has applied the newest record that it knows of. Later calls do nothing. Raises StorageError.

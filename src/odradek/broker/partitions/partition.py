@@ -26,8 +26,7 @@ from odradek.broker.partitions.partition_roles import (
 from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH, NO_OFFSET, FetchingReplica
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import NO_EPOCH, NO_OFFSET, EndTransactionMarker, FetchingReplica
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.fetched_batches import UnexpectedOffset

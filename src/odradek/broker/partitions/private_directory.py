@@ -19,7 +19,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.catalog.delta import Delta
     from odradek.storage.disk.files import Files
@@ -39,7 +39,7 @@ class PrivateDirectory:
         self._in_thread = in_thread
         self._is_closed = False
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Raises StorageError at the start if the directory has credentials and cannot be closed."""
         if delta.is_initial:
             self._close_metadata_log()
@@ -84,7 +84,7 @@ def close_to_others(directory: Path, files: Files) -> None:
         ) from error
 
 
-def has_credentials(image: CatalogImage) -> bool:
+def has_credentials(image: CatalogView) -> bool:
     """Returns whether the catalogue has users of SCRAM, delegation tokens, or settings of brokers that are secret."""
     if image.users() or image.tokens():
         return True

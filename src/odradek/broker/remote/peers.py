@@ -16,7 +16,7 @@ from odradek.broker.remote.node_request import NodeRequest, R
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogImage
     from odradek.broker.remote.dialer import Dialer
 
 REQUEST_TIMEOUT_MS = 30_000

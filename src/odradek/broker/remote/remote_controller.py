@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kio.schema.create_topics.v7.response import CreateTopicsResponse
 
     from odradek.broker.controller.write_events import ControlledBroker, ControllerRequestContext, Operation
-    from odradek.broker.metadata.image import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.remote.forwarder import RequestForwarder
     from odradek.catalog.delta import Delta
     from odradek.catalog.state import Topic
@@ -46,7 +46,7 @@ class RemoteProducerIds(ProducerIds):
     def take_block(self, first: int, count: int) -> None:
         self._ids = range(first, first + count)
 
-    def on_metadata_update(self, delta: Delta, image: CatalogImage) -> None:
+    def on_metadata_update(self, delta: Delta, image: CatalogView) -> None:
         """Ignores the records about blocks."""
 
 

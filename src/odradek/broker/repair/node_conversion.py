@@ -20,8 +20,8 @@ from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import VERSION, is_of_a_node
 from odradek.broker.settings.config import BrokerConfig
-from odradek.catalog.copy import CatalogCopy
 from odradek.catalog.features import AT_FIRST, METADATA, SUPPORTED
+from odradek.catalog.image import CatalogCopy
 from odradek.cluster.records import FeatureRange, RegisterBrokerRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE

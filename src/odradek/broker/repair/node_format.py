@@ -15,7 +15,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.salvage import NodeReader
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.cluster import records as cluster_records
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files

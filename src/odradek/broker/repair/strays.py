@@ -28,7 +28,7 @@ from odradek.broker.metadata_log.stray_logs import (
     stored_id,
 )
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.repair.catalog import copy_catalog, internal_configs
+from odradek.broker.repair.catalog_repair import copy_catalog, internal_configs
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CreateTopic, DeleteTopic, Topic
 from odradek.core.errors import CorruptRecord, KafkaError, StorageError

@@ -102,7 +102,7 @@ def repair(
     """
     with _locked(data_dir) as directory:
         from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
-        from odradek.broker.repair.catalog import RepairPlan
+        from odradek.broker.repair.catalog_repair import RepairPlan
         from odradek.broker.repair.node_format import is_of_a_node
 
         if is_of_a_node(data_dir, directory.files):

@@ -26,10 +26,10 @@ class StartPosition(NamedTuple):
 
 def start_of(text: str) -> StartPosition:
     """Reads the value of --from. Raises CommandError."""
-    from odradek.client.durations import span_ms
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST
     from odradek.lag.reset import datetime_ms
+    from odradek.text.durations import span_ms
 
     if text in ("earliest", "latest"):
         return StartPosition(text, EARLIEST if text == "earliest" else LATEST)

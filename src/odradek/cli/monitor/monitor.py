@@ -86,8 +86,8 @@ def _server(
     """``hosts``: the names that the Host header may have. ``token``: "" without one."""
     import uvicorn
 
-    from odradek.monitor.metrics import MetricsOptions
-    from odradek.monitor.service import Service, ServiceOptions
+    from odradek.monitor.http.metrics import MetricsOptions
+    from odradek.monitor.http.service import Service, ServiceOptions
 
     log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
     brokers = tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else ()

@@ -18,13 +18,13 @@ from odradek.client.config import (
     take_security,
     unknown_setting,
 )
-from odradek.client.durations import duration_ms
 from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.endpoint import RECEIVE_BYTES
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
+from odradek.text.durations import duration_ms
 
 logger = logging.getLogger("odradek.consumer")
 

@@ -40,7 +40,7 @@ from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPart
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.client.producer.settings import ProducerSettings
+    from odradek.client.producer.setting_types import ProducerSettings
 
 __all__ = [
     "BufferExhausted",

@@ -84,19 +84,19 @@ class ReaderSource:
             raise
 
     def state(self) -> Json:
-        from odradek.monitor.json_api import monitor_state
+        from odradek.monitor.http.json_api import monitor_state
 
         if self._failure is not None:
             raise self._failure
         return NOT_READY if self._reader is None else monitor_state(self._reader)
 
     def groups(self, query: Mapping[str, str]) -> Json:
-        from odradek.monitor.json_api import groups_page
+        from odradek.monitor.http.json_api import groups_page
 
         return {"total": 0, "groups": []} if self._reader is None else groups_page(self._reader, query)
 
     def group(self, name: str) -> Json | None:
-        from odradek.monitor.json_api import group_detail
+        from odradek.monitor.http.json_api import group_detail
 
         if self._reader is None:
             return None

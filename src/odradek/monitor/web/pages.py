@@ -21,7 +21,7 @@ with extra_in_errors(__name__):
     from starlette.routing import Route
 
 from odradek.core.counts import counted
-from odradek.monitor.json_api import Json, RequestRefused
+from odradek.monitor.http.json_api import Json, RequestRefused
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
 from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view

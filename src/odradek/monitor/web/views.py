@@ -8,7 +8,7 @@ import numpy as np
 
 from odradek.history.verdict_rules import Status
 from odradek.monitor.choices import SORTS
-from odradek.monitor.json_api import Json, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.http.json_api import Json, group_detail, groups_page, monitor_state, topic_detail
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.formats import link
 

@@ -22,9 +22,8 @@ from types import MappingProxyType
 
 from odradek.batches.header import BatchHeader
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_PRODUCER_EPOCH
+from odradek.core.ids import NO_PRODUCER_EPOCH, EndTransactionMarker
 from odradek.core.pace import Pace
-from odradek.core.transaction_marker import EndTransactionMarker
 from odradek.storage.disk.files import Files
 from odradek.storage.producers.states import (
     MAX_SEQUENCE,

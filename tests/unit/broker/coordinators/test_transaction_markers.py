@@ -20,8 +20,7 @@ from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, ProducerIdentity
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, EndTransactionMarker, ProducerIdentity
 from odradek.transactions.config import TransactionConfig
 from odradek.transactions.messages import (
     AddPartitions,

@@ -16,7 +16,7 @@ from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.catalog.acls import CreateAcl, DeleteAcl
 from odradek.catalog.delta import Delta
 from odradek.catalog.state import CatalogRequest, CatalogState
-from odradek.core.acl import Acl, Operation, Pattern, Permission, Resource
+from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.core.effects import result_of
 from odradek.core.errors import ConfigError
 from odradek.security.principal import Principal

@@ -21,7 +21,7 @@ from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.repair.catalog import LOST_EPOCHS, RepairPlan
+from odradek.broker.repair.catalog_repair import LOST_EPOCHS, RepairPlan
 from odradek.broker.repair.strays import restore
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange

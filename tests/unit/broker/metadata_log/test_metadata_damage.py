@@ -17,7 +17,7 @@ from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log.diagnosis import Diagnosis, findings
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.replay import DamagedMetadata
-from odradek.broker.repair.catalog import RepairPlan
+from odradek.broker.repair.catalog_repair import RepairPlan
 from odradek.catalog.state import (
     BROKER,
     TOPIC,

@@ -13,7 +13,7 @@ from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.repair.catalog import RepairPlan
+from odradek.broker.repair.catalog_repair import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog import control_records
 from odradek.catalog.control_records import KRaftVersion, KRaftVoters, LeaderChange, SnapshotFooter, SnapshotHeader
@@ -107,10 +107,10 @@ def test_a_record_of_a_later_release_ends_the_start(directory: Directory, value:
 
 
 def test_such_a_record_in_a_snapshot_ends_the_start(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.catalog.copy import CatalogCopy
+    from odradek.catalog.image import CatalogImage
 
-    values = CatalogCopy.values
-    monkeypatch.setattr(CatalogCopy, "values", lambda image: iter([*values(image), REGISTER_CONTROLLER]))
+    values = CatalogImage.values
+    monkeypatch.setattr(CatalogImage, "values", lambda image: iter([*values(image), REGISTER_CONTROLLER]))
     catalog = directory.start()
     finish(catalog.log.begin_snapshot(catalog.catalog.state, lambda job: Deferred.of(job())))
     (snapshot,) = catalog.log.snapshots

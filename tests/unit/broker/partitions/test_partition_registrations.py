@@ -20,8 +20,7 @@ from odradek.broker.partitions.partition_roles import TRANSITIONS, PartitionRole
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import EARLIEST, LATEST
-from odradek.core.transaction_marker import EndTransactionMarker
+from odradek.core.ids import EARLIEST, LATEST, EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import UnexpectedOffset

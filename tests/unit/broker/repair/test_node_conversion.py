@@ -17,7 +17,7 @@ from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_conversion import ConvertedNode, convert_node
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import BROKER, AlterConfigs, CreateTopic, DeleteTopic
-from odradek.cluster.catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import Crash, MemoryFiles

@@ -24,7 +24,7 @@ from odradek.broker.metadata_log.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.publishers import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
-from odradek.broker.repair.catalog import RepairPlan
+from odradek.broker.repair.catalog_repair import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogRequest, CreateTopic, DeleteTopic
 from odradek.core.deferred import Deferred

@@ -18,8 +18,8 @@ from odradek.broker.settings.description import describe_broker, describe_topic
 from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import ConfigSource
 from odradek.catalog.state import MAX_PARTITIONS_PER_REQUEST, check_partition_count
-from odradek.core.declared_settings import setting
 from odradek.core.errors import ConfigError
+from odradek.core.state_machines.declared_settings import setting
 from odradek.groups import config as groups_config
 from odradek.groups.config import GroupConfig
 from odradek.transactions.config import TransactionConfig

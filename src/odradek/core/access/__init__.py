@@ -1,0 +1,1 @@
+"""Who may do what: ACLs, stored credentials and delegation tokens."""

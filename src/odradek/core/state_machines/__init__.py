@@ -1,0 +1,1 @@
+"""Parts that several state machines share: tables of requests and transitions, declared settings."""

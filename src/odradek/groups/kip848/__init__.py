@@ -1,0 +1,1 @@
+"""KIP-848 groups: members, reconciliation, assignors, patterns and records."""
