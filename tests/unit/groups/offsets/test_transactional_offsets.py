@@ -513,7 +513,7 @@ def test_a_load_replays_a_tombstone_between_a_transaction_and_a_plain_commit(har
 
 def test_a_partition_of_kafka_is_loaded() -> None:
     """Apache Kafka 4.3 wrote the log: two committed transactions of confluent-kafka, an aborted one, a plain commit."""
-    data = (Path(__file__).parents[2] / "data" / "kafka-offsets-transactions.log").read_bytes()
+    data = (Path(__file__).parents[3] / "data" / "kafka-offsets-transactions.log").read_bytes()
     shard = GroupShard(GroupConfig())
     loader = Loader(shard, "log", CommitRuns)
     for position, header in scan(data):

@@ -14,7 +14,7 @@ from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
 from odradek.monitor.http.metrics import METRICS, MetricsOptions, exposition
 
-EXPORTERS = json.loads((Path(__file__).parents[2] / "data/verdicts/exporters_metrics.json").read_text())["metrics"]
+EXPORTERS = json.loads((Path(__file__).parents[3] / "data/verdicts/exporters_metrics.json").read_text())["metrics"]
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 _LINE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
 
