@@ -27,14 +27,13 @@ from odradek.broker.settings.ignored import DYNAMIC
 from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
 from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination
-from odradek.client import security_types
-from odradek.client import setting_types as client_settings
 from odradek.client.config import ClientConfig
-from odradek.client.consumer import setting_types as consumer_settings
 from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.java_settings import java_defaults
-from odradek.client.producer import setting_types as producer_settings
 from odradek.client.producer.config import ProducerConfig
+from odradek.client.producer.setting_types import ProducerSettings
+from odradek.client.setting_types import ClientSettings, SecuritySettings
 from odradek.core.errors import OdradekError
 from odradek.pipelines.options import declared_options
 from odradek.zookeeper import config as zookeeper_config
@@ -87,10 +86,10 @@ class Setting(NamedTuple):
 # --- settings of clients ---------------------------------------------------------------------------------------------
 
 
-def meanings(module: Any) -> dict[str, tuple[str, str]]:
-    """The settings that a module of types declares: name → (type, docstring)."""
+def meanings(declared: Any) -> dict[str, tuple[str, str]]:
+    """The settings that a class of types, or each class of a module, declares: name → (type, docstring)."""
     found: dict[str, tuple[str, str]] = {}
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    for node in ast.walk(ast.parse(inspect.getsource(declared))):
         if not isinstance(node, ast.ClassDef):
             continue
         for one, text in zip(node.body, node.body[1:], strict=False):
@@ -101,11 +100,11 @@ def meanings(module: Any) -> dict[str, tuple[str, str]]:
     return found
 
 
-def client_settings_of(module: Any, config: type) -> list[Setting]:
-    """The settings of a module of types, with the defaults that ``config`` has."""
+def client_settings_of(declared: type, config: type) -> list[Setting]:
+    """The settings of a class of types, with the defaults that ``config`` has."""
     defaults = {one.name: one for one in fields(config)}
     rows = []
-    for name, (kind, doc) in meanings(module).items():
+    for name, (kind, doc) in meanings(declared).items():
         kafka = "" if doc.startswith(NOT_IN_KAFKA) else name.replace("_", ".")
         rows.append(Setting(name, kind, _default(defaults[name]), kafka, doc))
     return rows
@@ -117,7 +116,7 @@ def security_settings() -> list[Setting]:
     known = {**java_defaults(), **own}
     return [
         Setting(name, kind, f"`{known[name]}`" if known.get(name) else "none", name.replace("_", "."), doc)
-        for name, (kind, doc) in meanings(security_types).items()
+        for name, (kind, doc) in meanings(SecuritySettings).items()
     ]
 
 
@@ -133,10 +132,10 @@ def _default(one: Field[Any]) -> str:
 def client_page() -> str:
     required = Setting(
         "bootstrap_servers", "str | list[str] | tuple[str, ...]", "required", "bootstrap.servers",
-        meanings(consumer_settings)["bootstrap_servers"][1],
+        meanings(ConsumerSettings)["bootstrap_servers"][1],
     )  # fmt: skip
-    connections = client_settings_of(client_settings, ClientConfig)
-    own = client_settings_of(producer_settings, ProducerConfig)
+    connections = client_settings_of(ClientSettings, ClientConfig)
+    own = client_settings_of(ProducerSettings, ProducerConfig)
     parts = [
         "# Settings of clients",
         "Each setting is a keyword of the class, by the name of the heading, or an entry of a mapping, by that name or "
@@ -146,7 +145,7 @@ def client_page() -> str:
     ]
     classes = (
         ("Consumer", "`odradek.Consumer` and `odradek.aio.Consumer`.",
-         client_settings_of(consumer_settings, ConsumerConfig)),
+         client_settings_of(ConsumerSettings, ConsumerConfig)),
         ("Producer", "`odradek.Producer` and `odradek.aio.Producer` also take the settings of [Admin](#admin), which "
          "are those of the connections.", own),
         ("Admin", "`odradek.Admin`, `odradek.aio.Admin`, and the connections of producers.", [required, *connections]),

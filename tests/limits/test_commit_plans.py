@@ -20,8 +20,8 @@ from odradek.broker.loop.scheduler import Scheduler
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.messages import Heartbeat, OffsetCommit, OffsetCommitReply, OffsetFetch, TopicCommit
+from odradek.groups.offsets import commit_plan
 from odradek.groups.offsets.commit_plan import CommitPlan
-from odradek.groups.offsets.committed_offsets import commit_plan
 from odradek.wire import frames, offset_replies, schemas
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply
 from odradek.wire.schemas import Kind

@@ -27,9 +27,9 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.groups.config import GroupConfig
 from odradek.groups.messages import OffsetCommit, TopicCommit
+from odradek.groups.offsets import commit_plan
+from odradek.groups.offsets import committed_offsets as offsets_module
 from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
-from odradek.groups.offsets.committed_offsets import commit_plan
-from odradek.groups.offsets.committed_offsets import committed_offsets as offsets_module
 from odradek.groups.shard import GroupShard
 from odradek.wire import frames, schemas
 from odradek.wire.offset_commit_frames import layout_of

@@ -27,7 +27,7 @@ from odradek.codecs.offsets_topic import (
 from odradek.coordinator_runtime.loader import Loader
 from odradek.core.effects import SimpleRecord
 from odradek.groups.config import GroupConfig
-from odradek.groups.offsets.committed_offsets import commit_runs
+from odradek.groups.offsets import commit_runs
 from odradek.groups.shard import GroupShard
 
 groups = st.sampled_from(["g", "h", "gg", "grüße", "x" * 70])

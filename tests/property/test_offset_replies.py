@@ -12,7 +12,7 @@ from support.examples import examples
 from support.group_harness import GroupHarness
 
 from odradek.core.errors import ErrorCode
-from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
+from odradek.groups.offsets import committed_offsets as offsets
 from odradek.wire import schemas
 from odradek.wire.offset_replies import (
     CommittedTopic,

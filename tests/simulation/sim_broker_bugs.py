@@ -15,7 +15,7 @@ from odradek.catalog.records import ConfigRecord
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.kip848.group import Kip848Group
-from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
+from odradek.groups.offsets import committed_offsets as offsets
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.log_sync import LogSync

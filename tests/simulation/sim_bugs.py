@@ -23,9 +23,9 @@ from odradek.groups.kip848 import assignors
 from odradek.groups.kip848 import protocol as kip848_protocol
 from odradek.groups.kip848.group import Kip848Group
 from odradek.groups.kip848.member import Reconciliation
+from odradek.groups.offsets import committed_offsets as offsets
 from odradek.groups.offsets.commit_plan import CommitBlock
 from odradek.groups.offsets.committed_offsets import Offsets
-from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
 from odradek.groups.shard import GroupShard
 from odradek.storage.cleaning.rows import RowEngine
 

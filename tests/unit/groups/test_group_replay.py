@@ -48,8 +48,8 @@ from odradek.groups.messages import (
     TopicsChanged,
     TopicsDeleted,
 )
+from odradek.groups.offsets import committed_offsets as offsets
 from odradek.groups.offsets.commit_plan import CommitPlan, PlannedCommits
-from odradek.groups.offsets.committed_offsets import committed_offsets as offsets
 from odradek.groups.shard import GroupShard
 
 GROUPS = str(Path(shard.__file__).parent)

@@ -12,7 +12,7 @@ from odradek.core.state_machines.request_table import RequestTable
 from odradek.groups import messages as group_messages
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848 import messages as kip848_messages
-from odradek.groups.offsets.committed_offsets import commit_plan
+from odradek.groups.offsets import commit_plan
 from odradek.groups.shard import GroupShard
 from odradek.transactions import messages as transaction_messages
 from odradek.transactions.config import TransactionConfig
