@@ -21,7 +21,7 @@ from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import VERSION, is_of_a_node
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.features import AT_FIRST, METADATA, SUPPORTED
-from odradek.catalog.image import CatalogCopy
+from odradek.catalog.image import CatalogImage
 from odradek.cluster.records import FeatureRange, RegisterBrokerRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
@@ -132,7 +132,7 @@ def _catalog_of(directory: LogDirectory, new_uuid: Callable[[], UUID]) -> _Conve
         )
         features = dict(state.features)
         features.setdefault(METADATA, AT_FIRST[METADATA])
-        copy = replace(CatalogCopy.of(state), nodes=(broker,), features=features)
+        copy = replace(CatalogImage.of(state), nodes=(broker,), features=features)
         return _ConvertedCatalog(list(copy.values()), end_offset, stored.log.epoch, len(copy.topics))
     finally:
         stored.close()
