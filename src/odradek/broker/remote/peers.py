@@ -16,7 +16,7 @@ from odradek.broker.remote.node_request import NodeRequest, R
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
-    from odradek.broker.metadata.catalog_view import CatalogImage
+    from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.remote.dialer import Dialer
 
 REQUEST_TIMEOUT_MS = 30_000
@@ -43,7 +43,7 @@ class ClusterAddresses:
 
     ``controllers``: the addresses of the controllers, which the settings name. The image has those of the brokers."""
 
-    def __init__(self, image: CatalogImage, controllers: Mapping[int, tuple[str, int]], listener: str) -> None:
+    def __init__(self, image: CatalogView, controllers: Mapping[int, tuple[str, int]], listener: str) -> None:
         self._image = image
         self._controllers = controllers
         self._listener = listener
