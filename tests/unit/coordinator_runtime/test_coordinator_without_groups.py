@@ -23,7 +23,7 @@ from odradek.core.effects import Request, Result, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 
 SOURCE = Path(__file__).resolve().parents[3] / "src" / "odradek"
-ROOM = sorted((SOURCE / "coordinator").glob("*.py"))
+ROOM = sorted((SOURCE / "coordinator_runtime").glob("*.py"))
 
 
 class Bank:
@@ -325,7 +325,7 @@ def classes_of(room: str) -> set[str]:
 
 @pytest.mark.parametrize("path", [*ROOM, SOURCE / "core" / "effects.py"], ids=lambda path: path.stem)
 def test_the_package_imports_no_tenant_and_no_broker(path: Path) -> None:
-    assert imports_of(path) <= {"storage", "batches", "core", "coordinator"}
+    assert imports_of(path) <= {"storage", "batches", "core", "coordinator_runtime"}
     assert names_in(path) & classes_of("groups") == set()
     assert "__consumer_offsets" not in path.read_text()
     source = path.read_text().replace("odradek.core.ids", "")
