@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from support import platform_names
 
 ROOMS = {
-    "darwin": ("core", "wire", "batches", "storage", "catalog", "groups", "transactions", "coordinator_runtime", "broker",
-               "net", "client", "aio", "lag", "testing", "cli"),
+    "darwin": ("core", "wire", "batches", "storage", "catalog", "groups", "transactions", "coordinator_runtime",
+               "broker", "net", "client", "aio", "lag", "testing", "cli"),
     "win32": ("core", "wire", "batches", "net", "client", "aio", "lag", "testing", "cli"),
 }  # fmt: skip
 
