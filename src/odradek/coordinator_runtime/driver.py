@@ -10,17 +10,11 @@ from typing import Generic
 
 from odradek.batches.header import HEADER_BYTES
 from odradek.coordinator_runtime import jobs
+from odradek.coordinator_runtime import replies as outgoing
 from odradek.coordinator_runtime.append_errors import error_code, is_storage_error, log_failed_append
 from odradek.coordinator_runtime.jobs import CheckedRequest, Origin, ShardJob, Waiting, WriteMarker
 from odradek.coordinator_runtime.loader import S, call_on_loaded
-from odradek.coordinator_runtime.replies import (
-    PendingReply,
-    Promise,
-    ReplyQueue,
-    announcement,
-    error_replies,
-    parked_reply,
-)
+from odradek.coordinator_runtime.replies import PendingReply, Promise, ReplyQueue
 from odradek.coordinator_runtime.services import Services
 from odradek.coordinator_runtime.shard import transactional
 from odradek.coordinator_runtime.shard_loads import RELOAD, ShardLoads
@@ -325,7 +319,7 @@ class Driver(Generic[S]):
                 assert request is not None
                 self.parked[effect.key] = (request, promise)
                 if effect.is_limited:
-                    replies.append(parked_reply(self.parked, effect.key))
+                    replies.append(outgoing.parked_reply(self.parked, effect.key))
             elif isinstance(effect, Work):
                 self._runtime.start(self._run_work(effect, self.shard))
             elif isinstance(effect, Complete):
@@ -333,7 +327,7 @@ class Driver(Generic[S]):
                 if waiting is not None:
                     replies.append((*waiting, effect.reply))
             elif isinstance(effect, Announce):
-                replies.append(announcement(self._runtime.on_announced, self._index, effect.value))
+                replies.append(outgoing.announcement(self._runtime.on_announced, self._index, effect.value))
             else:
                 log.warning("%s: %s", self, effect.text)
 
@@ -531,7 +525,7 @@ class Driver(Generic[S]):
         self._fail_and_restart(replies, ErrorCode.not_coordinator)
 
     def _fail(self, replies: list[PendingReply], error: ErrorCode) -> None:
-        self._outgoing.send(error_replies(replies, error))
+        self._outgoing.send(outgoing.error_replies(replies, error))
 
     def send_all_replies(self) -> None:
         """Sends all waiting replies at once."""
