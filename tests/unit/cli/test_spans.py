@@ -11,7 +11,7 @@ from odradek.cli.terminal import CommandError
 from odradek.core.errors import ConfigError
 from odradek.lag.reset import duration_ms
 from odradek.lag.reset_csv import parse
-from odradek.text.durations import span_ms
+from odradek.text.units import span_ms
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def start_of(text: str) -> StartPosition:
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST
     from odradek.lag.reset import datetime_ms
-    from odradek.text.durations import span_ms
+    from odradek.text.units import span_ms
 
     if text in ("earliest", "latest"):
         return StartPosition(text, EARLIEST if text == "earliest" else LATEST)

@@ -117,7 +117,7 @@ def verdict_rules_of(intervals: int, min_distance: str, minimum_complete: float,
 
 def span_ms(option: str, text: str) -> int:
     """Returns ``30s``, ``15min``, ``12h``, ``7d``, ``2w`` as milliseconds. Raises CommandError."""
-    from odradek.text.durations import span_ms as milliseconds
+    from odradek.text.units import span_ms as milliseconds
 
     if (span := milliseconds(text)) is None:
         raise CommandError(f"{option} {text!r}: expected a span such as 30s, 5min, 12h or 7d")

@@ -15,7 +15,7 @@ from odradek.cli.pipeline.options import ReplayLine, check_pyspark
 from odradek.cli.pipeline.query_runs import unreadable_line
 from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, spinner
 from odradek.core.counts import counted, was
-from odradek.text.durations import span_ms
+from odradek.text.units import span_ms
 
 if TYPE_CHECKING:
     from odradek.pipelines.replays.input import Replayed, ReplayRanges

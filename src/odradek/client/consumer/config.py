@@ -24,7 +24,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.endpoint import RECEIVE_BYTES
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
-from odradek.text.durations import duration_ms
+from odradek.text.units import duration_ms
 
 logger = logging.getLogger("odradek.consumer")
 
