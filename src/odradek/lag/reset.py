@@ -21,7 +21,7 @@ from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, Top
 from odradek.lag.describe import group_description
 from odradek.lag.reset_csv import hash_order
 from odradek.lag.reset_mark import QUERY_MARK, mark_reset
-from odradek.text import durations
+from odradek.text import units
 
 _SPAN = re.compile(r"\d\s*(?:s|m|min|h|d|w|hour|minute|day|week)s?\b|ago|yesterday|today", re.I)
 """A text that means a time before now: a moment has digits and ``T``."""
@@ -244,10 +244,10 @@ def duration_ms(text: str) -> int:
     """Reads ``PnDTnHnMn.nS`` as Java's Duration does, down to milliseconds, or a span such as ``2h``.
 
     Raises ConfigError."""
-    if (span := durations.span_ms(text)) is not None:
+    if (span := units.span_ms(text)) is not None:
         return span
     try:
-        return durations.duration_ms(text)
+        return units.duration_ms(text)
     except ValueError as error:
         raise ConfigError(f"--by-duration {error}, or a span such as 2h or 7d") from None
 

@@ -1,4 +1,8 @@
-"""A span or a size such as ``7d`` or ``1g``, given for a setting that is a plain number: the number to give."""
+"""Texts of spans, durations and sizes.
+
+A span or a size such as ``7d`` or ``1g``, given for a setting that is a plain number: the number to give. Durations in
+the format of Java's ``Duration.parse``, which Kafka's settings and tools use, and spans such as 2h.
+"""
 
 from __future__ import annotations
 
