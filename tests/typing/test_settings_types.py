@@ -19,7 +19,7 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
-from odradek.client.security.security_settings import WITH_EFFECT
+from odradek.client.security_settings import WITH_EFFECT
 from odradek.client.setting_types import ClientSettings, SecuritySettings
 
 HERE = Path(__file__).parent

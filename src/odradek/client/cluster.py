@@ -104,7 +104,7 @@ def _access(config: ClientConfig) -> Access | None:
     """Loads TLS and SASL only for clients that use them."""
     if config.security.protocol == PLAINTEXT:
         return None
-    from odradek.client.security.authentication import access_of
+    from odradek.client.authentication import access_of
 
     return access_of(config.security)
 

@@ -198,7 +198,7 @@ def take_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[
     present = settings.get(SECURITY)
     if not is_secure:
         return present if isinstance(present, ClientSecurity) else NO_SECURITY, given
-    from odradek.client.security.security_settings import split_security
+    from odradek.client.security_settings import split_security
 
     security, others = split_security(given)
     if isinstance(present, ClientSecurity) and present not in (NO_SECURITY, security):

@@ -1,1 +1,0 @@
-"""TLS and SASL of clients: their settings, and the logins of their connections."""
