@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -43,11 +43,6 @@ from odradek.client.consumer.records import Polled
 from odradek.client.errors import CorruptRecord, KafkaError, LogTruncated, RequestTimedOut, UnsupportedVersion
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import Piece
-from odradek.spark.options import parse_options
-from odradek.spark.piece_progress import PieceProgress
-from odradek.spark.piece_reader import read_piece
 
 T0 = TopicPartition("t", 0)
 QUICK = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "fetch_max_wait_ms": 20, "default_api_timeout_ms": 20_000,
@@ -323,27 +318,6 @@ def test_a_wrong_header_is_named_and_read_past(cluster: ScriptedCluster) -> None
                 eventually(lambda: one.poll(0.2), within_s=30)
         one.seek(T0, 20)
         assert read(one, 10) == list(range(20, 30))
-
-
-@pytest.mark.parametrize("fail", [True, False])
-def test_a_spark_task_leaves_a_corrupt_batch_out_if_data_loss_may_be(
-    cluster: ScriptedCluster, fail: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    last, data = cluster.log[1]
-    cluster.log[1] = (last, data[:-1] + b"?")
-    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "failOnDataLoss": str(fail)}
-    options, progress = parse_options(given, streaming=False), PieceProgress(T0, 0)
-    read_offsets: list[int] = []
-    says = "t-0: offsets 10 to 19 cannot be read, because the batch is corrupt"
-    piece = Piece(T0, 0, 30, None, -1)
-    with pytest.raises(DataLoss, match=says) if fail else nullcontext():
-        for found in read_piece(options, piece, progress):
-            read_offsets += found.column("offset").to_pylist()
-    assert read_offsets == list(range(10)) + ([] if fail else list(range(20, 30)))
-    if not fail:
-        assert says in caplog.text
-        assert [(one.start, one.end) for one in progress.read] == [(0, 10), (20, 30)]
-        assert [(one.start, one.end) for one in progress.lost] == [(10, 20)]
 
 
 def in_batches_of_a_thousand(count: int, codec: str) -> tuple[list[bytes], list[tuple[int, bytes]]]:
