@@ -79,7 +79,7 @@ def loads_before_it_has_caught_up(patch: pytest.MonkeyPatch) -> None:
     right = BrokerMember.call_after
 
     def call_after(self: BrokerMember, delay_ms: int, work: Callable[[], None]) -> None:
-        if not self.has_loaded and self._node.membership.lifecycle.epoch >= 0:
+        if not self.has_loaded and self._role.membership.lifecycle.epoch >= 0:
             self.on_caught_up()
         right(self, delay_ms, work)
 
