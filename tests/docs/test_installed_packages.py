@@ -34,8 +34,10 @@ def packages(requirement: str) -> set[str]:
 
 
 def installed_by(page: Path) -> set[str]:
+    """Returns what the page says to install. A repository counts as the package of its name."""
     commands = [command.strip("'").split() for command in INSTALLED.findall(page.read_text())]
-    return {package for words in commands for word in words for package in packages(word)}
+    names = [word.rpartition("/")[2] if word.startswith("git+") else word for words in commands for word in words]
+    return {package for name in names for package in packages(name)}
 
 
 def needed_by(page: Path) -> set[str]:
