@@ -14,11 +14,12 @@ from support.simulated_controller import SimulatedController
 from test_controller_node import FEATURES_OF_A_NODE
 
 from odradek.broker.lone_role import LoneRole
-from odradek.broker.metadata_log import bootstrap, quorum_state
+from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.process import role_class
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
+from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import OsFiles
 from odradek.testing.ports import reserve_ports
 from odradek.testing.process import BrokerFailed, BrokerProcess
@@ -159,7 +160,7 @@ def test_a_lost_metadata_log_is_refused(tmp_path: Path, controller: BrokerProces
 
 def test_a_directory_with_other_levels_is_refused(tmp_path: Path) -> None:
     formatted(tmp_path / "data")
-    path = tmp_path / "data" / bootstrap.FILE
+    path = tmp_path / "data" / checkpoints.BOOTSTRAP
     path.write_bytes((Path(__file__).parent.parent / "data" / "kafka-bootstrap-4.0.checkpoint").read_bytes())
     assert refusal(tmp_path) == (
         f"{path}: the directory was formatted with eligible.leader.replicas.version=0, and a cluster has "

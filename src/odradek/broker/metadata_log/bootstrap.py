@@ -16,22 +16,24 @@ from odradek.catalog import records
 from odradek.catalog.features import AT_FIRST, KRAFT, METADATA
 from odradek.catalog.records import FeatureLevelRecord
 from odradek.core.errors import StorageError
+from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
-
-FILE = "bootstrap.checkpoint"
 
 
 def write(data_dir: Path, files: Files, now_ms: int) -> None:
     """Replaces the file, and syncs it. Raises OSError."""
     names = sorted(AT_FIRST, key=lambda name: (name != METADATA, name))
     values = [records.encode(FeatureLevelRecord(name, AT_FIRST[name])) for name in names]
-    files.write(data_dir / FILE, b"".join(part for chunks in snapshot.packed(values, 0, now_ms) for part in chunks))
+    files.write(
+        data_dir / checkpoints.BOOTSTRAP,
+        b"".join(part for chunks in snapshot.packed(values, 0, now_ms) for part in chunks),
+    )
 
 
 def check(data_dir: Path, files: Files) -> bool:
     """Returns whether the file exists. Raises StorageError if it is damaged, or has levels that this release does not
     begin with; OSError."""
-    path = data_dir / FILE
+    path = data_dir / checkpoints.BOOTSTRAP
     if not files.exists(path):
         return False
     levels = _levels(path, files)

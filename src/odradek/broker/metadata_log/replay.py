@@ -12,7 +12,6 @@ from pathlib import Path
 
 from odradek.batches.header import BatchHeader, read_header
 from odradek.batches.rows import Row, batch_rows
-from odradek.broker.metadata_log import bootstrap
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import MetadataFault, segment_bases
 from odradek.broker.metadata_log.snapshot import MetadataSnapshot
@@ -21,6 +20,7 @@ from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import UnsupportedRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC
+from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
 from odradek.storage.segments.segment import LOG_SUFFIX, file_name
 
@@ -138,7 +138,7 @@ class MetadataReplay:
 
     @property
     def _is_of_a_node(self) -> bool:
-        return self._files.exists(self._path.parent / bootstrap.FILE)
+        return self._files.exists(self._path.parent / checkpoints.BOOTSTRAP)
 
 
 def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
@@ -147,6 +147,6 @@ def damaged(fault: MetadataFault, files: Files) -> DamagedMetadata:
 
     path = fault.file if fault.file.name == f"{METADATA_TOPIC}-0" else fault.file.parent
     data_dir = path.parent
-    if files.exists(data_dir / bootstrap.FILE):
+    if files.exists(data_dir / checkpoints.BOOTSTRAP):
         return DamagedMetadata(f"{fault}; {_OF_A_NODE.format(data_dir)}", fault)
     return DamagedMetadata(f"{fault}; {affected(data_dir, files)}; {REMEDY.format(data_dir)}", fault)

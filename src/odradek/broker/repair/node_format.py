@@ -44,7 +44,7 @@ def check_cluster_id(text: str) -> str:
 
 def is_of_a_node(data_dir: Path, files: Files) -> bool:
     """Returns whether a directory was formatted for a node of a cluster. Raises OSError."""
-    return files.exists(data_dir / bootstrap.FILE)
+    return files.exists(data_dir / checkpoints.BOOTSTRAP)
 
 
 def node_reader() -> NodeReader:
