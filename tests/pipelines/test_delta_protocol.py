@@ -32,7 +32,10 @@ INVARIANT = {"delta.invariants": json.dumps({"expression": {"expression": "offse
 GENERATED = {"delta.generationExpression": "CAST(timestamp AS DATE)"}
 NESTED = {"type": "struct", "fields": [column("inner", "long", **INVARIANT)]}
 OLD = {"minReaderVersion": 2, "minWriterVersion": 5}
-NAMES_OTHERS = "rewrite it without column mapping, or give another --output$"
+ELSEWHERE = "or read into a new --output with a new --group$"
+NAMES_OTHERS = f"rewrite it without column mapping, {ELSEWHERE}"
+FIELD_NEVER_NULL = {"type": "struct", "fields": [{"name": "a", "type": "string", "nullable": False, "metadata": {}}]}
+ELEMENT_NEVER_NULL = {"type": "array", "elementType": "string", "containsNull": False}
 REFUSED: list[tuple[dict[str, Any], dict[str, str], list[dict[str, Any]], str]] = [
     (OLD, MAPPED, MAPPED_COLUMNS, rf"column mapping \(delta\.columnMapping\.mode is name\).*{NAMES_OTHERS}"),
     (OLD, MAPPED | {"delta.columnMapping.mode": "id"}, MAPPED_COLUMNS, rf"mode is id\).*{NAMES_OTHERS}"),
@@ -49,10 +52,22 @@ REFUSED: list[tuple[dict[str, Any], dict[str, str], list[dict[str, Any]], str]] 
     (BY_VERSION, {}, columns(column("id", "long", **{"delta.identity.start": 1})), "the identity column id"),
     (BY_VERSION, {}, columns(column("key", nullable=False)), "column key NOT NULL.*COLUMN key DROP NOT NULL"),
     (BY_VERSION, {}, columns(column("extra", "long", nullable=False)), "column extra NOT NULL"),
+    (
+        BY_VERSION,
+        {},
+        columns({"name": "more", "type": FIELD_NEVER_NULL, "nullable": True, "metadata": {}}),
+        r"column more\.a NOT NULL.*COLUMN more\.a DROP NOT NULL",
+    ),
+    (
+        BY_VERSION,
+        {},
+        columns({"name": "more", "type": ELEMENT_NEVER_NULL, "nullable": True, "metadata": {}}),
+        r"column more\.element NOT NULL",
+    ),
     ({"minReaderVersion": 2, "minWriterVersion": 6}, {}, columns(), "needs writer version 6"),
     ({"minReaderVersion": 1, "minWriterVersion": 8}, {}, columns(), "needs writer version 8"),
     (features("rowTracking", "domainMetadata"), {}, columns(), "needs the writer feature domainMetadata, rowTracking"),
-    (features("inCommitTimestamp"), {}, columns(), r"DROP FEATURE inCommitTimestamp\), or give another --output$"),
+    (features("inCommitTimestamp"), {}, columns(), rf"DROP FEATURE inCommitTimestamp\), {ELSEWHERE}"),
     (features("appendOnly", "fancy"), {}, columns(), "needs the writer feature fancy, which"),
 ]
 

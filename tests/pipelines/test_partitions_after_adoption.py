@@ -92,4 +92,4 @@ def test_a_topic_that_an_older_copy_of_the_table_does_not_have_is_read_from_its_
             *((first, at) for at in range(10)),
             *((later, at) for at in range(5, 25)),
         ]
-        assert f"A run of this table has committed {later}-0, and the table has nothing of it" in done.stdout
+        assert f"A pipeline has committed {later}-0, and the table has nothing of it" in done.stdout

@@ -43,8 +43,7 @@ class PlannedBatch:
 @dataclass(frozen=True)
 class SimStart:
     """What a run has found of its group before it plans: ``ours``, ``at_end`` as in ``BatchPlan``. ``is_at_end``:
-    whether a new query begins partitions without a commit at their end. ``read``: the partitions that it sees; one that
-    is added between this look and the first plan is left out here: its start is a race in any Kafka consumer."""
+    whether a new query begins partitions without a commit at their end. ``read``: the partitions that it sees."""
 
     ours: Mapping[TopicPartition, int] = field(default_factory=dict)
     at_end: Iterable[TopicPartition] = ()

@@ -45,6 +45,7 @@ class TableOperator:
         self._world = world
         self.random = Random(f"{seed} copies of the table")
         self.is_on = self.random.random() < 0.4 and world.faults.is_exclusive and not world.restores_table
+        self._is_from_latest = self.random.random() < 0.5
         self.copies: list[WholeTable] = []
         self.is_waiting = False
         self.is_group_ours = True
@@ -61,9 +62,10 @@ class TableOperator:
         if random.random() < (0.15 if self.is_waiting else 0.004) and world.adoption.depth < 2:
             self.adopt()
 
+    @property
     def begins_at_latest(self) -> bool:
-        """Returns whether a run has ``--from latest``."""
-        return self.is_on and self.random.random() < 0.5
+        """Whether the runs have ``--from latest``: each run has the same options."""
+        return self.is_on and self._is_from_latest
 
     def _change_topics(self) -> None:
         topics, random = self._world.topics, self.random

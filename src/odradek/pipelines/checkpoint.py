@@ -28,7 +28,7 @@ from odradek.spark.group_look import GroupLook
 from odradek.spark.initial_offsets import UnknownStart, without_start
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
-from odradek.spark.options import OnGroupReset, Start, parse_options
+from odradek.spark.options import OnGroupReset, parse_options
 from odradek.spark.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.text.json_depth import parse_json
@@ -357,10 +357,8 @@ def group_start(source: Source, output: str, known: Offsets | None = None) -> Gr
     }
     committed = {tp: one for tp, one in all_held.items() if tp in unread}
     outputs = {other_output(commit, output) for commit in committed.values()} - {""}
-    is_at_end = options.starting.kind in (Start.LATEST, Start.TIMESTAMP) or (
-        options.starting.kind is Start.COMMITTED and options.auto_offset_reset == "latest"
-    )
-    at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end and known is None else ()
+    is_at_end = options.auto_offset_reset == "latest" and not known
+    at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end else ()
     begins = {tp: one.offset for tp, one in committed.items()}
     return GroupStart(begins, tuple(sorted(outputs)), ours, at_end, tuple(partitions))
 

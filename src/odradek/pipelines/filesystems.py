@@ -99,8 +99,9 @@ class Location(Protocol):
         """Writes or replaces a file. After a crash, it has the whole old or new text, or does not exist."""
         ...
 
-    def can_create(self) -> bool:
-        """Returns whether ``create`` is exclusive in this folder, which must exist."""
+    def can_create(self, *, unknown: bool = False) -> bool:
+        """Returns whether ``create`` is exclusive in this folder, which must exist. ``unknown``: the result if that
+        cannot be tested."""
         ...
 
     def create(self, name: str, text: str) -> bool:
@@ -251,7 +252,7 @@ class LocalLocation:
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}") from error
 
-    def can_create(self) -> bool:
+    def can_create(self, *, unknown: bool = False) -> bool:
         return True
 
     def create(self, name: str, text: str) -> bool:
@@ -488,14 +489,15 @@ class HadoopLocation:
             if not self._fs.rename(new, path):
                 raise StorageError(f"{path.toString()} cannot be written")
 
-    def can_create(self) -> bool:
-        """HDFS and folders of this machine always can; S3 can if Hadoop and the store know ``If-None-Match``."""
+    def can_create(self, *, unknown: bool = False) -> bool:
+        """HDFS and folders of this machine always can; S3 can if the store knows ``If-None-Match``. Only Hadoop 3.4.2
+        or newer can test that."""
         if self._local is not None:
             return self._local.can_create()
         if self._scheme in _RENAME_IS_EXCLUSIVE:
             return True
         if not self._has_conditional_create:
-            return False
+            return unknown
         name = f".probe-{uuid.uuid4().hex}"
         try:
             return self.create(name, "") and not self.create(name, "")

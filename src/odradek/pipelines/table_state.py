@@ -106,7 +106,10 @@ def has_runs(table: Location) -> bool:
     """Returns whether a version of odradek began the table that notes the run of each micro-batch. Raises
     StorageError."""
     text = table.child(STATE).read_text(_FILE)
-    return text is not None and _parse(table, text) is not None and parse_json(text).get(_RUNS) is True
+    if text is None:
+        return False
+    _parse(table, text)
+    return parse_json(text).get(_RUNS) is True
 
 
 def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:

@@ -177,7 +177,7 @@ class BatchPlan:
     ``topics``: as in ``QueryState``. ``is_whole``: whether ``offsets`` have every partition that has rows in the table.
     ``ours``: partitions of ``first`` with a commit of the group that names the table (in topics that the query has
     read: any table), and its offset. ``at_end``: those without a commit, if the query begins such partitions at their
-    end or at a time (``--from latest``).
+    end (``--from latest``).
     """
 
     query: str

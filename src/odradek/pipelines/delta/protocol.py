@@ -21,7 +21,7 @@ _CONSTRAINT = "delta.constraints."
 _INVARIANTS = "delta.invariants"
 _GENERATED = "delta.generationExpression"
 _IDENTITY = "delta.identity."
-_OTHERWISE = "or give another --output"
+_OTHERWISE = "or read into a new --output with a new --group"
 _IDENTITY_VERSION, _FEATURES_VERSION = 6, 7
 """The writer versions that demand identity columns, and a list of features. Each version demands what the ones before
 it do, except the last."""
@@ -71,18 +71,36 @@ def _wrong_column(column: Mapping[str, Any]) -> str | None:
     for at, metadata in _metadata(column, name):
         if _INVARIANTS in metadata:
             return (
-                f"has an invariant of column {at} ({_expression(metadata[_INVARIANTS])}), which pipelines do not check"
+                f"has an invariant of column {at} ({_expression(metadata[_INVARIANTS])}), which pipelines do not "
+                "check: remove it"
             )
         if _GENERATED in metadata:
-            return f"has the generated column {at} ({metadata[_GENERATED]}), which pipelines do not compute"
+            return f"has the generated column {at} ({metadata[_GENERATED]}), which pipelines do not compute: drop it"
         if any(key.startswith(_IDENTITY) for key in metadata):
-            return f"has the identity column {at}, which pipelines do not number"
-    if not column["nullable"] and name not in _NEVER_NULL:
-        return (
-            f"has the column {name} NOT NULL, which pipelines may leave null: remove that "
-            f"(ALTER TABLE … ALTER COLUMN {name} DROP NOT NULL)"
-        )
+            return f"has the identity column {at}, which pipelines do not number: drop it"
+    for at in _never_null(column, name):
+        if at not in _NEVER_NULL:
+            return (
+                f"has the column {at} NOT NULL, which pipelines may leave null: remove that "
+                f"(ALTER TABLE … ALTER COLUMN {at} DROP NOT NULL)"
+            )
     return None
+
+
+def _never_null(kind: Any, name: str) -> Iterator[str]:
+    """Yields the names of a column, of fields in it, and of elements and values, that may not be null."""
+    if not isinstance(kind, dict):
+        return
+    if kind.get("nullable") is False:
+        yield name
+    if kind.get("containsNull") is False:
+        yield f"{name}.element"
+    if kind.get("valueContainsNull") is False:
+        yield f"{name}.value"
+    for field in kind.get("fields", ()):
+        yield from _never_null(field, f"{name}.{field['name']}")
+    for part, of in (("type", ""), ("elementType", ".element"), ("keyType", ".key"), ("valueType", ".value")):
+        yield from _never_null(kind.get(part), name + of)
 
 
 def _metadata(kind: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

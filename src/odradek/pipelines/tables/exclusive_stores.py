@@ -24,14 +24,15 @@ def check_exclusive(state: Location, table_format: str, options: Mapping[str, st
     deltalake takes a lost commit for its own.
     """
     is_delta = table_format == "delta"
-    if is_single or (is_delta and (not _is_s3(state) or _has_lock(options))) or state.can_create():
+    if is_single or (is_delta and (not _is_s3(state) or _has_lock(options))) or state.can_create(unknown=is_delta):
         return
     lock = f", or give --storage-option {_PROVIDER}=dynamodb, a lock that all writers must use" if is_delta else ""
     table = state.uri.rpartition("/")[0]
+    formats = ", with Parquet and with Delta. Give" if _is_s3(state) else ". Use --table-format delta, or give"
     raise ConfigError(
         f"{table}: this store has no exclusive create (S3 needs Hadoop 3.4.2 or newer, and a store that knows "
-        "If-None-Match), so two pipelines at once could damage the table, with Parquet and with Delta. Give "
-        f"--single-driver if no other program writes to the table{lock}"
+        f"If-None-Match), so two pipelines at once could damage the table{formats} --single-driver if no other program "
+        f"writes to the table{lock}"
     )
 
 

@@ -153,6 +153,7 @@ class Table:
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
         self.target = target
+        self._source: Source | None = None
         self._start: GroupStart | None = None
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
@@ -229,10 +230,14 @@ class Table:
     def plan(self, planned: PlannedBatch, batch_id: int) -> BatchPlan:
         """Returns a planned micro-batch for the commit to the table. Raises StorageError."""
         plan = plan_of(self.checkpoint, planned, query_id(self.checkpoint), batch_id)
-        if self._start is None:
+        start = self._start
+        if start is None or self._source is None:
             return plan
-        ours = {tp: at for tp, at in self._start.ours.items() if tp in plan.first}
-        return replace(plan, ours=ours, at_end=[tp for tp in self._start.at_end if tp in plan.first])
+        if plan.first.keys() - set(start.partitions):  # partitions that have come since the run has looked
+            known = planned.begin.offsets if batch_id else None
+            start = self._start = group_start(self._source, self.location.uri, known)
+        ours = {tp: at for tp, at in start.ours.items() if tp in plan.first}
+        return replace(plan, ours=ours, at_end=[tp for tp in start.at_end if tp in plan.first])
 
     def begin(self, records: DataFrame) -> None:
         """Makes the last checks before rows are written. Then writes the table's description, if it has none.
@@ -275,6 +280,7 @@ class Table:
         if newest is not None:
             planned = planned_batch(self.checkpoint, newest)
             known = (planned.end if done == newest else planned.begin).offsets
+        self._source = source
         start = self._start = group_start(source, self.location.uri, known)
         ours = {tp: at for tp, at in start.ours.items() if tp in start.partitions}
         if ours or start.at_end:
