@@ -121,7 +121,7 @@ def test_a_broker_of_another_cluster_ends(
 ) -> None:
     broker = start(cluster_id="another")
     broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED, within_ms=120_000)
-    assert broker.failure.endswith("=60000: it answers inconsistent_cluster_id")
+    assert "=60000: it answers inconsistent_cluster_id. The directory belongs to another cluster" in broker.failure
     assert broker.log.end.end_offset == 0
 
 

@@ -87,7 +87,7 @@ def test_mistakes_of_a_replay_are_reported_in_one_line(
     assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
     assert replay("offsets 10 to 11 do not exist", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
     assert replay("holds no commit of group", "--read-by", unique("unknown"), "--dry-run") == 1
-    assert replay("the start 10 is after the end 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
+    assert replay("--from 10 is after --to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
     into = ["--topics", topic, "--to-topic", topic]
     assert replay("did you mean kafka.compression.type", *into, "--producer-option", "compresion.type=lz4") == 2
     assert replay("one of none, gzip", *into, "--producer-option", "compression.type=lz5") == 2

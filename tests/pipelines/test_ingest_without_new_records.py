@@ -194,7 +194,8 @@ def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
     checkpoint = output / "_odradek" / "checkpoint"
     topic_id = admin.describe_topics([topic])[topic].topic_id
     assert topic_id is not None
-    end = SourceOffset(ends(admin, topic), ids={topic: topic_id})
+    at_ends = ends(admin, topic)
+    end = SourceOffset(at_ends, at_ends, ids={topic: topic_id})
     for log, lines in (("offsets", ("v1", "{}", json.dumps(end.to_json()))), ("commits", ("v1", "{}"))):
         (checkpoint / log).mkdir()
         (checkpoint / log / "0").write_text("\n".join(lines))

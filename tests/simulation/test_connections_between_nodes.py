@@ -71,7 +71,7 @@ def test_a_follower_fetches_from_a_leader_over_a_connection_of_its_own() -> None
     waiting = send(nodes, follower_fetch(nodes, topic_id, 0, wait_ms=2_000))
     nodes.world.advance(50)
     assert not waiting.resolved, "the leader has no record"
-    assert produce(nodes.brokers[1], "t", 0) is ErrorCode.none
+    assert produce(nodes.brokers[1], "t", 0, acks=1) is ErrorCode.none, "no follower has to have it"
     reply = wait_for(nodes, waiting)
     assert reply is not None
     (part,) = reply.partitions

@@ -83,9 +83,9 @@ def described(state: Any) -> list[bytes]:
     return sorted(CatalogImage.of(state).values())
 
 
-def produce(broker: SimulatedBroker, topic: str, partition: int) -> ErrorCode:
+def produce(broker: SimulatedBroker, topic: str, partition: int, acks: int = -1) -> ErrorCode:
     row = {"name": topic, "partition_data": [{"index": partition, "records": batch(3)}]}
-    message = {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": [row]}
+    message = {"transactional_id": None, "acks": acks, "timeout": 9000, "topic_data": [row]}
     code: ErrorCode = broker.call(PRODUCE, 9, message).responses[0].partition_responses[0].error_code
     return code
 

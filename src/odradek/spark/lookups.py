@@ -25,7 +25,6 @@ from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset
 from odradek.spark.source_offset import Offsets, SourceOffset
 from odradek.spark.stable_offsets import stable_offsets
 from odradek.spark.zookeeper_start import offsets_in_zookeeper
-from odradek.text.similar_names import nearest
 
 log = logging.getLogger("odradek.spark.commits")
 
@@ -114,6 +113,8 @@ class Lookups:
         except UnknownTopic as error:
             everything = self.admin.describe_topics()
             if strict:
+                from odradek.text.similar_names import nearest  # only for this error
+
                 near = next(filter(None, (nearest(name, everything) for name in error.names)), "")
                 raise UnknownTopic(f"{error.message}{near}", error.names) from None
             return [everything[name] for name in names if name in everything]

@@ -96,7 +96,7 @@ def reset(line: ZooKeeperResetLine) -> None:
 
 def _only_group(names: list[str]) -> list[str]:
     if len(names) > 1:
-        raise CommandError(f"{len(names)} groups are named: reset takes one group at a time")
+        raise CommandError(f"the groups {', '.join(names)} are named: reset takes one group at a time")
     return names
 
 
