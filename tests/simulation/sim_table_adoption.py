@@ -141,10 +141,6 @@ class AdoptedTable:
 
     def check_notes(self) -> None: ...
 
-    def planned_offsets(self) -> Mapping[TopicPartition, int]:
-        planned = self._world.checkpoint.planned
-        return planned[max(planned)].offsets if planned else {}
-
     def row_ends(self) -> dict[TopicPartition, int]:
         return self._world.store.row_ends(self._world.topics.ends)
 

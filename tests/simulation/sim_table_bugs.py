@@ -207,8 +207,8 @@ def _any_note_is_done(known: QueryState | None, plan: Any, table: str) -> QueryS
     return known
 
 
-def _of_the_group(table: Any, admin: Any, group: str) -> Any:
-    return {tp: one.offset for tp, one in admin.list_group_offsets(group).items()}, adoption.NOTES, {}
+def _of_the_group(table: Any, admin: Any) -> Any:
+    return {tp: one.offset for tp, one in admin.list_group_offsets("g").items()}, adoption.NOTES, {}
 
 
 @contextmanager

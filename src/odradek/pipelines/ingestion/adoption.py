@@ -86,7 +86,7 @@ def adopt(options: AdoptOptions) -> Adoption:
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
         table.check_notes()
         seen = table.newest_query(())  # before all other looks: a run may add a micro-batch between two of them
-        noted, known_by, topics = _offsets_of(table, admin, options.group)
+        noted, known_by, topics = _offsets_of(table, admin)
         if not noted:
             raise ConfigError(
                 f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
@@ -173,21 +173,15 @@ def _ids_of(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str, s
     return {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
 
 
-def _offsets_of(table: Table, admin: Admin, group: str) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
+def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], str, Mapping[str, str]]:
     """Returns the table's offsets, those of its notes or the ones after its rows; how they are known; and the digests
     of the ids of their topics, as far as they are known.
 
     Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
-    So all partitions are asked for of the topics that have rows or commits of the group, or are in the checkpoint; if
-    none of them has notes, all partitions of the cluster.
+    So it is asked for all partitions of the cluster.
     """
     rows = table.row_ends()
-    newest = None
-    known = {tp.topic for tp in (*rows, *admin.list_group_offsets(group), *table.planned_offsets())}
-    for names in (known, None):
-        newest = table.newest_query({*rows, *_partitions(admin, names)})
-        if newest is not None and newest.offsets:
-            break
+    newest = table.newest_query({*rows, *_partitions(admin, None)})
     if newest is None and (lost := table.lost_partitions(_partitions(admin, None))):
         return dict.fromkeys(lost, 0), START, {}
     if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():

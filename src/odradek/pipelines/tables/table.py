@@ -362,13 +362,6 @@ class Table:
         offsets = dict.fromkeys(partitions, 0)
         return sorted(self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).lost or ())
 
-    def planned_offsets(self) -> Mapping[TopicPartition, int]:
-        """Returns the offsets after the newest micro-batch that the checkpoint plans; empty if it cannot be read."""
-        with contextlib.suppress(StorageError):
-            newest = newest_number(self.checkpoint)
-            return {} if newest is None else planned_batch(self.checkpoint, newest).end.offsets
-        return {}
-
     def row_ends(self) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each partition that has rows. Reads the table. Raises
         StorageError."""
