@@ -246,7 +246,7 @@ def _adoptions_overwritten() -> Iterator[None]:
 
 
 BUGS: dict[str, Bug] = {
-    "an adoption forgets what the copy lacks": _replacing(adoption, "_is_ours", lambda *given: False),
+    "an adoption forgets what the copy lacks": _replacing(adoption, "is_of_table", lambda *given, **named: False),
     "the commits of an adoption do not name the table": _replacing(
         adoption, "with_output", lambda commit, table: commit
     ),

@@ -13,17 +13,10 @@ from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.pipelines.commit.state import (
-    BatchPlan,
-    check_follows,
-    check_link,
-    covers_of,
-    ends_of,
-    topic_of,
-)
+from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.commit_marks import is_output, mark_commit, other_output, output_of, with_output
+from odradek.spark.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.group_look import GroupLook
 from odradek.spark.initial_offsets import UnknownStart, without_start
 from odradek.spark.lookups import Lookups
@@ -347,14 +340,11 @@ def group_start(source: Source, output: str, known: Offsets | None = None) -> Gr
     with contextlib.closing(Lookups(options)) as lookups:
         partitions = lookups.partitions()
         held = lookups.admin.list_group_offsets(lookups.group_id)
-    unread = [tp for tp in partitions if tp not in (known or {})]
-    all_held = {tp: one for tp, one in sorted(held.items()) if one.offset >= 0 and tp not in (known or {})}
-    topics = {tp.topic for tp in known or {}}
-    ours = {
-        tp: one.offset
-        for tp, one in all_held.items()
-        if is_output(one, output) or (tp.topic in topics and output_of(one))
-    }
+    known = known or {}
+    unread = [tp for tp in partitions if tp not in known]
+    all_held = {tp: one for tp, one in sorted(held.items()) if one.offset >= 0 and tp not in known}
+    topics = {tp.topic for tp in known}
+    ours = {tp: one.offset for tp, one in all_held.items() if is_of_table(one, output, is_read=tp.topic in topics)}
     committed = {tp: one for tp, one in all_held.items() if tp in unread}
     outputs = {other_output(commit, output) for commit in committed.values()} - {""}
     is_at_end = options.auto_offset_reset == "latest" and not known

@@ -62,6 +62,12 @@ def is_output(commit: OffsetAndMetadata, output: str) -> bool:
     return output_of(commit) == output[-_MOST_OUTPUT:]
 
 
+def is_of_table(commit: OffsetAndMetadata, output: str, *, is_read: bool) -> bool:
+    """Returns whether a commit is of a run of the table ``output``. ``is_read``: the table has read the topic; then a
+    commit for any table counts, because this one may be a copy of that one."""
+    return is_output(commit, output) or (is_read and output_of(commit) != "")
+
+
 def other_output(commit: OffsetAndMetadata, output: str) -> str:
     """Returns another output that a marked commit names; empty if it names none or this one."""
     found = output_of(commit)

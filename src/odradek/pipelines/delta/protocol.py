@@ -67,8 +67,9 @@ def _wrong_property(properties: Mapping[str, str]) -> str | None:
 
 
 def _wrong_column(column: Mapping[str, Any]) -> str | None:
-    name = column["name"]
-    for at, metadata in _metadata(column, name):
+    parts = list(_parts(column, column["name"]))
+    for at, part in parts:
+        metadata = part.get("metadata", {})
         if _INVARIANTS in metadata:
             return (
                 f"has an invariant of column {at} ({_expression(metadata[_INVARIANTS])}), which pipelines do not "
@@ -78,8 +79,8 @@ def _wrong_column(column: Mapping[str, Any]) -> str | None:
             return f"has the generated column {at} ({metadata[_GENERATED]}), which pipelines do not compute: drop it"
         if any(key.startswith(_IDENTITY) for key in metadata):
             return f"has the identity column {at}, which pipelines do not number: drop it"
-    for at in _never_null(column, name):
-        if at not in _NEVER_NULL:
+    for at, part in parts:
+        if part.get("nullable") is False and at not in _NEVER_NULL:
             return (
                 f"has the column {at} NOT NULL, which pipelines may leave null: remove that "
                 f"(ALTER TABLE … ALTER COLUMN {at} DROP NOT NULL)"
@@ -87,32 +88,18 @@ def _wrong_column(column: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _never_null(kind: Any, name: str) -> Iterator[str]:
-    """Yields the names of a column, of fields in it, and of elements and values, that may not be null."""
+def _parts(kind: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields the name and the description of a column, and of all fields, elements and values in it."""
     if not isinstance(kind, dict):
         return
-    if kind.get("nullable") is False:
-        yield name
-    if kind.get("containsNull") is False:
-        yield f"{name}.element"
-    if kind.get("valueContainsNull") is False:
-        yield f"{name}.value"
+    yield name, kind
+    for flag, part in (("containsNull", "element"), ("valueContainsNull", "value")):
+        if flag in kind:
+            yield f"{name}.{part}", {"nullable": kind[flag]}
     for field in kind.get("fields", ()):
-        yield from _never_null(field, f"{name}.{field['name']}")
+        yield from _parts(field, f"{name}.{field['name']}")
     for part, of in (("type", ""), ("elementType", ".element"), ("keyType", ".key"), ("valueType", ".value")):
-        yield from _never_null(kind.get(part), name + of)
-
-
-def _metadata(kind: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yields the name and the metadata of a column, and of all fields in it."""
-    if not isinstance(kind, dict):
-        return
-    if "metadata" in kind:
-        yield name, kind["metadata"]
-    for field in kind.get("fields", ()):
-        yield from _metadata(field, f"{name}.{field['name']}")
-    for part in ("type", "elementType", "keyType", "valueType"):
-        yield from _metadata(kind.get(part), name)
+        yield from _parts(kind.get(part), name + of)
 
 
 def _expression(invariants: Any) -> str:

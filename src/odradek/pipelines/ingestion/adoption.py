@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
 from odradek.pipelines.filesystems import location_of
@@ -28,7 +28,7 @@ from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
-from odradek.spark.commit_marks import is_output, mark_commit, output_of, with_output
+from odradek.spark.commit_marks import is_of_table, mark_commit, with_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import is_uri
 
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from odradek.client.config import ClientConfig
+    from odradek.client.model import TopicDescription
     from odradek.spark.plan import Commits
+
+    Topics = Mapping[str, TopicDescription]
 
 _MOST_FENCES = 5
 NOTES, ROWS = "the notes of the table", "the rows of the table"
@@ -51,10 +54,9 @@ class Adoption:
     them: they begin at their start. ``unknown``: topics of which that is not known. ``new``: partitions of the
     table's topics that neither the table nor the group knows, and their log starts: the group is committed there.
     ``forgotten``: partitions of which the table has nothing, although a run of it has committed them: the table is
-    an older copy. The group is set to their log starts. ``deleted``:
-    partitions whose records from the table's offset on were deleted, and that offset: they begin at their log
-    start. ``lost``: files of the newest micro-batch that are nowhere: the table goes on without their rows.
-    ``is_done``: whether it was done."""
+    an older copy. The group is set to their log starts. ``deleted``: partitions whose records from the table's offset
+    on were deleted, and that offset: they begin at their log start. ``lost``: files of the newest micro-batch that are
+    nowhere: the table goes on without their rows. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -93,15 +95,16 @@ def adopt(options: AdoptOptions) -> Adoption:
                 "into it with a new --checkpoint, which begins at the group's offsets (`odradek groups reset` sets "
                 "them), or into a new --output"
             )
-        offsets, present, replaced = _of_present_topics(admin, noted, topics, str(options.output))
-        deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
-        unknown = tuple(sorted(present.keys() - topics.keys()))
         committed = {tp: one for tp, one in admin.list_group_offsets(options.group).items() if one.offset >= 0}
-        of_table = {tp.topic for tp in offsets}
-        existing = set(_partitions(admin, of_table | {tp.topic for tp in committed}))
+        described = admin.describe_topics({tp.topic for tp in (*noted, *committed)}, missing_ok=True)
+        existing, present = _partitions_of(described), _ids_of(described)
+        offsets, replaced = _of_present_topics(admin, noted, topics, described, str(options.output))
+        deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
+        read, output = {tp.topic for tp in offsets}, table.location.uri
+        unknown = tuple(sorted({tp.topic for tp in noted} & present.keys() - topics.keys()))
         others = existing - offsets.keys()
-        ours = {tp for tp in others & committed.keys() if _is_ours(tp, committed[tp], table.location.uri, of_table)}
-        of_table |= {tp.topic for tp in ours}
+        ours = {tp for tp in others & committed.keys() if is_of_table(committed[tp], output, is_read=tp.topic in read)}
+        of_table = read | {tp.topic for tp in ours}
         # With a reset to the end, the new checkpoint would skip their records: the old one read them from their start.
         new = _log_starts(admin, [tp for tp in others - committed.keys() if tp.topic in of_table])
         forgotten = _log_starts(admin, ours)
@@ -114,12 +117,12 @@ def adopt(options: AdoptOptions) -> Adoption:
         if not options.execute:
             return found
         starts = dict(sorted((offsets | new | forgotten).items()))
-        table.adopt(_plan(starts, new | forgotten, {**topics, **_ids_of(admin, starts)}), seen)
+        ids = {name: digest for name, digest in present.items() if name in of_table}
+        table.adopt(_plan(starts, new | forgotten, {**topics, **ids}), seen)
         if old is not None and kept_as is not None:
             old.rename(kept_as)
         table.bind_anew()
-        named = table.location.uri
-        commits = {tp: with_output(mark_commit(at), named) for tp, at in starts.items() if tp in existing}
+        commits = {tp: with_output(mark_commit(at), output) for tp, at in starts.items() if tp in existing}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
 
@@ -167,9 +170,8 @@ def _plan(
     )
 
 
-def _ids_of(admin: Admin, partitions: Collection[TopicPartition]) -> dict[str, str]:
-    """Returns the digests of the present ids of the topics."""
-    described = admin.describe_topics({tp.topic for tp in partitions}, missing_ok=True)
+def _ids_of(described: Topics) -> dict[str, str]:
+    """Returns the digests of the ids of the topics."""
     return {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
 
 
@@ -181,24 +183,18 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
     So it is asked for all partitions of the cluster.
     """
     rows = table.row_ends()
-    newest = table.newest_query({*rows, *_partitions(admin, None)})
-    if newest is None and (lost := table.lost_partitions(_partitions(admin, None))):
+    partitions = _partitions_of(admin.describe_topics())
+    newest = table.newest_query({*rows, *partitions})
+    if newest is None and (lost := table.lost_partitions(partitions)):
         return dict.fromkeys(lost, 0), START, {}
     if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
         return dict(newest.offsets), NOTES, newest.topics
     return rows, ROWS, {}
 
 
-def _partitions(admin: Admin, topics: set[str] | None) -> list[TopicPartition]:
-    """Returns the partitions of those topics that exist; None: of all topics."""
-    found = admin.describe_topics(topics, missing_ok=True)
-    return [TopicPartition(name, part.partition) for name, one in found.items() for part in one.partitions]
-
-
-def _is_ours(tp: TopicPartition, commit: OffsetAndMetadata, table: str, topics: Collection[str]) -> bool:
-    """Returns whether a commit is of a run of this table, or of a table of another name in a topic that it has read:
-    then this table is a copy of it."""
-    return is_output(commit, table) or (tp.topic in topics and output_of(commit) != "")
+def _partitions_of(described: Topics) -> set[TopicPartition]:
+    """Returns the partitions of the topics."""
+    return {TopicPartition(name, part.partition) for name, one in described.items() for part in one.partitions}
 
 
 def _log_starts(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -206,19 +202,17 @@ def _log_starts(admin: Admin, partitions: Collection[TopicPartition]) -> dict[To
 
 
 def _of_present_topics(
-    admin: Admin, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str], table: str
-) -> tuple[dict[TopicPartition, int], dict[str, str], tuple[str, ...]]:
-    """Returns where each partition continues, the digests of the topics' present ids, and the replaced topics.
+    admin: Admin, offsets: Mapping[TopicPartition, int], topics: Mapping[str, str], described: Topics, table: str
+) -> tuple[dict[TopicPartition, int], tuple[str, ...]]:
+    """Returns where each partition continues, and the replaced topics. ``described``: the present topics.
 
     A topic that was deleted and created again has other records at the same offsets. All of them are new to the table,
     so such a topic begins at its start. A partition whose next records were deleted begins at its log start. Raises
     ConfigError if that is not known, but the offsets cannot be the topic's.
     """
-    described = admin.describe_topics({tp.topic for tp in offsets}, missing_ok=True)
-    present = {name: topic_of(str(one.topic_id)) for name, one in described.items() if one.topic_id is not None}
-    replaced = replaced_topics(topics, present)
+    replaced = replaced_topics(topics, _ids_of(described))
     found = {tp: at for tp, at in offsets.items() if tp.topic not in replaced}
-    existing = {TopicPartition(name, part.partition) for name, one in described.items() for part in one.partitions}
+    existing = _partitions_of(described)
     ends = admin.list_offsets(dict.fromkeys(found.keys() & existing, LATEST))
     for tp in sorted(found):
         if tp.topic in described and (end := ends[tp].offset if tp in ends else 0) < found[tp]:
@@ -228,4 +222,4 @@ def _of_present_topics(
             )
     starts = _log_starts(admin, [tp for tp in existing if tp.topic in replaced or tp in found])
     present_offsets = found | {tp: max(at, found.get(tp, 0)) for tp, at in starts.items()}
-    return dict(sorted(present_offsets.items())), present, tuple(replaced)
+    return dict(sorted(present_offsets.items())), tuple(replaced)
