@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from support.cluster_nodes import Nodes
 from support.logs import batch
-from support.peers import Peer, until
+from support.peers import Peer, run_alone, until
 
-from odradek.broker.loop import scheduler
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
-from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord
 from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode
@@ -113,33 +108,9 @@ class Setup:
             await asyncio.sleep(0.001)
 
 
-@asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[Setup]:
-    broker = BrokerServer(BrokerConfig({}), directory, ("127.0.0.1", 0))
-    await broker.start()
-    broker.create_topic("t", partition_count=1)
-    try:
-        yield Setup(broker)
-    finally:
-        for connection in tuple(broker.connections):
-            connection.abort()
-        await broker.abandon()
-
-
 @pytest.fixture
-def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    for name in ("SHARE_S", "TICK_S"):
-        monkeypatch.setattr(scheduler, name, 3600.0)
-
-    def run(scenario: Any) -> None:
-        async def whole() -> None:
-            async with serving(tmp_path) as setup, asyncio.timeout(30):
-                await scenario(setup)
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(whole())
-
-    return run
+def run_scenario(tmp_path: Path) -> Any:
+    return lambda scenario: run_alone(scenario, tmp_path, Setup, partitions=1)
 
 
 def test_an_append_wakes_a_follower_and_the_high_watermark_a_consumer(run_scenario) -> None:

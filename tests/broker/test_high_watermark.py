@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 from support.brokers import create_offsets_topic, delete_topic
 from support.logs import T0, batch, open_log, sequenced
 from support.partitions import registered
-from support.peers import Peer, until
+from support.peers import Peer, run_alone, until
 
-from odradek.broker.loop import scheduler
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import WatermarkWaits
 from odradek.broker.server import BrokerServer
-from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode
 from odradek.wire import frames
 from odradek.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
@@ -111,38 +107,11 @@ class Caller(Peer):
         self.send(OFFSET_COMMIT, 2, message)
 
 
-@asynccontextmanager
-async def serving(directory: Path) -> AsyncIterator[Setup]:
-    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-    broker = BrokerServer(BrokerConfig(settings), directory, ("127.0.0.1", 0))
-    await broker.start()
-    broker.create_topic("t", partition_count=2)
-    try:
-        yield Setup(broker)
-    finally:
-        for connection in tuple(broker.connections):
-            connection.abort()
-        await broker.abandon()
-
-
 @pytest.fixture
-def run_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Setup], Any]], None]:
-    """Returns a function that runs a coroutine function with a ``Setup``.
-
-    A share of the loop lasts for an hour. So no request waits for the shares of other requests.
-    """
-    for name in ("SHARE_S", "TICK_S"):
-        monkeypatch.setattr(scheduler, name, 3600.0)
-
-    def run(scenario: Callable[[Setup], Any]) -> None:
-        async def whole() -> None:
-            async with serving(tmp_path) as setup, asyncio.timeout(30):
-                await scenario(setup)
-
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(whole())
-
-    return run
+def run_scenario(tmp_path: Path) -> Callable[[Callable[[Setup], Any]], None]:
+    """Returns a function that runs a coroutine function with a ``Setup``."""
+    settings = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
+    return lambda scenario: run_alone(scenario, tmp_path, Setup, partitions=2, **settings)
 
 
 def results(reply: Any) -> list[tuple[ErrorCode, int]]:

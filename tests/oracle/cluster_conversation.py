@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import recording
+from controller_conversation import listener, registration
 from recording import Run, Step
 from support.brokers import Wire
 
-from odradek.catalog.features import AT_FIRST
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_key
 
@@ -43,7 +43,6 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
 }
 """The settings of all nodes."""
-FEATURES = {name: (0, level) for name, level in AT_FIRST.items()} | {"kraft.version": (0, 1)}
 SETTLING_MS = 1000
 """After this time, all brokers have applied what was committed."""
 FAR = 1 << 60
@@ -242,20 +241,14 @@ class ClusterRun(Run):
 
     def register(self, broker: int, *, version: int = 4, incarnation: int = 1, **changes: Any) -> int:
         """Registers a broker id at the controller. Returns the broker epoch, or −1."""
-        message: dict[str, Any] = {
+        given = {
             "broker_id": broker,
             "cluster_id": self.cluster_id,
             "incarnation_id": self.incarnation(broker, incarnation),
-            "listeners": [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": 9, "security_protocol": 0}],
-            "features": ranges(FEATURES),
-            "rack": None,
-            "is_migrating_zk_broker": False,
+            "listeners": [listener("PLAINTEXT", "127.0.0.1", 9)],
             "log_dirs": [self.directory(broker)],
-            "previous_broker_epoch": -1,
-        } | changes
-        oldest = {"is_migrating_zk_broker": 1, "log_dirs": 2, "previous_broker_epoch": 3}
-        sent = {name: value for name, value in message.items() if oldest.get(name, 0) <= version}
-        reply = self.call(62, version, sent, client=CONTROLLER)
+        }
+        reply = self.call(62, version, registration(version, given | changes), client=CONTROLLER)
         return int(reply.broker_epoch)
 
     def incarnation(self, broker: int, number: int) -> uuid.UUID:
@@ -328,13 +321,6 @@ class _ClusterNormaliser(recording._Normaliser):
 
 def _topic_metadata() -> dict[str, Any]:
     return {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-
-
-def ranges(features: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "min_supported_version": lowest, "max_supported_version": highest}
-        for name, (lowest, highest) in features.items()
-    ]
 
 
 def are_alike(counts: Mapping[str, int], others: Mapping[str, int]) -> bool:

@@ -7,8 +7,9 @@ import uuid
 from collections import Counter
 from typing import Any
 
-from cluster_conversation import BROKERS, CONTROLLER, FEATURES, ClusterRun, ranges
+from cluster_conversation import BROKERS, CONTROLLER, ClusterRun
 from cluster_scenarios_admin import SET, TOPIC, change, create, topic_row
+from controller_conversation import FEATURES, ranges
 from scenarios_log import batch, fetch_message, produce_message
 
 NAMES = {"allow_auto_topic_creation": False, "include_topic_authorized_operations": False}

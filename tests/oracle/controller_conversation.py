@@ -82,20 +82,14 @@ class Conversation:
 
     def register(self, broker: int, incarnation: int = 0, *, version: int = 4, **changes: Any) -> int:
         """Registers a broker, by default with one directory. Returns its epoch, or -1."""
-        message = {
+        given = {
             "broker_id": self._base + broker,
             "cluster_id": self.cluster_id,
             "incarnation_id": self.incarnation(broker, incarnation),
             "listeners": [listener("PLAINTEXT")],
-            "features": ranges(FEATURES),
-            "rack": None,
-            "is_migrating_zk_broker": False,
             "log_dirs": [self.directory(broker)],
-            "previous_broker_epoch": -1,
-        } | changes
-        oldest = {"is_migrating_zk_broker": 1, "log_dirs": 2, "previous_broker_epoch": 3}
-        sent = {name: value for name, value in message.items() if oldest.get(name, 0) <= version}
-        reply = self._wire.call(BROKER_REGISTRATION, version, sent)
+        }
+        reply = self._wire.call(BROKER_REGISTRATION, version, registration(version, given | changes))
         epoch = int(reply.broker_epoch)
         if epoch >= 0 and epoch not in self._epochs:
             self._epochs[epoch] = f"epoch {broker}.{incarnation}"
@@ -333,6 +327,13 @@ def _with_fixed_order(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def listener(name: str, host: str = "h", port: int = 9092, protocol: int = 0) -> dict[str, Any]:
     return {"name": name, "host": host, "port": port, "security_protocol": protocol}
+
+
+def registration(version: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a BrokerRegistration with these fields, as far as the version has them."""
+    usual = {"features": ranges(FEATURES), "rack": None, "is_migrating_zk_broker": False, "previous_broker_epoch": -1}
+    oldest = {"is_migrating_zk_broker": 1, "log_dirs": 2, "previous_broker_epoch": 3}
+    return {name: value for name, value in (usual | dict(given)).items() if oldest.get(name, 0) <= version}
 
 
 def ranges(features: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:

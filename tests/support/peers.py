@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
+from unittest.mock import patch
+
+import uvloop
 
 from odradek.broker.front_end.connection import Connection
+from odradek.broker.loop import scheduler
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames, schemas
 from support.brokers import create_offsets_topic
+
+S = TypeVar("S")
 
 
 class Peer:
@@ -112,6 +118,39 @@ async def serving(directory: Path, **settings: str) -> AsyncIterator[BrokerServe
         for connection in tuple(broker.connections):
             connection.abort()
         await broker.abandon()
+
+
+def run_alone(
+    scenario: Callable[[S], Awaitable[object]],
+    directory: Path,
+    set_up: Callable[[BrokerServer], S],
+    *,
+    partitions: int,
+    **settings: str,
+) -> None:
+    """Runs a coroutine function with what ``set_up`` makes of a broker with topic ``t``, on a loop of its own.
+
+    A share of the loop lasts for an hour. So no request waits for the shares of other requests.
+    """
+
+    async def whole() -> None:
+        broker = BrokerServer(BrokerConfig(settings), directory, ("127.0.0.1", 0))
+        await broker.start()
+        broker.create_topic("t", partition_count=partitions)
+        try:
+            setup = set_up(broker)
+            async with asyncio.timeout(30):
+                await scenario(setup)
+        finally:
+            for connection in tuple(broker.connections):
+                connection.abort()
+            await broker.abandon()
+
+    with (
+        patch.multiple(scheduler, SHARE_S=3600.0, TICK_S=3600.0),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(whole())
 
 
 def message_of(api_key: int, version: int, data: bytes) -> Any:
