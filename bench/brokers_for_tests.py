@@ -10,13 +10,13 @@ the time of its formatting counted, because a container's entry point does the s
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -180,17 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Kfake.name: lambda directory: Kfake(built, directory),
         Apache.name: lambda directory: Apache(directory, jars),
     }
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for number in range(options.rounds):
-        for name, make in sides.items():
-            results[name].append(one_round(make))
-            print(f"round {number + 1}: {name}: {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
+    measured: dict[str, Callable[[], dict[str, Any]]] = {name: partial(one_round, make) for name, make in sides.items()}
+    results = report.measure_rounds(measured, options.rounds)
     command = " ".join(["python -m bench.brokers_for_tests", *sys.argv[1:]])
     table = f"{report.head(options.rounds, command)}\n\n{section(results)}"
-    print(table)
-    if options.output is not None:
-        options.output.write_text(json.dumps(results, indent=1))
-    report.write(options.page, table, NAME)
+    report.publish(options.page, NAME, table, results, options.output)
     return 0
 
 

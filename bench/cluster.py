@@ -11,7 +11,6 @@ not killed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -21,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from odradek.wire.api_keys import CREATE_TOPICS, DESCRIBE_QUORUM
 NAME = "cluster"
 BROKERS = 3
 SETTLE_S, IDLE_S, PATIENCE_S = 15.0, 30.0, 120.0
+"""An idle cluster is measured for ``IDLE_S``, after ``SETTLE_S`` in which the work of the start ends."""
 ATTEMPT_MS, PAUSE_S = 2_000, 0.01
 _DONE = (ErrorCode.none, ErrorCode.topic_already_exists)
 
@@ -230,17 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         OdradekCluster.name: OdradekCluster,
         ApacheNodes.name: lambda directory: ApacheNodes(directory, jars),
     }
-    results: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for number in range(options.rounds):
-        for name in sides if number % 2 == 0 else reversed(sides):
-            results[name].append(one_round(sides[name]))
-            print(f"round {number + 1}: {name}: {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
+    measured: dict[str, Callable[[], dict[str, Any]]] = {name: partial(one_round, make) for name, make in sides.items()}
+    results = report.measure_rounds(measured, options.rounds, alternating=True)
     command = " ".join(["python -m bench.cluster", *sys.argv[1:]])
     table = f"{report.head(options.rounds, command)}\n\n{section(results)}"
-    print(table)
-    if options.output is not None:
-        options.output.write_text(json.dumps(results, indent=1))
-    report.write(options.page, table, NAME)
+    report.publish(options.page, NAME, table, results, options.output)
     return 0
 
 

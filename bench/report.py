@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.apache import Unavailable, java
 from bench.measures import COLUMNS, Column, Values
@@ -108,6 +111,26 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
     if note:
         lines += ["", note]
     return "\n".join(lines)
+
+
+def measure_rounds(
+    sides: dict[str, Callable[[], dict[str, Any]]], rounds: int, *, alternating: bool = False
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the figures of each side in each round. ``alternating``: every second round has the other order."""
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name in reversed(sides) if alternating and number % 2 else sides:
+            results[name].append(sides[name]())
+            print(f"round {number + 1}: {name}: {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
+    return results
+
+
+def publish(page: Path, name: str, text: str, results: object, output: Path | None) -> None:
+    """Prints a section, writes it to the page, and writes all rounds to a JSON file if there is one."""
+    print(text)
+    if output is not None:
+        output.write_text(json.dumps(results, indent=1))
+    write(page, text, name)
 
 
 def write(page: Path, text: str, name: str) -> None:

@@ -29,17 +29,24 @@ if TYPE_CHECKING:
 _PREFIX_BYTES = 4
 Forward = Callable[[bytes], "Steps[bytes]"]
 """Forwards a whole request, without its length. Returns the message of the reply."""
+Changes = Callable[["BrokerServices", "Context", Any], Callable[[Any, list[Any]], object]]
+"""Returns how an API changes a resource, for a request of it."""
 
 
 def handle(
     broker: BrokerServices, context: Context, message: Any, frame: bytes, forward: Forward
 ) -> Steps[bytes | list[Chunk]]:
     """Serves AlterConfigs or IncrementalAlterConfigs. ``frame``: the whole request. Raises KafkaError."""
+    changes: Changes
     if context.api_key == INCREMENTAL_ALTER_CONFIGS:
-        from odradek.broker.handlers import k44_incremental_alter_configs as api
+        from odradek.broker.handlers import k44_incremental_alter_configs
+
+        changes = k44_incremental_alter_configs.changes
     else:
-        from odradek.broker.handlers import k33_alter_configs as api  # type: ignore[no-redef]
-    answered = yield from _answered_here(broker, message.resources, api.changes(broker, context, message))
+        from odradek.broker.handlers import k33_alter_configs
+
+        changes = k33_alter_configs.changes
+    answered = yield from _answered_here(broker, message.resources, changes(broker, context, message))
     if not answered:
         return (yield from forward(frame))
     remaining = [resource for at, resource in enumerate(message.resources) if at not in answered]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
 import typer
 
 from odradek.cli.command_config import without_values
@@ -30,6 +33,17 @@ def _pipeline() -> None:
 app.command(short_help=SUMMARY, epilog=EPILOG)(history)
 
 
+L = TypeVar("L", IngestLine, AdoptLine, ReplayLine, TransformLine, VerifyLine)
+
+
+def _run(command: Callable[[L], int], request: L) -> NoReturn:
+    """Runs a command, and ends the program with its exit code. SIGTERM ends it in order, and no value of the file of
+    settings is shown."""
+    with terminable(), without_values(request.command_config):
+        code = command(request)
+    raise typer.Exit(code)
+
+
 @app.command(
     short_help="Read topics into a lake table, each record once.",
     epilog="Examples:\n\n\b\n"
@@ -49,9 +63,7 @@ def ingest(request: IngestLine) -> None:
     """
     from odradek.cli.pipeline.ingest import run_ingest_command
 
-    with terminable(), without_values(request.command_config):
-        code = run_ingest_command(request)
-    raise typer.Exit(code)
+    _run(run_ingest_command, request)
 
 
 @app.command(
@@ -70,9 +82,7 @@ def adopt(request: AdoptLine) -> None:
     """
     from odradek.cli.pipeline.adopt import run_adopt_command
 
-    with terminable(), without_values(request.command_config):
-        code = run_adopt_command(request)
-    raise typer.Exit(code)
+    _run(run_adopt_command, request)
 
 
 @app.command(
@@ -93,9 +103,7 @@ def replay(request: ReplayLine) -> None:
     """
     from odradek.cli.pipeline.replay import run_replay_command
 
-    with terminable(), without_values(request.command_config):
-        code = run_replay_command(request)
-    raise typer.Exit(code)
+    _run(run_replay_command, request)
 
 
 @app.command(
@@ -120,9 +128,7 @@ def transform(request: TransformLine) -> None:
     """
     from odradek.cli.pipeline.transform import run_transform_command
 
-    with terminable(), without_values(request.command_config):
-        code = run_transform_command(request)
-    raise typer.Exit(code)
+    _run(run_transform_command, request)
 
 
 @app.command(
@@ -142,6 +148,4 @@ def verify(request: VerifyLine) -> None:
     """
     from odradek.cli.pipeline.verify import run_verify_command
 
-    with terminable(), without_values(request.command_config):
-        code = run_verify_command(request)
-    raise typer.Exit(code)
+    _run(run_verify_command, request)
