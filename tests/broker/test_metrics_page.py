@@ -226,7 +226,7 @@ def test_only_commits_are_asked_for_a_fast_path() -> None:
         return path if len(asked) == 1 else None
 
     path: Any = object()
-    times = RequestStatistics(SimpleNamespace(router=None), own)  # type: ignore[arg-type]
+    times = RequestStatistics(SimpleNamespace(router=None), own)
     for key in range(256):
         if key != OFFSET_COMMIT:
             assert times.fast_path(bytes((0, key, 0, 9))) is None

@@ -21,7 +21,8 @@ LISTENER, PATH = "METRICS", "/metrics"
 def add_metrics(server: BrokerServer, address: tuple[str, int], loop: asyncio.AbstractEventLoop) -> BrokerMetrics:
     """Lets a server measure itself, and adds the page, before its start. ``loop``: that of the server."""
     times = RequestStatistics(server, server.fast_path)
-    server.dispatch = times.dispatch  # type: ignore[method-assign,assignment]  # so that other servers have no cost
+    # In place of the server's own functions, so that a server without the page has no cost.
+    server.dispatch = times.dispatch  # type: ignore[method-assign,assignment]
     server.fast_path = times.fast_path  # type: ignore[method-assign,assignment]
     lag = LoopLag(loop)
     lag.begin()
