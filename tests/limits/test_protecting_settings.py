@@ -96,7 +96,7 @@ HARMLESS = {
         leader.replication.throttled.rate log.dir.failure.timeout.ms num.replica.alter.log.dirs.threads
         num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second replica.fetch.backoff.ms
         replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-        replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+        replica.lag.time.max.ms replica.selector.class
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds unclean.leader.election.enable
     """,

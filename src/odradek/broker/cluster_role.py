@@ -32,6 +32,7 @@ from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.peers import ClusterAddresses, Peers
 from odradek.broker.remote.remote_controller import RemoteController
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
@@ -50,10 +51,13 @@ from odradek.storage.disk import checkpoints
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.node import Node
+    from odradek.broker.partitions.partition import Partition
     from odradek.broker.remote.dialer import Dialer
     from odradek.broker.settings.listener import Listener
     from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import Id16, MetadataRecord
+    from odradek.catalog.registrations import PartitionRegistration
+    from odradek.catalog.state import Topic
 
 log = logging.getLogger("odradek.broker")
 
@@ -138,6 +142,7 @@ class ClusterRole:
         node.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         directory.adopt_metadata_log(node.metadata_log)
         directory.may_be_new = self._may_be_new
+        directory.new_partition = self._new_partition
         self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
         self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move
@@ -147,6 +152,10 @@ class ClusterRole:
         catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
         self._observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms())
         node.quorum = ObserverQuorum(copy, self._observer)
+
+    def _new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
+        directory, index = self.node.directory, registration.partition_id
+        return ReplicatedPartition(topic.name, index, self.node.now_ms, directory.note_truncation)
 
     def _may_be_new(self, topic_id: Id16) -> bool:
         """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
@@ -178,7 +187,9 @@ class ClusterRole:
         return RegisteredNodes(self.node.catalog, self.node.listeners, self.node.new_uuid)
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
-        """Adds nothing: the controller removes ended delegation tokens."""
+        """Stores the high watermarks: after a start, a partition with several replicas begins there."""
+        interval_ms = self.node.config.replica_high_watermark_checkpoint_interval_ms
+        upkeep.every(interval_ms, self.node.directory.checkpoint_high_watermarks)
 
     def loads_later(self) -> Iterator[Callable[[], object]]:
         return self.node.loaders()

@@ -58,6 +58,10 @@ class PartitionRegistration(NamedTuple):
             partition_epoch=self.partition_epoch + 1,
         )
 
+    def least_isr(self, min_isr: int) -> int:
+        """Returns ``min.insync.replicas`` as it acts here: at most the number of replicas, as in Kafka 4.3."""
+        return min(min_isr, len(self.replicas))
+
     def record(self, topic_id: Id16) -> PartitionRecord:
         """Returns the record of a snapshot."""
         return PartitionRecord(

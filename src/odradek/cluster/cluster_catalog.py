@@ -69,7 +69,7 @@ class ClusterCatalog(CatalogState):
 
     def min_isr(self, topic: str) -> int:
         """Returns ``min.insync.replicas`` of a topic, at most the number of its replicas."""
-        return min(int(self.setting(topic, MIN_IN_SYNC_REPLICAS)), len(self.topics[topic].partitions[0].replicas))
+        return self.topics[topic].partitions[0].least_isr(int(self.setting(topic, MIN_IN_SYNC_REPLICAS)))
 
     def elects_unclean(self, topic: str) -> bool:
         return self.setting(topic, UNCLEAN_ELECTION) == "true"

@@ -24,11 +24,16 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetCheckpoints:
-    """The three files. ``points`` and ``starts`` are their present contents; ``watermarks`` those of a clean stop."""
+    """The three files: ``points``, ``starts`` and ``high_watermarks`` are their present contents.
+
+    ``high_watermarks``: as a clean stop, or the upkeep of a broker of a cluster, has noted them. ``watermarks``: those
+    of a clean stop alone. They are witnesses, because each log was synced up to there.
+    """
 
     def __init__(self, path: Path, files: Files) -> None:
         self.points: Offsets = {}
         self.starts: Offsets = {}
+        self.high_watermarks: Offsets = {}
         self.watermarks: Offsets = {}
         self._path = path
         self._files = files
@@ -37,7 +42,8 @@ class OffsetCheckpoints:
         """Reads the files. A damaged file is replaced by an empty one, with a warning. A missing one gets a warning."""
         self.points = self._read(checkpoints.RECOVERY_POINT, is_due=clean)
         self.starts = self._read(checkpoints.LOG_START, is_due=clean)
-        self.watermarks = self._read(checkpoints.HIGH_WATERMARK, is_due=True) if clean else {}
+        self.high_watermarks = self._read(checkpoints.HIGH_WATERMARK, is_due=clean)
+        self.watermarks = self.high_watermarks if clean else {}
 
     def _read(self, file: str, *, is_due: bool) -> Offsets:
         """``is_due``: the last stop has written the file."""
@@ -58,7 +64,7 @@ class OffsetCheckpoints:
         return Witnesses(clean, points.get(name, 0), starts.get(name), watermarks.get(name), is_guarded)
 
     def remove(self, names: Set[TopicPartition]) -> None:
-        """Removes logs from the recovery points and log starts. Raises OSError.
+        """Removes logs from the files. Raises OSError.
 
         The files identify logs only by name, so an entry of a deleted log would apply to the next log of this name.
         """
@@ -66,11 +72,14 @@ class OffsetCheckpoints:
             self.write_points(_without(self.points, names))
         if names & self.starts.keys():
             self.write_starts(_without(self.starts, names))
+        if names & self.high_watermarks.keys():
+            self.write_high_watermarks(_without(self.high_watermarks, names))
 
     def keep_known(self, topics: Set[str]) -> None:
         """Removes the logs of other topics."""
         known = topics | {METADATA_PARTITION.topic}
-        self.try_remove({name for name in self.points.keys() | self.starts.keys() if name.topic not in known})
+        names = self.points.keys() | self.starts.keys() | self.high_watermarks.keys()
+        self.try_remove({name for name in names if name.topic not in known})
 
     def try_remove(self, names: Set[TopicPartition]) -> None:
         """Removes logs like ``remove``, and logs a failure: the creation of a log of this name tries again."""
@@ -88,6 +97,14 @@ class OffsetCheckpoints:
             checkpoints.write_offsets(self._path / checkpoints.LOG_START, starts, self._files)
             self.starts = starts
 
+    def write_high_watermarks(self, high_watermarks: Offsets) -> None:
+        """Writes the high watermarks if they have changed, without a sync: an older file, or none, is no fault, because
+        a high watermark rises again. Raises OSError."""
+        if high_watermarks != self.high_watermarks:
+            path = self._path / checkpoints.HIGH_WATERMARK
+            checkpoints.write_offsets(path, high_watermarks, self._files, sync=False)
+            self.high_watermarks = high_watermarks
+
     def write_last(
         self,
         closed: Mapping[TopicPartition, Log],
@@ -97,8 +114,12 @@ class OffsetCheckpoints:
     ) -> None:
         """Writes all files at a stop. ``points``: the recovery points of all logs that are not closed. Raises OSError.
 
-        The log starts of ``offline`` partitions stay as they are.
+        The log starts and high watermarks of ``offline`` partitions stay as they are.
         """
+        offline = set(offline)
+        watermarks = {name: self.high_watermarks[name] for name in offline & self.high_watermarks.keys()} | {
+            **watermarks
+        }
         starts = {name: self.starts[name] for name in offline if name in self.starts}
         starts |= starts_of(closed.items())
         points = {**points, **{name: log.recovery_point for name, log in closed.items()}}
@@ -120,6 +141,10 @@ def starts_of(logs: Iterable[tuple[TopicPartition, Log]]) -> dict[TopicPartition
         for name, log in logs
         if log.segments and log.log_start_offset > log.segments[0].base_offset
     }
+
+
+def _only(offsets: Offsets, names: Set[TopicPartition]) -> dict[TopicPartition, int]:
+    return {name: offset for name, offset in offsets.items() if name in names}
 
 
 def _without(offsets: Offsets, names: Set[TopicPartition]) -> Offsets:

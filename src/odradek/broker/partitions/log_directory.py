@@ -85,6 +85,8 @@ class LogDirectory:
         """The clock of the fetches of followers, which no test moves."""
         self.may_be_new: Callable[[UUID], bool] = lambda topic_id: False
         """Whether a topic may have been made while this node was away, so that a missing directory is no loss."""
+        self.new_partition: Callable[[Topic, PartitionRegistration], Partition] = self._new_partition
+        """Makes the object of a partition, before its log is opened."""
         self.is_new = False
         """Whether no broker has used the directory before this start."""
         self.has_compacted = False
@@ -292,7 +294,7 @@ class LogDirectory:
                 self._names_at_start.discard(str(name))
             if topic_ids is not None and str(name) not in topic_ids:
                 self._report_missing(topic, name, has_later=last > name.partition)
-            partition = opened[key] = Partition(topic.name, described.partition_id, None, self._now_ms)
+            partition = opened[key] = self.new_partition(topic, described)
             partition.apply(described, self.node_id, self.steady_ms())
             self._open(topic, partition, settings, topic_ids or {})
             self._made += 1
@@ -300,6 +302,9 @@ class LogDirectory:
                 self.on_growth()
             yield None
         return opened
+
+    def _new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
+        return Partition(topic.name, registration.partition_id, None, self._now_ms)
 
     def add(self, opened: Mapping[tuple[str, int], Partition]) -> None:
         """Adds opened partitions: from here on, those that this node leads serve clients."""
@@ -387,7 +392,7 @@ class LogDirectory:
         opened.defer_removal = self.defer_removal
         opened.producer_snapshots.run_steps = self.run_steps
         name = TopicPartition(partition.topic, partition.index)
-        partition.adopt(opened, self._offsets.watermarks.get(name, 0))
+        partition.adopt(opened, self._offsets.high_watermarks.get(name, 0))
 
     def _is_missed(self, name: TopicPartition) -> bool:
         """Returns whether, at a start, a checkpoint knows records of the partition."""
@@ -494,6 +499,18 @@ class LogDirectory:
     def checkpoint_log_starts(self) -> None:
         """Writes the checkpoint of log start offsets that are above the first segment's base offset."""
         self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Writes the high watermarks, for partitions that wait for other replicas after a start."""
+        self.failures.attempt(self.path / checkpoints.HIGH_WATERMARK, self._write_high_watermarks)
+
+    def _write_high_watermarks(self) -> None:
+        noted = self._offsets.high_watermarks
+        offline = {name: noted[name] for name in self._offline() if name in noted}
+        self._offsets.write_high_watermarks(
+            offline
+            | {TopicPartition(*key): one.high_watermark for key, one in self.partitions.items() if is_usable(one)}
+        )
 
     def _write_recovery_points(self) -> None:
         points = {name: one.recovery_point for name, one in self._usable_logs()}

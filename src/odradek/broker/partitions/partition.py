@@ -29,7 +29,6 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, EndTransactionMarker, FetchingReplica
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
-from odradek.storage.fetched_batches import UnexpectedOffset
 from odradek.storage.log import Log
 from odradek.storage.producers.verification import VerificationGuard
 
@@ -108,8 +107,12 @@ class Partition:
                 self.end_waits(ErrorCode.not_leader_or_follower)
             elif step is RoleStep.BEGIN_TERM:
                 self._begin_term(steady_ms, is_new_leader=is_new_leader)
-            else:
+            elif step is RoleStep.BEGIN_EPOCH:
                 self._begin_epoch()
+            elif step is RoleStep.BEGIN_FOLLOWING:
+                self._begin_following()
+            else:
+                self._end_following()
         return role
 
     def _assign_followers(self, node_id: int) -> None:
@@ -136,6 +139,12 @@ class Partition:
             self._epoch_start = log.log_end_offset
             log.producer_snapshots.end_rebuild()
             log.assign_epoch(self.leader_epoch)
+
+    def _begin_following(self) -> None:
+        """Does nothing: a partition with one replica follows no other node (see ``ReplicatedPartition``)."""
+
+    def _end_following(self) -> None:
+        """Does nothing, as ``_begin_following``."""
 
     def _hold_or_release(self) -> None:
         """Decides whether the high watermark waits for other replicas, after a change of the registration or of
@@ -289,31 +298,6 @@ class Partition:
             self._wake_arrived(
                 size, self._stable_bytes_from(stable_offset) if stable_bytes is None else stable_bytes, size
             )
-
-    def append_fetched(self, data: bytes) -> BatchSteps[AppendInfo | None]:
-        """Appends what this follower has fetched from its leader, in steps. See ``Log.begin_append_fetched``.
-
-        An empty log may begin below the offset that was asked for: the leader's log start may be inside of a batch.
-        Raises NOT_LEADER_OR_FOLLOWER if the role or the leader epoch changes before the last step.
-        """
-        epoch, log = self.leader_epoch, self.log
-        steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
-        while True:
-            if self.role is not PartitionRole.FOLLOWER or self.leader_epoch != epoch:
-                raise KafkaError(
-                    ErrorCode.not_leader_or_follower, f"{self.topic}-{self.index} does not follow in epoch {epoch} now"
-                )
-            try:
-                yield next(steps)
-            except StopIteration as done:
-                info: AppendInfo | None = done.value
-                return info
-            except UnexpectedOffset as error:
-                end = log.log_end_offset
-                if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
-                    raise
-                log.restart_at(error.first_offset, self._now_ms())
-                steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
 
     def move_high_watermark(self, offset: int | None) -> None:
         """Sets the high watermark to ``offset``, the end of what all replicas in the ISR have. ``None``: it is the log

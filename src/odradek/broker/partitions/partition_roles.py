@@ -34,20 +34,24 @@ class RoleStep(Enum):
     """Begins the leader epoch of the followers (``replication/followers``)."""
     BEGIN_EPOCH = "begin epoch"
     """Notes the leader epoch at the end of the log. A follower's log gets its epochs with the leader's records."""
+    BEGIN_FOLLOWING = "begin following"
+    """Begins to fetch from the leader of this epoch, if there is one (``broker/replication``)."""
+    END_FOLLOWING = "end following"
+    """Ends the fetches from the leader of the former epoch. Replies that come later change nothing."""
 
 
 _ROLE, _STEP = PartitionRole, RoleStep
 
 TRANSITIONS: Mapping[tuple[PartitionRole, PartitionRole], tuple[RoleStep, ...]] = {
     (_ROLE.NEW, _ROLE.LEADER): (_STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
-    (_ROLE.NEW, _ROLE.FOLLOWER): (),
+    (_ROLE.NEW, _ROLE.FOLLOWER): (_STEP.BEGIN_FOLLOWING,),
     (_ROLE.NEW, _ROLE.REMOVED): (_STEP.END_WAITS,),
     (_ROLE.LEADER, _ROLE.LEADER): (_STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
-    (_ROLE.LEADER, _ROLE.FOLLOWER): (_STEP.END_WAITS,),
+    (_ROLE.LEADER, _ROLE.FOLLOWER): (_STEP.END_WAITS, _STEP.BEGIN_FOLLOWING),
     (_ROLE.LEADER, _ROLE.REMOVED): (_STEP.END_WAITS,),
-    (_ROLE.FOLLOWER, _ROLE.FOLLOWER): (),
-    (_ROLE.FOLLOWER, _ROLE.LEADER): (_STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
-    (_ROLE.FOLLOWER, _ROLE.REMOVED): (_STEP.END_WAITS,),
+    (_ROLE.FOLLOWER, _ROLE.FOLLOWER): (_STEP.END_FOLLOWING, _STEP.BEGIN_FOLLOWING),
+    (_ROLE.FOLLOWER, _ROLE.LEADER): (_STEP.END_FOLLOWING, _STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
+    (_ROLE.FOLLOWER, _ROLE.REMOVED): (_STEP.END_FOLLOWING, _STEP.END_WAITS),
 }
 """The steps of each transition, in their order. A role follows itself when a new leader epoch begins."""
 
@@ -78,9 +82,8 @@ def is_older(registration: PartitionRegistration, present: PartitionRegistration
 
 
 def missing_replicas(registration: PartitionRegistration, min_isr: int) -> int:
-    """Returns how many replicas the ISR lacks for ``min.insync.replicas``, which is at most the number of replicas, as
-    in Kafka 4.3."""
-    return max(min(min_isr, len(registration.replicas)) - len(registration.isr), 0)
+    """Returns how many replicas the ISR lacks for ``min.insync.replicas``."""
+    return max(registration.least_isr(min_isr) - len(registration.isr), 0)
 
 
 def is_held(registration: PartitionRegistration, role: PartitionRole, min_isr: int) -> bool:

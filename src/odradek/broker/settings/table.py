@@ -119,6 +119,7 @@ log.flush.interval.ms | long | - | | Time after which a partition is flushed to 
 log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Used if log.flush.interval.ms is unset.
 log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which recovery points are stored.
 log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which log start offsets are stored.
+replica.high.watermark.checkpoint.interval.ms | long | 5000 | | Interval at which high watermarks are stored.
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
 metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Most time before a snapshot of changes; 0: never.
 metadata.log.segment.bytes | int | 1073741824 | 8388608.. | Size at which the metadata log begins a new segment.

@@ -75,8 +75,8 @@ def read_offsets(path: Path, files: Files) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], files: Files) -> None:
-    write_lines(path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()), files)
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int], files: Files, *, sync: bool = True) -> None:
+    write_lines(path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()), files, sync=sync)
 
 
 def read_clean_shutdown(directory: Path, files: Files) -> bool:

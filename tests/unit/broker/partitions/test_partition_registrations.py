@@ -23,7 +23,6 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EARLIEST, LATEST, EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
-from odradek.storage.fetched_batches import UnexpectedOffset
 from odradek.storage.log import Log
 
 OTHER, THIRD = 2, 3
@@ -71,6 +70,8 @@ def test_the_table_of_transitions_is_what_the_code_does(
     monkeypatch.setattr(Partition, "end_waits", lambda self, error: done.append(RoleStep.END_WAITS))
     monkeypatch.setattr(Partition, "_begin_term", lambda self, at_ms, **_: done.append(RoleStep.BEGIN_TERM))
     monkeypatch.setattr(Log, "assign_epoch", lambda self, epoch: done.append(RoleStep.BEGIN_EPOCH))
+    monkeypatch.setattr(Partition, "_begin_following", lambda self: done.append(RoleStep.BEGIN_FOLLOWING))
+    monkeypatch.setattr(Partition, "_end_following", lambda self: done.append(RoleStep.END_FOLLOWING))
     change = giving(after, 4)
     if (before, after) not in TRANSITIONS:
         assert before is REMOVED
@@ -144,7 +145,7 @@ def test_a_new_leader_of_several_replicas_does_not_know_the_end() -> None:
     """KIP-207: it becomes known when the high watermark reaches the records from before its epoch."""
     one = partition()
     one.apply(giving(FOLLOWER, 0), NODE, 0)
-    finish(one.append_fetched(placed(0, count=5)))
+    one.log.append_fetched(placed(0, count=5), now_ms=T0, leader_epoch=0)
     one.move_high_watermark(2)
     one.apply(giving(LEADER, 1), NODE, 0)
     one.produce(batch(1))
@@ -172,7 +173,7 @@ def looked_up(one: Partition, time: int, version: int) -> Any:
 def test_list_offsets_has_no_end_then(version: int, code: ErrorCode) -> None:
     one = partition()
     one.apply(giving(FOLLOWER, 0), NODE, 0)
-    finish(one.append_fetched(placed(0, count=5)))
+    one.log.append_fetched(placed(0, count=5), now_ms=T0, leader_epoch=0)
     one.move_high_watermark(2)
     one.apply(giving(LEADER, 1), NODE, 0)
     assert code_of(looked_up, one, LATEST, version) is code
@@ -268,50 +269,3 @@ def test_an_isr_that_shrinks_after_the_append_is_reported() -> None:
 def test_no_more_replicas_are_needed_than_there_are(replicas: int, least: int, isr: int, missing: int) -> None:
     one = registered(tuple(range(replicas)), isr=tuple(range(isr)))
     assert partition_roles.missing_replicas(one, least) == missing
-
-
-# --- a follower -------------------------------------------------------------------------------------------------
-
-
-def test_a_follower_takes_what_it_has_fetched() -> None:
-    one = partition()
-    one.apply(giving(FOLLOWER, 4), NODE, 0)
-    info = finish(one.append_fetched(placed(0, 2) + placed(1, 4, 3) + placed(4, 5)))
-    assert info is not None
-    assert (info.base_offset, info.last_offset, one.log_end_offset, one.high_watermark) == (0, 3, 4, 0)
-    assert one.log.epochs.entries == ((2, 0), (4, 1))
-
-
-@pytest.mark.parametrize("change", [giving(LEADER, 5), giving(FOLLOWER, 5), giving(REMOVED, 5)])
-def test_a_change_of_the_role_between_two_steps_ends_the_append(change: PartitionRegistration) -> None:
-    one = partition()
-    one.apply(giving(FOLLOWER, 4), NODE, 0)
-    steps = one.append_fetched(b"".join(placed(number) for number in range(600)))
-    for _ in range(3):
-        next(steps)
-    assert one.log_end_offset == 250
-    one.apply(change, NODE, 0)
-    with pytest.raises(KafkaError) as caught:
-        next(steps)
-    assert (caught.value.code, one.log_end_offset) == (ErrorCode.not_leader_or_follower, 250)
-
-
-def test_an_empty_log_may_begin_inside_of_a_batch_of_the_leader() -> None:
-    one = partition()
-    one.apply(giving(FOLLOWER, 0), NODE, 0)
-    one.log.restart_at(7, T0)
-    finish(one.append_fetched(placed(5, count=4)))
-    assert (one.log_start_offset, one.log_end_offset) == (5, 9)
-    for data in (placed(5, count=4), placed(8, count=9)):
-        with pytest.raises(UnexpectedOffset):
-            finish(one.append_fetched(data))
-    one.log.restart_at(20, T0)
-    with pytest.raises(UnexpectedOffset):
-        finish(one.append_fetched(placed(5, count=4)))
-    assert one.log_start_offset == one.log_end_offset == 20
-
-
-def test_a_leader_takes_no_fetched_records() -> None:
-    one = partition()
-    one.apply(giving(LEADER, 0), NODE, 0)
-    assert code_of(lambda: finish(one.append_fetched(placed(0)))) is ErrorCode.not_leader_or_follower

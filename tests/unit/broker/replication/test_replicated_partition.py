@@ -1,0 +1,225 @@
+"""What a follower does with its log: it appends what it has fetched, and every cut is noted on the disk first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from support.logs import T0, batch, code_of, set_base_offset
+from support.node_settings import BROKER
+from support.partitions import NODE, registered
+
+from odradek.batches.steps import finish
+from odradek.broker.loop.scheduler import finish as scheduled
+from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.partition import Partition
+from odradek.broker.partitions.partition_roles import PartitionRole
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
+from odradek.broker.settings.config import BrokerConfig
+from odradek.catalog.registrations import PartitionRegistration
+from odradek.catalog.state import Topic
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.core.ids import OFFSETS_TOPIC
+from odradek.storage.config import LogConfig
+from odradek.storage.disk import checkpoints
+from odradek.storage.disk.memory_files import MemoryFiles
+from odradek.storage.fetched_batches import UnexpectedOffset
+from odradek.storage.log import Log
+
+OTHER, THIRD = 2, 3
+THREE = (NODE, OTHER, THIRD)
+LEADER, FOLLOWER, REMOVED = PartitionRole.LEADER, PartitionRole.FOLLOWER, PartitionRole.REMOVED
+HOME = Path("/data")
+
+
+def giving(role: PartitionRole, epoch: int) -> PartitionRegistration:
+    """A registration that gives this node a role."""
+    replicas = (OTHER, THIRD) if role is REMOVED else THREE
+    return registered(replicas, NODE if role is LEADER else OTHER, leader_epoch=epoch, partition_epoch=epoch)
+
+
+def placed(offset: int, epoch: int = 0, count: int = 1) -> bytes:
+    data = bytearray(batch(count))
+    set_base_offset(data, 0, offset, epoch)
+    return bytes(data)
+
+
+def partition(noted: list[int] | None = None) -> ReplicatedPartition:
+    notes: list[int] = [] if noted is None else noted
+    one = ReplicatedPartition("t", 0, lambda: T0, lambda _, offset: notes.append(offset))
+    one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
+    return one
+
+
+def follower(epoch: int = 0, noted: list[int] | None = None) -> ReplicatedPartition:
+    one = partition(noted)
+    one.apply(giving(FOLLOWER, epoch), NODE, 0)
+    return one
+
+
+def test_a_follower_takes_what_it_has_fetched() -> None:
+    one = follower(4)
+    info = finish(one.append_fetched(placed(0, 2) + placed(1, 4, 3) + placed(4, 5)))
+    assert info is not None
+    assert (info.base_offset, info.last_offset, one.log_end_offset, one.high_watermark) == (0, 3, 4, 0)
+    assert one.log.epochs.entries == ((2, 0), (4, 1))
+
+
+@pytest.mark.parametrize("change", [giving(LEADER, 5), giving(FOLLOWER, 5), giving(REMOVED, 5)])
+def test_a_change_of_the_role_between_two_steps_ends_the_append(change: PartitionRegistration) -> None:
+    one = follower(4)
+    steps = one.append_fetched(b"".join(placed(number) for number in range(600)))
+    for _ in range(3):
+        next(steps)
+    assert one.log_end_offset == 250
+    one.apply(change, NODE, 0)
+    with pytest.raises(KafkaError) as caught:
+        next(steps)
+    assert (caught.value.code, one.log_end_offset) == (ErrorCode.not_leader_or_follower, 250)
+
+
+def test_an_empty_log_may_begin_inside_of_a_batch_of_the_leader() -> None:
+    one = follower()
+    one.restart_at(7)
+    finish(one.append_fetched(placed(5, count=4)))
+    assert (one.log_start_offset, one.log_end_offset) == (5, 9)
+    for data in (placed(5, count=4), placed(8, count=9)):
+        with pytest.raises(UnexpectedOffset):
+            finish(one.append_fetched(data))
+    one.restart_at(20)
+    with pytest.raises(UnexpectedOffset):
+        finish(one.append_fetched(placed(5, count=4)))
+    assert one.log_start_offset == one.log_end_offset == 20
+
+
+def test_a_leader_takes_no_fetched_records() -> None:
+    one = partition()
+    one.apply(giving(LEADER, 0), NODE, 0)
+    assert code_of(lambda: finish(one.append_fetched(placed(0)))) is ErrorCode.not_leader_or_follower
+
+
+# --- cuts -------------------------------------------------------------------------------------------------------
+
+
+def test_a_truncation_is_noted_first_and_rebuilds_the_producers_in_steps() -> None:
+    noted: list[int] = []
+    one = follower(noted=noted)
+    finish(one.append_fetched(placed(0, count=4) + placed(4, count=4)))
+    finish(one.truncate_to(8))
+    assert (noted, one.log_end_offset) == ([], 8), "nothing is cut"
+    finish(one.truncate_to(6))
+    assert (noted, one.log_end_offset) == ([4], 4), "the whole batch with the offset goes"
+    finish(one.truncate_to(0))
+    assert (noted, one.log_end_offset) == ([4, 0], 0)
+
+
+def test_nothing_is_cut_if_the_cut_cannot_be_noted() -> None:
+    def refuse(one: Partition, offset: int) -> None:
+        raise StorageError("no space left")
+
+    one = ReplicatedPartition("t", 0, lambda: T0, refuse)
+    one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
+    one.apply(giving(FOLLOWER, 0), NODE, 0)
+    finish(one.append_fetched(placed(0, count=4)))
+    for cut in (lambda: finish(one.truncate_to(0)), lambda: one.restart_at(9)):
+        with pytest.raises(StorageError):
+            cut()
+    assert one.log_end_offset == 4
+
+
+@pytest.mark.parametrize("change", [giving(LEADER, 5), giving(FOLLOWER, 5), giving(REMOVED, 5)])
+def test_only_a_follower_of_the_epoch_cuts_its_log(change: PartitionRegistration) -> None:
+    one = follower(4)
+    finish(one.append_fetched(placed(0, count=4)))
+    steps = one.truncate_to(0)
+    one.apply(change, NODE, 0)
+    if change.leader == NODE or NODE not in change.replicas:
+        assert code_of(lambda: next(steps)) is ErrorCode.not_leader_or_follower
+        assert code_of(lambda: one.restart_at(9)) is ErrorCode.not_leader_or_follower
+    assert one.log_end_offset == 4
+
+
+class Home:
+    """The data directory of a broker that follows a partition of an internal topic."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        if not files.exists(HOME / checkpoints.META_PROPERTIES):
+            files.make_dirs(HOME)
+            names = {"version": "1", "node.id": str(NODE), "cluster.id": "c", "directory.id": "AAAAAAAAAAAAAAAAAAAABw"}
+            checkpoints.write_meta_properties(HOME, names, files)
+        self.directory = LogDirectory(HOME, lambda: T0, files)
+        self.directory.acquire(BrokerConfig(BROKER | {"node.id": str(NODE)}))
+        self.directory.new_partition = lambda topic, registration: ReplicatedPartition(
+            topic.name, registration.partition_id, lambda: T0, self.directory.note_truncation
+        )
+        self.directory._offsets.read(clean=False)
+        described = registered((OTHER, NODE), OTHER)
+        topic = Topic(OFFSETS_TOPIC, UUID(int=7), [described])
+        self.directory.add(scheduled(self.directory.open_topic(topic, LogConfig(), {})))
+        found = self.directory.partitions[OFFSETS_TOPIC, 0]
+        assert isinstance(found, ReplicatedPartition)
+        self.partition = found
+
+
+CUTS: list[Callable[[ReplicatedPartition], object]] = [
+    lambda one: finish(one.truncate_to(7)),
+    lambda one: finish(one.truncate_to(6)),
+    lambda one: one.restart_at(3),
+    lambda one: (one.restart_at(7), finish(one.append_fetched(placed(5, count=4)))),
+]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_crash_after_a_cut_loses_no_more_than_the_cut(cut: Callable[[ReplicatedPartition], object]) -> None:
+    """A recovery point above the end says that synced records are lost: an internal topic would go offline. Records
+    that are written below it later would not be checked."""
+    files = MemoryFiles()
+    home = Home(files)
+    finish(home.partition.append_fetched(b"".join(placed(at, count=5) for at in range(0, 100, 5))))
+    home.partition.log.flush()
+    home.directory.checkpoint_recovery_points()
+    cut(home.partition)
+    end = home.partition.log_end_offset
+    home.directory.abandon()
+    again = Home(files)
+    assert (again.partition.failure, again.partition.log_end_offset) == ("", end)
+    again.directory.abandon()
+
+
+def test_the_noted_high_watermark_is_where_a_restart_begins() -> None:
+    files = MemoryFiles()
+    home = Home(files)
+    finish(home.partition.append_fetched(b"".join(placed(at) for at in range(9))))
+    home.partition.move_high_watermark(6)
+    home.directory.checkpoint_high_watermarks()
+    home.partition.move_high_watermark(8)
+    home.directory.abandon()
+    again = Home(files)
+    assert (again.partition.high_watermark, again.partition.log_end_offset) == (6, 9)
+    finish(again.partition.truncate_to(4))
+    assert again.partition.high_watermark == 4
+    again.directory.abandon()
+    third = Home(files)
+    assert third.partition.high_watermark == 4, "never above the end of the log"
+    third.directory.checkpoint_high_watermarks()
+    third.directory.abandon()
+    with_file = files.data[HOME / "replication-offset-checkpoint"]
+    assert bytes(with_file).endswith(b"__consumer_offsets 0 4\n")
+
+
+def test_a_new_topic_of_the_same_name_does_not_begin_at_the_former_high_watermark() -> None:
+    files = MemoryFiles()
+    home = Home(files)
+    finish(home.partition.append_fetched(placed(0, count=9)))
+    home.partition.move_high_watermark(6)
+    home.directory.checkpoint_high_watermarks()
+    topic = Topic(OFFSETS_TOPIC, UUID(int=7), [registered((OTHER, NODE), OTHER)])
+    scheduled(home.directory.drop_topic(topic))
+    scheduled(home.directory.forget([topic]))
+    home.directory.abandon()
+    again = Home(files)
+    finish(again.partition.append_fetched(placed(0, count=9)))
+    assert again.partition.high_watermark == 0
+    again.directory.abandon()
