@@ -233,6 +233,6 @@ def test_a_handler_file_names_its_listeners() -> None:
     for listener in ("client", "controller"):
         assert served_apis(listener).keys() == {file.key for file in handler_files() if listener in file.listeners}
     assert not served_apis("broker")
-    # Envelope, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, ControllerRegistration,
-    # AssignReplicasToDirs
-    assert served_apis("controller").keys() - served_apis("client").keys() == {58, 59, 62, 63, 67, 70, 73}
+    # AlterPartition, Envelope, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
+    # ControllerRegistration, AssignReplicasToDirs
+    assert served_apis("controller").keys() - served_apis("client").keys() == {56, 58, 59, 62, 63, 67, 70, 73}

@@ -19,13 +19,16 @@ from odradek.cluster.records import NoOpRecord, RegisterControllerRecord
 from odradek.core.errors import ErrorCode
 
 BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 62, 63, 64
-ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION, ASSIGN_REPLICAS_TO_DIRS = 67, 70, 73
+ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION, ASSIGN_REPLICAS_TO_DIRS, ALTER_PARTITION = 67, 70, 73, 56
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS = 19, 20, 37, 44
 FEATURES = {name: (0, level) for name, level in AT_FIRST.items()} | {"kraft.version": (0, 1)}
 FAR = 1 << 60
 """The offset of a broker that has all records."""
 SESSION_MS = 2000
 Step = dict[str, Any]
+_ISR_FIELDS = (
+    "partition_index", "error_code", "leader_id", "leader_epoch", "isr", "leader_recovery_state", "partition_epoch",
+)  # fmt: skip
 
 
 class Connected(Protocol):
@@ -169,6 +172,11 @@ class Conversation:
         self._topic_ids[label] = reply.topics[0].topic_id
         self._add(f"create {label}", {"error_code": reply.topics[0].error_code.name})
 
+    def delete(self, label: str) -> None:
+        rows = [{"name": self.name(label), "topic_id": None}]
+        reply = self._wire.call(DELETE_TOPICS, 6, {"topics": rows, "timeout": 10_000})
+        self._add(f"delete {label}", {"error_code": reply.responses[0].error_code.name})
+
     def grow(self, label: str, count: int, *assignments: Iterable[int]) -> None:
         rows = [{"broker_ids": [self._base + broker for broker in brokers]} for brokers in assignments]
         topic = {"name": self.name(label), "count": count, "assignments": rows or None}
@@ -210,6 +218,39 @@ class Conversation:
             for directory in reply.directories
         ]
         self._add(f"assign {broker}", {"error_code": reply.error_code.name, "codes": codes})
+
+    def isr(self, label: str, *members: int | tuple[int, int], **changes: Any) -> Step:
+        """The new ISR of a partition, as ``alter`` sends it. A member is a broker, with its present epoch or another.
+
+        ``changes``: ``index``, ``leader_epoch``, ``partition_epoch``, ``recovering``; each is 0 by default."""
+        pairs = [(one, self._epoch_of.get(one, -1)) if isinstance(one, int) else one for one in members]
+        rows = [{"broker_id": self._base + broker, "broker_epoch": epoch} for broker, epoch in pairs]
+        part = {
+            "partition_index": changes.get("index", 0),
+            "leader_epoch": changes.get("leader_epoch", 0),
+            "new_isr_with_epochs": rows,
+            "leader_recovery_state": changes.get("recovering", 0),
+            "partition_epoch": changes.get("partition_epoch", 0),
+        }
+        return {"topic_id": self._topic_ids.get(label, UUID(int=77 << 64)), "partitions": [part]}
+
+    def alter(self, broker: int, *asked: Step, epoch: int | None = None, version: int = 3) -> None:
+        """Asks for ISRs, as a leader does."""
+        if version < 3:
+            for part in itertools.chain.from_iterable(topic["partitions"] for topic in asked):
+                part["new_isr"] = [row["broker_id"] for row in part.pop("new_isr_with_epochs")]
+        message = {
+            "broker_id": self._base + broker,
+            "broker_epoch": self._epoch_of.get(broker, 5) if epoch is None else epoch,
+            "topics": list(asked),
+        }
+        reply = self._wire.call(ALTER_PARTITION, version, message)
+        rows = [
+            {name: self._shown(name, getattr(part, name)) for name in _ISR_FIELDS}
+            for topic in reply.topics
+            for part in topic.partitions
+        ]
+        self._add(f"alter {broker} v{version}", {"error_code": reply.error_code.name, "partitions": rows})
 
     def pass_ms(self, ms: int) -> None:
         self._pass_ms(ms)

@@ -1,8 +1,8 @@
 """Records what the controller of Apache Kafka decides and replies: ``python -m tests.oracle.record_controller``.
 
 * ``controller_java/ControllerDecisions.java`` runs with Kafka's jars, for elections, placement and sessions of chance.
-* The scenarios of ``controller_scenarios`` run against a controller of Apache Kafka without brokers, for which the
-  scenarios speak.
+* The scenarios of ``controller_scenarios`` and ``partition_scenarios`` run against a controller of Apache Kafka without
+  brokers, for which the scenarios speak.
 * The scenarios of ``observer_scenarios`` run against a controller each, as followers of its metadata log.
 
 The comparison with Odradek needs no Java.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from controller_scenarios import SCENARIOS  # noqa: E402
 from observer_conversation import CONTROLLER, SETTINGS, SNAPSHOTS, Observation  # noqa: E402
 from observer_scenarios import SCENARIOS as OBSERVER_SCENARIOS  # noqa: E402
 from observer_scenarios import SNAPSHOT_SCENARIOS  # noqa: E402
+from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS  # noqa: E402
 from recording import packed_traces  # noqa: E402
 from support.brokers import Wire  # noqa: E402
 from support.jvm import java_classes, kafka_command  # noqa: E402
@@ -40,8 +41,9 @@ from odradek.cluster.records import decode  # noqa: E402
 
 DECISIONS = _HERE / "traces" / "controller_decisions.jsonl"
 CONVERSATIONS = _HERE / "traces" / "controller.json"
+PARTITIONS = _HERE / "traces" / "partitions.json"
 OBSERVATIONS = _HERE / "traces" / "observers.json"
-BASES = range(1000, 1000 + 100 * len(SCENARIOS), 100)
+BASES = range(1000, 1000 + 100 * max(len(SCENARIOS), len(PARTITION_SCENARIOS)), 100)
 """The broker ids of each scenario are above its number: all scenarios share a controller."""
 OF_A_FORMAT = (23, 24)
 """The records BeginTransaction and EndTransaction are around the first records of a new metadata log."""
@@ -80,11 +82,19 @@ def apache_controller(settings: Mapping[str, str], node_id: int = 1) -> Iterator
 
 
 def record_conversations() -> None:
+    _record(SCENARIOS, CONVERSATIONS)
+
+
+def record_partitions() -> None:
+    _record(PARTITION_SCENARIOS, PARTITIONS)
+
+
+def _record(scenarios: Sequence[Callable[[Conversation], None]], trace: Path) -> None:
     with apache_controller({"broker.session.timeout.ms": str(SESSION_MS)}) as (node, cluster_id):
         log = node.directory / "data" / "__cluster_metadata-0"
-        traces = _run_all(f"127.0.0.1:{node.port}", cluster_id, log)
-    CONVERSATIONS.write_text(packed_traces(traces))
-    print(f"{CONVERSATIONS.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
+        traces = _run_all(scenarios, f"127.0.0.1:{node.port}", cluster_id, log)
+    trace.write_text(packed_traces(traces))
+    print(f"{trace.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
 
 
 def record_observers() -> None:
@@ -113,7 +123,9 @@ def _observe(scenario: Callable[[Observation], None], node: ApacheBroker, cluste
     return observation.steps
 
 
-def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[str, Any]]]:
+def _run_all(
+    scenarios: Sequence[Callable[[Conversation], None]], bootstrap: str, cluster_id: str, log: Path
+) -> dict[str, list[dict[str, Any]]]:
     def read_records() -> list[MetadataRecord]:
         data = b"".join(path.read_bytes() for path in sorted(log.glob("*.log")))
         rows = [row for row in iter_records(data) if not row.is_control]
@@ -121,7 +133,7 @@ def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[
         return [decode(value, lambda packed: UUID(bytes=packed)) for value in values if value[1] not in OF_A_FORMAT]
 
     traces = {}
-    for scenario, base in zip(SCENARIOS, BASES, strict=True):
+    for scenario, base in zip(scenarios, BASES, strict=False):
         with Wire(bootstrap) as wire:
             conversation = Conversation(wire, cluster_id, read_records, lambda ms: time.sleep(ms / 1000), base)
             conversation.wait_until_active()
@@ -136,6 +148,9 @@ def _run_all(bootstrap: str, cluster_id: str, log: Path) -> dict[str, list[dict[
 
 
 if __name__ == "__main__":
-    recorders = {"decisions": record_decisions, "conversations": record_conversations, "observers": record_observers}
+    recorders = {
+        "decisions": record_decisions, "conversations": record_conversations, "partitions": record_partitions,
+        "observers": record_observers,
+    }  # fmt: skip
     for wanted in sys.argv[1:] or recorders:
         recorders[wanted]()

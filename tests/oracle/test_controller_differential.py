@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from controller_conversation import SESSION_MS, Conversation
 from controller_scenarios import SCENARIOS, Scenario
+from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS
 from support.simulated_controller import SimulatedController
 from support.simulated_node import HOME
 
@@ -23,9 +24,13 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.records import MetadataRecord
 from odradek.cluster.records import decode
 
-TRACE: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).resolve().parent / "traces" / "controller.json").read_text()
-)
+TRACES = Path(__file__).resolve().parent / "traces"
+TRACE: dict[str, list[dict[str, Any]]] = {
+    name: steps
+    for trace in ("controller.json", "partitions.json")
+    for name, steps in json.loads((TRACES / trace).read_text()).items()
+}
+ALL = (*SCENARIOS, *PARTITION_SCENARIOS)
 BASE = 1000
 DEVIATIONS: dict[tuple[str, int], str] = {}
 """(scenario, step) → why the reply is another one."""
@@ -60,7 +65,7 @@ def run(controller: SimulatedController, scenario: Scenario) -> list[dict[str, A
     return json.loads(json.dumps(conversation.steps))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.__name__ for scenario in SCENARIOS])
+@pytest.mark.parametrize("scenario", ALL, ids=[scenario.__name__ for scenario in ALL])
 def test_a_conversation_equals_that_of_apache_kafka(controller: SimulatedController, scenario: Scenario) -> None:
     found, expected = run(controller, scenario), TRACE[scenario.__name__]
     assert len(found) == len(expected)
@@ -72,5 +77,5 @@ def test_a_conversation_equals_that_of_apache_kafka(controller: SimulatedControl
 
 
 def test_every_recorded_conversation_is_compared() -> None:
-    assert sorted(TRACE) == sorted(scenario.__name__ for scenario in SCENARIOS)
+    assert sorted(TRACE) == sorted(scenario.__name__ for scenario in ALL)
     assert {name for name, _ in DEVIATIONS} <= TRACE.keys()

@@ -62,6 +62,12 @@ class PartitionRegistration(NamedTuple):
         """Returns ``min.insync.replicas`` as it acts here: at most the number of replicas, as in Kafka 4.3."""
         return min(min_isr, len(self.replicas))
 
+    def directory(self, broker_id: int) -> Id16 | None:
+        """Returns the log directory of a replica. None if it is not known, or the broker is no replica."""
+        if not self.directories or broker_id not in self.replicas:
+            return None
+        return self.directories[self.replicas.index(broker_id)]
+
     def record(self, topic_id: Id16) -> PartitionRecord:
         """Returns the record of a snapshot."""
         return PartitionRecord(

@@ -11,15 +11,15 @@ Time is passed in, in milliseconds of a clock that only goes forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple
 
-from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, ProducerIdsRecord
-from odradek.catalog.registrations import PartitionRegistration
-from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps, Topic
+from odradek.catalog.records import Id16, MetadataRecord, ProducerIdsRecord
+from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.elections import Election, ElectionRules, partition_change
+from odradek.cluster.isr_changes import IsrChange, IsrState, change_isrs
+from odradek.cluster.partition_changes import BrokerEvent, PartitionChanges
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -29,36 +29,12 @@ from odradek.cluster.records import (
 )
 from odradek.cluster.registrations import NewBroker, NewController, offline_directories
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
+from odradek.cluster.steps import ControlResult, ControlSteps, Moment
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace
 
-R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
 MAX_PRODUCER_ID = (1 << 63) - 1
-
-
-class Moment(NamedTuple):
-    """When an operation begins. ``next_offset``: the offset of its first record."""
-
-    now_ms: int
-    next_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class ControlResult(Generic[R_co]):
-    """The records of an operation, and its response, which is valid when the records are committed.
-
-    ``on_committed``: called then, with the offset of the newest record."""
-
-    records: list[MetadataRecord]
-    response: R_co
-    on_committed: Callable[[int], None] | None = None
-
-
-ControlSteps: TypeAlias = Generator[None, None, ControlResult[R]]
-"""The steps of an operation. They raise KafkaError for a refused request."""
 
 
 class Directories(NamedTuple):
@@ -100,6 +76,7 @@ class ClusterControl:
         self.catalog = catalog
         self.cluster_id = cluster_id
         self.sessions = BrokerSessions(session_ms)
+        self._changes = PartitionChanges(catalog)
 
     def activate(self, now_ms: int) -> None:
         """Begins the sessions of the registered brokers: this controller has heard none of them yet."""
@@ -134,16 +111,17 @@ class ClusterControl:
         """Removes an earlier incarnation from each ISR. After an unclean stop its log may have lost records, so it is
         not eligible any more."""
         if self.catalog.has_eligible_leaders and not is_clean:
-            return self._changes(
-                lambda partition: broker_id in partition.isr or broker_id in partition.elr, unclean=broker_id
+            return self._changes.after(
+                BrokerEvent(unclean=broker_id),
+                lambda partition: broker_id in partition.isr or broker_id in partition.elr,
             )
-        return self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+        return self._without(broker_id)
 
     def unregister(self, broker_id: int) -> ControlSteps[None]:
         """Generates the records that remove a broker. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
         record = self.catalog.nodes.unregistered(broker_id)
-        generated = yield from self._changes(
-            lambda partition: broker_id in partition.isr or broker_id in partition.elr, removed=broker_id
+        generated = yield from self._changes.after(
+            BrokerEvent(broker_id), lambda partition: broker_id in partition.isr or broker_id in partition.elr
         )
         return ControlResult([*generated, record], None)
 
@@ -185,9 +163,9 @@ class ClusterControl:
         if after is not before:
             generated = yield from self._enter(after, broker_id, epoch)
         if offline := offline_directories(broker, directories.offline):
-            generated += yield from self._changes(
-                lambda partition: broker_id in partition.replicas and _directory(partition, broker_id) in offline,
-                removed=broker_id,
+            generated += yield from self._changes.after(
+                BrokerEvent(broker_id),
+                lambda partition: broker_id in partition.replicas and partition.directory(broker_id) in offline,
             )
             left = tuple(one for one in broker.directories if one not in offline)
             generated.append(BrokerRegistrationChangeRecord(broker_id, epoch, directories=left))
@@ -199,7 +177,9 @@ class ClusterControl:
     def _enter(self, state: BrokerState, broker_id: int, epoch: int) -> RecordSteps:
         if state is BrokerState.UNFENCED:
             record: MetadataRecord = BrokerRegistrationChangeRecord(broker_id, epoch, is_fenced=False)
-            generated = yield from self._changes(lambda partition: partition.leader == NO_NODE, added=broker_id)
+            generated = yield from self._changes.after(
+                BrokerEvent(added=broker_id), lambda partition: partition.leader == NO_NODE
+            )
             return [record, *generated]
         if state is BrokerState.CONTROLLED_SHUTDOWN:
             began = (
@@ -207,7 +187,9 @@ class ClusterControl:
                 if self.catalog.nodes.brokers[broker_id].is_shutting_down
                 else [BrokerRegistrationChangeRecord(broker_id, epoch, begins_shutdown=True)]
             )
-            generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+            generated = yield from self._changes.after(
+                BrokerEvent(broker_id), lambda partition: broker_id in partition.isr
+            )
             return [*began, *generated]
         return (yield from self._fence(broker_id, epoch))
 
@@ -230,8 +212,12 @@ class ClusterControl:
         return ControlResult((yield from self._fence(broker_id, epoch)), None)
 
     def _fence(self, broker_id: int, epoch: int) -> RecordSteps:
-        generated = yield from self._changes(lambda partition: broker_id in partition.isr, removed=broker_id)
+        generated = yield from self._without(broker_id)
         return [*generated, BrokerRegistrationChangeRecord(broker_id, epoch, is_fenced=True)]
+
+    def _without(self, broker_id: int) -> RecordSteps:
+        """Removes a broker from each ISR; other brokers become leaders."""
+        return self._changes.after(BrokerEvent(broker_id), lambda partition: broker_id in partition.isr)
 
     # --- directories of replicas --------------------------------------------------------------------------------
 
@@ -263,27 +249,27 @@ class ClusterControl:
             else:
                 errors.append(ErrorCode.none)
                 partition = topic.partitions[asked.partition_id]
-                generated += self._with_directory(topic, partition, broker_id, asked.directory)
+                generated += self._changes.with_directory(topic, partition, broker_id, asked.directory)
                 if asked.directory not in broker.directories:
                     offline.add((topic.id, asked.partition_id))
         if offline:
-            generated += yield from self._changes(
-                lambda partition: broker_id in partition.isr, removed=broker_id, only=offline
+            generated += yield from self._changes.after(
+                BrokerEvent(broker_id), lambda partition: broker_id in partition.isr, offline
             )
         return ControlResult(generated, errors)
 
-    def _with_directory(
-        self, topic: Topic, partition: PartitionRegistration, broker_id: int, directory: Id16
-    ) -> list[MetadataRecord]:
-        """Returns the change of a partition whose replica on a broker gets this directory."""
-        replicas = zip(partition.replicas, partition.directories, strict=True)
-        directories = tuple(directory if replica == broker_id else one for replica, one in replicas)
-        rules = self._rules(topic, self.catalog.nodes.is_active, ())
-        record = partition_change(topic.id, partition, partition.isr, rules)
-        if directories != partition.directories:
-            record = record or PartitionChangeRecord(partition.partition_id, topic.id)
-            record = record._replace(directories=directories)
-        return [] if record is None else [record]
+    # --- partitions ---------------------------------------------------------------------------------------------
+
+    def change_isrs(
+        self, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange]
+    ) -> ControlSteps[list[IsrState | ErrorCode]]:
+        """Generates the records of the ISRs that a leader asks for: ``cluster/isr_changes``."""
+        return change_isrs(self._changes, broker_id, broker_epoch, asked)
+
+    def leads(self, broker_id: int) -> bool:
+        """Returns whether a broker leads a partition."""
+        topics = self.catalog.topics.values()
+        return any(partition.leader == broker_id for topic in topics for partition in topic.partitions)
 
     # --- committed records --------------------------------------------------------------------------------------
 
@@ -299,54 +285,3 @@ class ClusterControl:
                 sessions.register(broker_id, is_fenced=brokers[broker_id].is_fenced)
             case UnfenceBrokerRecord(broker_id):
                 sessions.register(broker_id, is_fenced=False)
-
-    # --- partitions ---------------------------------------------------------------------------------------------
-
-    def leads(self, broker_id: int) -> bool:
-        """Returns whether a broker leads a partition."""
-        topics = self.catalog.topics.values()
-        return any(partition.leader == broker_id for topic in topics for partition in topic.partitions)
-
-    def _changes(
-        self,
-        concerns: Callable[[PartitionRegistration], bool],
-        *,
-        removed: int = NO_NODE,
-        added: int = NO_NODE,
-        unclean: int = NO_NODE,
-        only: Collection[tuple[Id16, int]] | None = None,
-    ) -> RecordSteps:
-        """Generates the changes of the partitions that an event concerns. ``only``: no other partitions.
-
-        ``removed``: a broker that leaves each ISR and may not lead. ``added``: one that may lead, although it is still
-        fenced. ``unclean``: one that leaves each ISR and is not eligible any more.
-        """
-        is_active = self.catalog.nodes.is_active
-
-        def is_acceptable(replica: int) -> bool:
-            return replica not in (removed, unclean) and (replica == added or is_active(replica))
-
-        generated: list[MetadataRecord] = []
-        pace = Pace()
-        for topic in list(self.catalog.topics.values()):
-            rules: ElectionRules | None = None
-            for partition in topic.partitions:
-                if pace.spend():
-                    yield
-                if not concerns(partition) or (only is not None and (topic.id, partition.partition_id) not in only):
-                    continue
-                rules = rules or self._rules(topic, is_acceptable, () if unclean == NO_NODE else (unclean,))
-                isr = tuple(replica for replica in partition.isr if replica not in (removed, unclean))
-                record = partition_change(topic.id, partition, isr, rules)
-                if record is not None:
-                    generated.append(record)
-        return generated
-
-    def _rules(self, topic: Topic, is_acceptable: Callable[[int], bool], unclean: tuple[int, ...]) -> ElectionRules:
-        election = Election.UNCLEAN if self.catalog.elects_unclean(topic.name) else Election.ONLINE
-        has_eligible = self.catalog.has_eligible_leaders
-        return ElectionRules(is_acceptable, self.catalog.min_isr(topic.name), has_eligible, election, unclean)
-
-
-def _directory(partition: PartitionRegistration, broker_id: int) -> Id16:
-    return partition.directories[partition.replicas.index(broker_id)]

@@ -48,9 +48,15 @@ class ElectionRules:
 
 
 def partition_change(
-    topic_id: Id16, partition: PartitionRegistration, isr: tuple[int, ...], rules: ElectionRules
+    topic_id: Id16,
+    partition: PartitionRegistration,
+    isr: tuple[int, ...],
+    rules: ElectionRules,
+    recovery_state: int | None = None,
 ) -> PartitionChangeRecord | None:
-    """Returns the change of a partition whose ISR becomes ``isr``, with its new leader; None without a change."""
+    """Returns the change of a partition whose ISR becomes ``isr``, with its new leader; None without a change.
+
+    ``recovery_state``: the one that the leader reports, None if it is not the leader that asks."""
     eligible = _eligible(partition, isr, rules)
     leader, is_unclean = _elect(partition, isr, eligible, rules)
     elects = leader != partition.leader
@@ -61,6 +67,8 @@ def partition_change(
         recovery = None if partition.recovery_state == RECOVERING else RECOVERING
     elif elects and leader in eligible:
         isr, eligible = (leader,), tuple(replica for replica in eligible if replica != leader)
+    if recovery_state is not None and recovery_state != partition.recovery_state:
+        recovery = recovery_state
     if not rules.has_eligible:
         eligible = ()
     last_known: tuple[int, ...] | None = None

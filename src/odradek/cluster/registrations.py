@@ -117,6 +117,11 @@ class Registrations:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.is_active
 
+    def has_online(self, broker_id: int, directory: Id16 | None) -> bool:
+        """Returns whether a replica of this broker in this log directory is online. An unknown directory is."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and (directory is None or broker.has_online(directory))
+
     def check_epoch(self, broker_id: int, epoch: int) -> BrokerRegistration:
         """Returns the registration with this broker epoch. Raises KafkaError (STALE_BROKER_EPOCH)."""
         broker = self.brokers.get(broker_id)

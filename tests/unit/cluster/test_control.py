@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,8 +13,12 @@ from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories
+from odradek.cluster.isr_changes import IsrChange, IsrMember
+from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
-from odradek.cluster.sessions import NEVER, BrokerState
+from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
+from odradek.cluster.steps import ControlSteps
+from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 
 ALL = (1, 2, 3)
@@ -320,3 +325,54 @@ def test_a_request_of_thousands_of_partitions_has_steps(cluster: ControlledClust
     steps = cluster.control.unregister(1)
     count = sum(1 for _ in steps)
     assert count >= 4
+
+
+# --- unclean elections ------------------------------------------------------------------------------------------
+
+
+def lines_of(cluster: ControlledCluster, call: Callable[[], ControlSteps[Any]]) -> list[str]:
+    """The lines about the unclean elections of an operation."""
+    records = result_of(call()).records
+    return [str(one) for one in unclean_elections(cluster.catalog, records)]
+
+
+def test_an_unclean_election_names_the_new_leader_and_who_had_the_records(cluster: ControlledCluster) -> None:
+    cluster.create("t", (1, 2))
+    cluster.request(AlterConfigs(TOPIC, "t", {"unclean.leader.election.enable": "true"}))
+    epochs = {number: cluster.catalog.nodes.brokers[number].epoch for number in ALL}
+    change = IsrChange(cluster.catalog.topics["t"].id, 0, 0, 0, (IsrMember(1, epochs[1]),))
+    cluster.decide(cluster.control.change_isrs(1, epochs[1], [change]))
+    fence = BrokerHeartbeat(1, epochs[1], NEVER, True, False)
+    (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories()))
+    assert line == (
+        "t-0: broker 2 leads by an unclean election, from leader epoch 1 on. Acknowledged records that it does not "
+        "have are lost. Brokers that may have had them: 1"
+    )
+    cluster.beat(1, fence=True)
+    assert cluster.partition("t").recovery_state == 1
+    assert lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories())) == []
+
+
+def test_an_election_from_the_isr_or_of_an_eligible_replica_is_clean(cluster: ControlledCluster) -> None:
+    cluster.create("t", (1, 2))
+    cluster.create("alone", (1,))
+    epoch = cluster.catalog.nodes.brokers[1].epoch
+    fence = BrokerHeartbeat(1, epoch, NEVER, True, False)
+    assert lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories())) == []
+    cluster.beat(1, fence=True)
+    assert cluster.partition("alone").elr == (1,)
+    back = BrokerHeartbeat(1, epoch, NEVER, False, False)
+    assert lines_of(cluster, lambda: cluster.control.heartbeat(back, Directories())) == []
+
+
+def test_the_last_known_leader_may_lack_records_too(cluster: ControlledCluster) -> None:
+    cluster.create("alone", (1,))
+    cluster.now_ms += SESSION_MS + 1
+    cluster.beat(2)
+    cluster.expire()
+    cluster.register(1, incarnation=1)
+    assert (cluster.partition("alone").elr, cluster.partition("alone").last_known_elr) == ((), (1,))
+    back = BrokerHeartbeat(1, cluster.catalog.nodes.brokers[1].epoch, NEVER, False, False)
+    (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(back, Directories()))
+    assert "broker 1 leads by an unclean election" in line
+    assert line.endswith("Brokers that may have had them: none")

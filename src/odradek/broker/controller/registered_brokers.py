@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.state import RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
-from odradek.cluster.control import ClusterControl, ControlResult, ControlSteps, Moment
+from odradek.cluster.control import ClusterControl
+from odradek.cluster.partition_changes import unclean_elections
+from odradek.cluster.steps import ControlResult, ControlSteps, Moment
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
@@ -106,10 +108,24 @@ class RegisteredBrokers:
                 return made[0].records
 
             yield from change.add(SteppedRecords(records))
-            change.on_end = made[0].on_committed
+            change.on_end = self._after_commit(made[0])
             return made[0].response
 
         return self._node.controller.write(write, context, max_records=None)
+
+    def _after_commit(self, result: ControlResult[object]) -> Callable[[int], None] | None:
+        """Returns what follows the commit of an operation. Each unclean election gets a line."""
+        unclean = unclean_elections(self._control.catalog, result.records)
+        if not unclean:
+            return result.on_committed
+
+        def end(offset: int) -> None:
+            for election in unclean:
+                log.warning("%s", election)
+            if result.on_committed is not None:
+                result.on_committed(offset)
+
+        return end
 
     # --- the ends of sessions -----------------------------------------------------------------------------------
 

@@ -1,15 +1,17 @@
 """The messages between a broker and its controller: requests of the broker's machines, and what they take from replies.
 
 Each has the newest version that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats,
-``cluster/log_observer`` reads the log.
+``cluster/log_observer`` reads the log, leaders ask for ISRs (``cluster/isr_changes``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.remote.node_request import NodeRequest, schema_request
+from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import LogPlace, ObserverKey
@@ -19,6 +21,7 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
 
 if TYPE_CHECKING:
+    from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData
     from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
     from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
     from kio.schema.fetch.v18.response import FetchResponse
@@ -28,6 +31,9 @@ METADATA_TOPIC_ID = UUID(int=1)
 FETCH_BYTES = 8 << 20
 """The most bytes of a reply, as in Kafka's Raft client."""
 _REGISTRATION, _HEARTBEAT, _FETCH, _FETCH_SNAPSHOT = (62, 4), (63, 2), (1, 18), (59, 1)
+_ALTER_PARTITION = 56, 3
+IsrAnswer = dict[tuple[UUID, int], IsrState | ErrorCode]
+"""What the controller has decided on each partition, by topic id and index."""
 
 
 def registration(asked: NewBroker) -> NodeRequest[int | ErrorCode]:
@@ -144,3 +150,41 @@ def _part_of_snapshot(reply: FetchSnapshotResponse) -> PartReply:
     leader = part.current_leader
     data = bytes(part.unaligned_records)
     return PartReply(part.error_code, leader.leader_id, leader.leader_epoch, part.size, part.position, data)
+
+
+def isr_changes(broker_id: int, broker_epoch: int, asked: Iterable[IsrChange]) -> NodeRequest[IsrAnswer | ErrorCode]:
+    """Returns the request of a leader for the ISRs of partitions. Its answer is an error for the whole request
+    (STALE_BROKER_EPOCH, NOT_CONTROLLER, …), or has the state of each partition after its change, or why it has none."""
+    topics: dict[UUID, list[dict[str, object]]] = {}
+    for change in asked:
+        members = [{"broker_id": one.broker_id, "broker_epoch": one.broker_epoch} for one in change.isr]
+        part = {
+            "partition_index": change.partition_id,
+            "leader_epoch": change.leader_epoch,
+            "new_isr_with_epochs": members,
+            "leader_recovery_state": change.recovery_state,
+            "partition_epoch": change.partition_epoch,
+        }
+        topics.setdefault(UUID(bytes=change.topic_id.bytes), []).append(part)
+    body: dict[str, object] = {
+        "broker_id": broker_id,
+        "broker_epoch": broker_epoch,
+        "topics": [{"topic_id": topic_id, "partitions": parts} for topic_id, parts in topics.items()],
+    }
+    return schema_request(*_ALTER_PARTITION, body, _isrs)
+
+
+def _isrs(reply: AlterPartitionResponse) -> IsrAnswer | ErrorCode:
+    if reply.error_code:
+        return reply.error_code
+    return {
+        (topic.topic_id or UUID(int=0), part.partition_index): _isr(part)
+        for topic in reply.topics
+        for part in topic.partitions
+    }
+
+
+def _isr(part: PartitionData) -> IsrState | ErrorCode:
+    if part.error_code:
+        return part.error_code
+    return IsrState(part.leader_id, part.leader_epoch, part.isr, part.leader_recovery_state, part.partition_epoch)
