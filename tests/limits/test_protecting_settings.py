@@ -91,17 +91,14 @@ HARMLESS = {
         controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
         controller.socket.timeout.ms metadata.log.dir
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
-        auto.leader.rebalance.enable controlled.shutdown.enable cordoned.log.dirs
-        follower.replication.throttled.rate leader.imbalance.check.interval.seconds
+        controlled.shutdown.enable cordoned.log.dirs
+        follower.replication.throttled.rate
         leader.replication.throttled.rate log.dir.failure.timeout.ms num.replica.alter.log.dirs.threads
         num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second replica.fetch.backoff.ms
         replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
         replica.lag.time.max.ms replica.selector.class
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
-        replication.quota.window.size.seconds unclean.leader.election.enable
-    """,
-    "Kafka 4.3 caps it at the number of replicas, so it would not refuse a record in Kafka either.": """
-        min.insync.replicas
+        replication.quota.window.size.seconds
     """,
     "It only allows requests that the broker does not serve.": "transaction.two.phase.commit.enable",
     "They change only the speed. queued.max.request.bytes and limits per connection replace their limits.": """
@@ -129,7 +126,7 @@ HARMLESS = {
         remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
         remote.log.manager.task.retry.jitter server.max.startup.time.ms
         share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms
-        unclean.leader.election.interval.ms unstable.api.versions.enable unstable.feature.versions.enable
+        unstable.api.versions.enable unstable.feature.versions.enable
     """,
 }
 

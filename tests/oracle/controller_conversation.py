@@ -15,11 +15,12 @@ from uuid import UUID
 
 from odradek.catalog.features import AT_FIRST
 from odradek.catalog.records import FeatureLevelRecord, MetadataRecord, TopicRecord
-from odradek.cluster.records import NoOpRecord, RegisterControllerRecord
+from odradek.cluster.records import BrokerRegistrationChangeRecord, NoOpRecord, RegisterControllerRecord
 from odradek.core.errors import ErrorCode
 
 BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 62, 63, 64
 ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION, ASSIGN_REPLICAS_TO_DIRS, ALTER_PARTITION = 67, 70, 73, 56
+ELECT_LEADERS, DELETE_CONFIG = 43, 1
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS = 19, 20, 37, 44
 FEATURES = {name: (0, level) for name, level in AT_FIRST.items()} | {"kraft.version": (0, 1)}
 FAR = 1 << 60
@@ -183,10 +184,12 @@ class Conversation:
         reply = self._wire.call(CREATE_PARTITIONS, 3, {"topics": [topic], "timeout": 10_000, "validate_only": False})
         self._add(f"grow {label}", {"error_code": reply.results[0].error_code.name})
 
-    def set(self, label: str, name: str, value: str) -> None:
-        """Sets a setting of a topic."""
-        change = {"name": name, "config_operation": 0, "value": value}
+    def set(self, label: str, name: str, value: str | None) -> None:
+        """Sets a setting of a topic, or of all brokers (""). None removes it."""
+        change = {"name": name, "config_operation": 0 if value is not None else DELETE_CONFIG, "value": value}
         resource = {"resource_type": 2, "resource_name": self.name(label), "configs": [change]}
+        if not label:
+            resource |= {"resource_type": 4, "resource_name": ""}
         reply = self._wire.call(ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
         self._add(f"set {label} {name}={value}", {"error_code": reply.responses[0].error_code.name})
 
@@ -252,6 +255,23 @@ class Conversation:
         ]
         self._add(f"alter {broker} v{version}", {"error_code": reply.error_code.name, "partitions": rows})
 
+    def elect(self, kind: int, asked: Mapping[str, Iterable[int]] | None, *, version: int = 2) -> None:
+        """Asks for elections: topic → partitions, or all. ``kind``: 0 preferred, 1 unclean."""
+        rows = None
+        if asked is not None:
+            rows = [{"topic": self.name(label), "partitions": list(indexes)} for label, indexes in asked.items()]
+        message = {"topic_partitions": rows, "timeout": 10_000} | ({"election_type": kind} if version else {})
+        reply = self._wire.call(ELECT_LEADERS, version, message)
+        rows = sorted(
+            [self._shown("topic", topic.topic), part.partition_id, part.error_code.name, part.error_message]
+            for topic in reply.replica_election_results
+            for part in topic.partition_result
+        )
+        named = sorted(self._shown("topic", topic.topic) for topic in reply.replica_election_results)
+        shown = {"results": self._shown("rows", rows), "topics": named}
+        whole = {"error_code": reply.error_code.name} if version else {}
+        self._add(f"elect {kind} v{version}", whole | shown)
+
     def pass_ms(self, ms: int) -> None:
         self._pass_ms(ms)
 
@@ -273,7 +293,7 @@ class Conversation:
 
     def close(self) -> None:
         """Removes the topics and brokers of this scenario: the next one has the same controller."""
-        rows = [{"name": name, "topic_id": None} for name in self._topics]
+        rows = [{"name": name, "topic_id": None} for name in dict.fromkeys(self._topics)]
         self._wire.call(DELETE_TOPICS, 6, {"topics": rows, "timeout": 10_000})
         for broker in self._epoch_of:
             self._wire.call(UNREGISTER_BROKER, 0, {"broker_id": self._base + broker})
@@ -312,6 +332,9 @@ class Conversation:
     def _is_ours(self, record: MetadataRecord) -> bool:
         if isinstance(record, RegisterControllerRecord):
             return record.controller_id > self._base
+        if isinstance(record, BrokerRegistrationChangeRecord):
+            # After ClearElr and a deleted topic, Kafka's controller cannot unregister a broker of an earlier scenario.
+            return record.broker_id > self._base
         return not isinstance(record, NoOpRecord | FeatureLevelRecord)
 
     def _note(self, what: str, reply: Any) -> None:

@@ -29,6 +29,7 @@ from controller_scenarios import SCENARIOS  # noqa: E402
 from observer_conversation import CONTROLLER, SETTINGS, SNAPSHOTS, Observation  # noqa: E402
 from observer_scenarios import SCENARIOS as OBSERVER_SCENARIOS  # noqa: E402
 from observer_scenarios import SNAPSHOT_SCENARIOS  # noqa: E402
+from partition_scenarios import PERIODIC_SCENARIOS, PERIODIC_SETTINGS  # noqa: E402
 from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS  # noqa: E402
 from recording import packed_traces  # noqa: E402
 from support.brokers import Wire  # noqa: E402
@@ -82,17 +83,23 @@ def apache_controller(settings: Mapping[str, str], node_id: int = 1) -> Iterator
 
 
 def record_conversations() -> None:
-    _record(SCENARIOS, CONVERSATIONS)
+    _write(CONVERSATIONS, _record(SCENARIOS, {}))
 
 
 def record_partitions() -> None:
-    _record(PARTITION_SCENARIOS, PARTITIONS)
+    traces = _record(PARTITION_SCENARIOS, {}) | _record(PERIODIC_SCENARIOS, PERIODIC_SETTINGS)
+    _write(PARTITIONS, traces)
 
 
-def _record(scenarios: Sequence[Callable[[Conversation], None]], trace: Path) -> None:
-    with apache_controller({"broker.session.timeout.ms": str(SESSION_MS)}) as (node, cluster_id):
+def _record(
+    scenarios: Sequence[Callable[[Conversation], None]], settings: Mapping[str, str]
+) -> dict[str, list[dict[str, Any]]]:
+    with apache_controller({"broker.session.timeout.ms": str(SESSION_MS), **settings}) as (node, cluster_id):
         log = node.directory / "data" / "__cluster_metadata-0"
-        traces = _run_all(scenarios, f"127.0.0.1:{node.port}", cluster_id, log)
+        return _run_all(scenarios, f"127.0.0.1:{node.port}", cluster_id, log)
+
+
+def _write(trace: Path, traces: Mapping[str, list[dict[str, Any]]]) -> None:
     trace.write_text(packed_traces(traces))
     print(f"{trace.relative_to(_HERE.parent.parent)}: {len(traces)} conversations")
 

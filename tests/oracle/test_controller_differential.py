@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from controller_conversation import SESSION_MS, Conversation
 from controller_scenarios import SCENARIOS, Scenario
+from partition_scenarios import PERIODIC_SCENARIOS, PERIODIC_SETTINGS
 from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS
 from support.simulated_controller import SimulatedController
 from support.simulated_node import HOME
@@ -30,15 +31,17 @@ TRACE: dict[str, list[dict[str, Any]]] = {
     for trace in ("controller.json", "partitions.json")
     for name, steps in json.loads((TRACES / trace).read_text()).items()
 }
-ALL = (*SCENARIOS, *PARTITION_SCENARIOS)
+ALL = (*SCENARIOS, *PARTITION_SCENARIOS, *PERIODIC_SCENARIOS)
 BASE = 1000
 DEVIATIONS: dict[tuple[str, int], str] = {}
 """(scenario, step) → why the reply is another one."""
 
 
 @pytest.fixture
-def controller() -> Iterator[SimulatedController]:
-    made = SimulatedController({"broker.session.timeout.ms": str(SESSION_MS)}, most_replicas=None)
+def controller(scenario: Scenario) -> Iterator[SimulatedController]:
+    settings = {"broker.session.timeout.ms": str(SESSION_MS)}
+    settings |= PERIODIC_SETTINGS if scenario in PERIODIC_SCENARIOS else {}
+    made = SimulatedController(settings, most_replicas=None)
     yield made
     made.node.kill()
 

@@ -43,14 +43,13 @@ from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
-from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, Moment, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
 from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
-from odradek.cluster.steps import ControlResult, Moment
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.disk.memory_files import MemoryFiles

@@ -11,12 +11,11 @@ from odradek.catalog.image import CatalogImage
 from odradek.catalog.records import MetadataRecord, encode
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
-from odradek.cluster.cluster_catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog, ControlSteps, Moment
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
 from odradek.cluster.records import Endpoint, FeatureRange, decode
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
-from odradek.cluster.steps import ControlSteps, Moment
 from odradek.core.effects import result_of
 
 R = TypeVar("R")

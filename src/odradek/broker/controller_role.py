@@ -9,6 +9,7 @@ from uuid import UUID
 
 from odradek.broker.controller.idle_records import IdleRecords
 from odradek.broker.controller.observer_reads import ObserverReads
+from odradek.broker.controller.periodic_elections import PeriodicElections
 from odradek.broker.controller.registered_brokers import RegisteredBrokers
 from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.metadata.brokers import RegisteredNodes
@@ -22,6 +23,7 @@ from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers import BrokerSettings
 from odradek.broker.writer_role import WriterRole
 from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.cluster.control import ClusterControl
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_NODE
 
@@ -45,6 +47,7 @@ class ControllerRole(WriterRole):
     has_broker_settings = False
     registered_brokers: RegisteredBrokers
     _idle_records: IdleRecords | None = None
+    _elections: tuple[PeriodicElections, ...] = ()
 
     def new_router(self) -> Router:
         return Router(self.node, served_apis("controller"))
@@ -54,6 +57,7 @@ class ControllerRole(WriterRole):
         settings = {name: node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(node.new_uuid().int), settings)
         catalog.most_replicas = self.most_replicas
+        catalog.node_name = str(node.node_id)
         return catalog
 
     def open_catalog(self) -> None:
@@ -84,6 +88,17 @@ class ControllerRole(WriterRole):
         brokers.begin()
         self._idle_records = idle_records
         idle_records.begin()
+        self._elections = tuple(self._periodic_elections(brokers))
+        for elections in self._elections:
+            elections.begin()
+
+    def _periodic_elections(self, brokers: RegisteredBrokers) -> Iterator[PeriodicElections]:
+        loop, config = self.node.loop, self.node.config
+        if config.auto_leader_rebalance_enable:
+            balance_s = config.leader_imbalance_check_interval_seconds
+            yield PeriodicElections(brokers, loop, balance_s, ClusterControl.balance_leaders)
+        unclean_s = config.unclean_leader_election_interval_ms / 1000
+        yield PeriodicElections(brokers, loop, unclean_s, ClusterControl.elect_unclean_leaders)
 
     def new_brokers(self) -> Brokers:
         node = self.node
@@ -110,7 +125,9 @@ class ControllerRole(WriterRole):
         return None
 
     def close(self) -> None:
-        """Ends the sessions of brokers."""
+        """Ends the sessions of brokers, and the elections from time to time."""
+        for elections in self._elections:
+            elections.end()
         if self._idle_records is not None:
             self.registered_brokers.end()
             self._idle_records.end()

@@ -1,12 +1,14 @@
 """The catalogue of a cluster: that of a lone broker, with registered nodes and replicas on several brokers.
 
 Every node has one and applies the committed records to it. The controller also generates records: new topics with their
-replicas here, changes of brokers and of leaders in ``cluster/control``.
+replicas here, changes of brokers and of leaders in ``cluster/control``, as operations with a ``ControlResult``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import ConfigRecord, Id16, IdFactory, MetadataRecord, NodeRecord, PartitionRecord
@@ -17,8 +19,33 @@ from odradek.cluster.registrations import BrokerRegistration, Registrations
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
 MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION = "min.insync.replicas", "unclean.leader.election.enable"
 _DEFAULTS = {MIN_IN_SYNC_REPLICAS: "1", UNCLEAN_ELECTION: "false"}
+
+
+class Moment(NamedTuple):
+    """When an operation begins. ``next_offset``: the offset of its first record."""
+
+    now_ms: int
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControlResult(Generic[R_co]):
+    """The records of an operation, and its response, which is valid when the records are committed.
+
+    ``on_committed``: called then, with the offset of the newest record."""
+
+    records: list[MetadataRecord]
+    response: R_co
+    on_committed: Callable[[int], None] | None = None
+
+
+ControlSteps: TypeAlias = Generator[None, None, ControlResult[R]]
+"""The steps of an operation. They raise KafkaError for a refused request."""
 
 
 class SteppedRecords(OwnRecords):
@@ -36,6 +63,8 @@ class ClusterCatalog(CatalogState):
     that have an effect on topics without an own value.
     """
 
+    node_name = ""
+    """The id of this node, by which dynamic settings name it. Empty: no dynamic setting is only for this node."""
     most_replicas: int | None = None
     """The most replicas of a new partition; None without a limit."""
 
@@ -63,9 +92,12 @@ class ClusterCatalog(CatalogState):
     # --- settings of topics -------------------------------------------------------------------------------------
 
     def setting(self, topic: str, name: str) -> str:
-        """Returns the value of a topic's setting: its own, that of all brokers, or that of this node."""
+        """Returns the value of a topic's setting: its own, the dynamic one of this node or of all brokers, or that of
+        this node's start."""
         own = self.topic_configs(topic).get(name)
-        return own or self.configs.get((BROKER, ""), {}).get(name) or self._settings[name]
+        for node in (self.node_name, "") if own is None else ():
+            own = own or self.configs.get((BROKER, node), {}).get(name)
+        return own or self._settings[name]
 
     def min_isr(self, topic: str) -> int:
         """Returns ``min.insync.replicas`` of a topic, at most the number of its replicas."""

@@ -11,14 +11,16 @@ Time is passed in, in milliseconds of a clock that only goes forward.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from odradek.catalog.records import Id16, MetadataRecord, ProducerIdsRecord
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
-from odradek.cluster.cluster_catalog import ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, ControlSteps, Moment
+from odradek.cluster.elections import Election
 from odradek.cluster.isr_changes import IsrChange, IsrState, change_isrs
+from odradek.cluster.leader_elections import ElectionResults, balance_leaders, elect_leaders, elect_unclean_leaders
 from odradek.cluster.partition_changes import BrokerEvent, PartitionChanges
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
@@ -29,9 +31,8 @@ from odradek.cluster.records import (
 )
 from odradek.cluster.registrations import NewBroker, NewController, offline_directories
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
-from odradek.cluster.steps import ControlResult, ControlSteps, Moment
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_NODE
+from odradek.core.ids import NO_NODE, NO_OFFSET
 from odradek.core.pace import Pace
 
 MAX_PRODUCER_ID = (1 << 63) - 1
@@ -172,6 +173,8 @@ class ClusterControl:
         cordoned = directories.cordoned
         if cordoned is not None and (broker.cordoned is None or set(broker.cordoned) != set(cordoned)):
             generated.append(BrokerRegistrationChangeRecord(broker_id, epoch, cordoned=cordoned))
+        if any(isinstance(record, BrokerRegistrationChangeRecord) for record in generated):
+            request = request._replace(metadata_offset=NO_OFFSET)  # as in Kafka: the next heartbeat says the offset
         return ControlResult(generated, reply, lambda end_offset: self._end_heartbeat(request, reply, end_offset))
 
     def _enter(self, state: BrokerState, broker_id: int, epoch: int) -> RecordSteps:
@@ -265,6 +268,20 @@ class ClusterControl:
     ) -> ControlSteps[list[IsrState | ErrorCode]]:
         """Generates the records of the ISRs that a leader asks for: ``cluster/isr_changes``."""
         return change_isrs(self._changes, broker_id, broker_epoch, asked)
+
+    def elect_leaders(
+        self, election: Election, asked: Sequence[tuple[str, Iterable[int]]] | None
+    ) -> ControlSteps[ElectionResults]:
+        """Generates the records of elections that an administrator asks for: ``cluster/leader_elections``."""
+        return elect_leaders(self._changes, election, asked)
+
+    def balance_leaders(self) -> ControlSteps[bool]:
+        """Generates the elections of preferred leaders. The response: whether more may be due."""
+        return balance_leaders(self._changes)
+
+    def elect_unclean_leaders(self) -> ControlSteps[bool]:
+        """Generates the unclean elections that topics allow. The response: whether more may be due."""
+        return elect_unclean_leaders(self._changes)
 
     def leads(self, broker_id: int) -> bool:
         """Returns whether a broker leads a partition."""

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from odradek.catalog.records import Id16, MetadataRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
+from odradek.cluster.cluster_catalog import ControlResult, ControlSteps
 from odradek.cluster.elections import RECOVERED, RECOVERING, partition_change
 from odradek.cluster.partition_changes import PartitionChanges
-from odradek.cluster.steps import ControlResult, ControlSteps
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace

@@ -12,12 +12,12 @@ from support.controlled_cluster import SESSION_MS, ControlledCluster, new_catalo
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
+from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories
 from odradek.cluster.isr_changes import IsrChange, IsrMember
 from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
-from odradek.cluster.steps import ControlSteps
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.state import RecordSteps
-from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
+from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, ControlSteps, Moment, SteppedRecords
 from odradek.cluster.control import ClusterControl
 from odradek.cluster.partition_changes import unclean_elections
-from odradek.cluster.steps import ControlResult, ControlSteps, Moment
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
@@ -91,12 +90,16 @@ class RegisteredBrokers:
         self._control.hear(broker_id, broker_epoch, self._now_ms())
 
     def submit(
-        self, make: Callable[[ClusterControl, Moment], ControlSteps[R]], context: ControllerRequestContext | None = None
+        self,
+        make: Callable[[ClusterControl, Moment], ControlSteps[R]],
+        context: ControllerRequestContext | None = None,
+        *,
+        max_records: int | None = None,
     ) -> Deferred[R]:
         """Queues an operation of ``cluster/control`` as a write event. ``make`` is called when it is the first of the
         queue, and returns its steps. The promise has its response when its records are committed, or a KafkaError.
 
-        As in Kafka, an operation about brokers may have any number of records.
+        As in Kafka, an operation about brokers may have any number of records: ``max_records`` is None.
         """
 
         def write(change: Change) -> Steps[R]:
@@ -111,7 +114,7 @@ class RegisteredBrokers:
             change.on_end = self._after_commit(made[0])
             return made[0].response
 
-        return self._node.controller.write(write, context, max_records=None)
+        return self._node.controller.write(write, context, max_records=max_records)
 
     def _after_commit(self, result: ControlResult[object]) -> Callable[[int], None] | None:
         """Returns what follows the commit of an operation. Each unclean election gets a line."""

@@ -1,4 +1,7 @@
-"""ElectLeaders 0–2: replies ELECTION_NOT_NEEDED for each partition with a leader: it has one replica, which leads it.
+"""ElectLeaders 0–2: elects preferred or unclean leaders.
+
+A lone broker replies ELECTION_NOT_NEEDED for each partition with a leader: it has one replica, which leads it. A broker
+of a cluster forwards the request to the controller.
 
 * 1: the election type; an error code for the whole reply.
 * 2: flexible.
@@ -11,7 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import is_allowed_for_cluster
-from odradek.broker.handlers.long_replies import reply, rows_of_partitions
+from odradek.broker.handlers.long_replies import elements, reply, rows_of_partitions
+from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata.change import MAX_CHANGE_RECORDS
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_NODE
@@ -19,7 +24,7 @@ from odradek.core.ids import NO_NODE
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -43,12 +48,40 @@ def handle(broker: BrokerServices, context: Context, message: ElectLeadersReques
         whole, row = ErrorCode.invalid_request, partial(_unknown_type, kind)
     rows = message.topic_partitions
     asked: Iterable[tuple[str, Iterable[int]]]
-    asked = _without_leaders(broker) if rows is None else ((topic.topic, topic.partitions) for topic in rows)
+    if rows is not None:
+        asked = ((topic.topic, topic.partitions) for topic in rows)
+    else:
+        asked = () if whole else _without_leaders(broker)
     topics = yield from rows_of_partitions(
         context, "replica_election_results", asked, row,
         name="topic", partitions="partition_result",
     )  # fmt: skip
     return reply(context, {"error_code": whole, "replica_election_results": topics})
+
+
+def handle_at_controller(
+    broker: ControllerServices, context: Context, message: ElectLeadersRequest
+) -> Steps[list[Chunk]]:
+    from odradek.cluster.elections import Election  # a lone broker has none
+
+    rows = message.topic_partitions
+    kind = message.election_type if context.version >= 1 else PREFERRED
+    is_known = kind in _FAILED or rows == ()  # as in Kafka, nothing is nothing in every type
+    if not is_known or not is_allowed_for_cluster(broker, context, Operation.ALTER):
+        return (yield from handle(broker, context, message))
+    election = Election.UNCLEAN if kind == UNCLEAN else Election.PREFERRED
+    asked = None if rows is None else [(topic.topic, topic.partitions) for topic in rows]
+    promise = broker.role.registered_brokers.submit(
+        lambda control, _: control.elect_leaders(election, asked), context, max_records=MAX_CHANGE_RECORDS
+    )
+    topics = elements(context, "replica_election_results")
+    for name, results in (yield from value_of(promise)):
+        partitions = elements(context, "replica_election_results", "partition_result")
+        for index, code, text in results:
+            partitions.add({"partition_id": index, "error_code": code, "error_message": text})
+            yield None
+        topics.add({"topic": name, "partition_result": partitions})
+    return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 
 def _without_leaders(broker: BrokerServices) -> Iterator[tuple[str, Iterable[int]]]:

@@ -70,6 +70,9 @@ class BrokerConfig:
     broker_session_timeout_ms: int
     initial_broker_registration_timeout_ms: int
     metadata_max_idle_interval_ms: int
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    unclean_leader_election_interval_ms: int
     advertised_listeners: tuple[str, ...] | None
     authorizer_class_name: str
     auto_create_topics_enable: bool

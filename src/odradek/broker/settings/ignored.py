@@ -158,16 +158,11 @@ metadata.log.dir | string | -
     "A node finds its controller by controller.quorum.voters.": """
 controller.quorum.bootstrap.servers | list |
 """,
-    "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.": """
-min.insync.replicas | int | 1 | 1..
-""",
     "One broker has no followers and no other leader.": """
 alter.log.dirs.replication.quota.window.num | int | 11 | 1..
 alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
-auto.leader.rebalance.enable | boolean | true
 controlled.shutdown.enable | boolean | true
 cordoned.log.dirs | list |
-leader.imbalance.check.interval.seconds | long | 300 | 1..
 log.dir.failure.timeout.ms | long | 30000 | 1..
 num.replica.alter.log.dirs.threads | int | -
 num.replica.fetchers | int | 1 | 1..
@@ -182,7 +177,6 @@ replica.socket.receive.buffer.bytes | int | 65536
 replica.socket.timeout.ms | int | 30000
 replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..
-unclean.leader.election.enable | boolean | false
 """,
     "One event loop serves all requests, with its own limits.": """
 background.threads | int | 10 | 1..
@@ -263,7 +257,6 @@ remote.log.manager.task.retry.jitter | double | 0.2 | 0..0.5
 server.max.startup.time.ms | long | 9223372036854775807 | 0..
 share.coordinator.cold.partition.snapshot.interval.ms | int | 300000 | 1..
 share.coordinator.state.topic.prune.interval.ms | int | 300000 | 1..
-unclean.leader.election.interval.ms | long | 300000 | 1..
 unstable.api.versions.enable | boolean | false
 unstable.feature.versions.enable | boolean | false
 """
@@ -305,6 +298,9 @@ ssl.truststore.type transaction.partition.verification.enable unclean.leader.ele
 _UNLISTED, _INTERNAL = (
     frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
 )
-_HIDDEN_WITH_EFFECT = {"group.consumer.regex.refresh.interval.ms", "producer.id.expiration.check.interval.ms"}
+_HIDDEN_WITH_EFFECT = {
+    "group.consumer.regex.refresh.interval.ms", "producer.id.expiration.check.interval.ms",
+    "unclean.leader.election.interval.ms",
+}  # fmt: skip
 HIDDEN = _UNLISTED | _INTERNAL | _HIDDEN_WITH_EFFECT
 DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED

@@ -33,6 +33,11 @@ broker.session.timeout.ms | int | 9000 | | Time in ms without a heartbeat after 
 initial.broker.registration.timeout.ms | int | 60000 | | Time in ms in which a broker has to register; then it ends.
 metadata.max.idle.interval.ms | int | 500 | 0.. | Time in ms without a change after which a controller writes an empty \
 record, by which brokers see that they have all; 0: never.
+auto.leader.rebalance.enable | boolean | true | | Whether a controller elects first replicas again that may lead.
+leader.imbalance.check.interval.seconds | long | 300 | 1.. | Interval in s of these elections.
+unclean.leader.election.enable | boolean | false | | Whether a replica that may lack records leads if no other can.
+unclean.leader.election.interval.ms | long | 300000 | 1.. | Interval in ms of the unclean elections that a topic allows.
+min.insync.replicas | int | 1 | 1.. | Fewest in-sync replicas for writes with acks=all, at most the number of replicas.
 listeners | list | PLAINTEXT://:9092 | | Listening addresses, as NAME://host:port, in place of --listen.
 advertised.listeners | list | - | | Addresses that clients of each listener get, as NAME://host:port.
 listener.security.protocol.map | string | \
@@ -197,12 +202,10 @@ unclean.leader.election.enable | boolean | false | | unclean.leader.election.ena
 """
 
 TOPIC_INERT = {
-    "min.insync.replicas": "Capped at the number of replicas, as in Kafka 4.3, so one broker always meets it.",
     "compression.lz4.level": "The lz4 library of the broker has one compression level.",
     "preallocate": "Segment files grow as they are written.",
     "follower.replication.throttled.replicas": "One broker has no followers and no other leader.",
     "leader.replication.throttled.replicas": "One broker has no followers and no other leader.",
-    "unclean.leader.election.enable": "One broker has no followers and no other leader.",
     "local.retention.bytes": "There is no tiered storage.",
     "local.retention.ms": "There is no tiered storage.",
     "remote.log.copy.disable": "There is no tiered storage.",
