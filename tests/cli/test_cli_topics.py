@@ -119,3 +119,38 @@ def test_invalid_options_give_a_one_line_error(line: list[str], message: str, ca
 def test_help_has_an_example(command: str, capsys: Capture) -> None:
     assert run(["topics", command, "--help"]) == 0
     assert f"  odradek topics {command}" in capsys.readouterr().out
+
+
+def test_partitions_are_chosen_by_their_replicas_and_elected(
+    bootstrap: str, admin: Admin, topic: str, filled: str, capsys: Capture
+) -> None:
+    """One replica is always in sync. As in kafka-topics.sh, the minimum is not limited to the number of replicas."""
+    end = ["-b", bootstrap]
+    admin.alter_topic_configs(filled, {"min.insync.replicas": "2"})
+    found = {}
+    for option in ("--under-replicated", "--under-min-isr", "--at-min-isr", "--unavailable"):
+        assert run(["topics", "describe", filled, option, "--json", *end]) == 0
+        found[option] = [row["topic"] for row in json.loads(capsys.readouterr().out)]
+    only = [filled]
+    assert found == {"--under-replicated": [], "--under-min-isr": only, "--at-min-isr": [], "--unavailable": []}
+    assert run(["topics", "describe", "--under-min-isr", *end]) == 0
+    out = capsys.readouterr().out
+    assert f"Topic {filled} " in out
+    assert "LOG-END" not in out
+    assert run(["topics", "describe", filled, "--under-replicated", "--unavailable", *end]) == 0
+    assert "No partition is under-replicated or unavailable." in capsys.readouterr().out
+    assert run(["topics", "elect", f"{filled}:0", "--json", *end]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["partition"], row["result"]) == (0, "not needed")
+    assert run(["topics", "elect", filled, "--unclean", *end]) == 2
+    assert "No terminal to ask at: add --yes" in capsys.readouterr().err
+    assert run(["topics", "elect", filled, "--unclean", "--yes", *end]) == 0
+    assert "not needed" in capsys.readouterr().out
+    assert run(["topics", "elect", f"{filled}:77", *end]) == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().out
+    assert run(["topics", "elect", "--all", *end]) == 0
+    assert "No partition needs an election." in capsys.readouterr().out
+    assert run(["topics", "elect", filled, "--all", *end]) == 2
+    assert "leave the names out" in capsys.readouterr().err
+    assert run(["topics", "describe", *end]) == 2
+    assert "missing argument 'TOPIC…'" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from uuid import UUID
 
 import pyarrow as pa
@@ -250,6 +251,47 @@ def test_the_async_admin_has_the_same_calls(bootstrap: str, filled: str, group: 
             await admin.topics()
 
     asyncio.run(main())
+
+
+def test_a_lone_broker_needs_no_elections(admin: Admin, bootstrap: str, filled: str) -> None:
+    first, second = (TopicPartition(filled, number) for number in (0, 7))
+    for kind in ("preferred", "unclean"):
+        found = admin.elect_leaders(kind, [first, second, TopicPartition(f"{filled}-unknown", 0)])
+        codes = {tp: None if error is None else error.code for tp, error in found.items()}
+        unknown = ErrorCode.unknown_topic_or_partition
+        assert codes == {
+            first: ErrorCode.election_not_needed,
+            second: unknown,
+            TopicPartition(f"{filled}-unknown", 0): unknown,
+        }
+        assert admin.elect_leaders(kind) == {}
+        assert admin.elect_leaders(kind, []) == {}
+    with pytest.raises(ValueError, match="expected preferred, unclean"):
+        admin.elect_leaders("clean", [first])
+
+    async def elect() -> dict[TopicPartition, KafkaError | None]:
+        async with odradek.aio.Admin(bootstrap) as other:
+            described = await other.describe_topics([filled], eligible=True)
+            assert [(one.elr, one.last_known_elr) for one in described[filled].partitions][:1] == [((), ())]
+            return await other.elect_leaders("preferred", [first])
+
+    (error,) = asyncio.run(elect()).values()
+    assert error is not None
+    assert "Leader election not needed" in error.message
+
+
+def test_eligible_replicas_are_described_on_request(admin: Admin, topic: str) -> None:
+    """Several pages of partitions, and topics of which one ends on a page."""
+    names = [f"{topic}-{number}" for number in range(3)]
+    admin.create_topics([NewTopic(names[0], 1200), NewTopic(names[1], 800), NewTopic(names[2], 1500)])
+    usual, full = admin.describe_topics(names), admin.describe_topics(names, eligible=True)
+    assert {one.elr for topic in usual.values() for one in topic.partitions} == {None}
+    assert {one.elr for topic in full.values() for one in topic.partitions} == {()}
+    for name in names:
+        assert [replace(one, elr=None, last_known_elr=None) for one in full[name].partitions] == list(
+            usual[name].partitions
+        )
+    admin.delete_topics(names)
 
 
 def test_threads_share_an_admin(admin: Admin, filled: str) -> None:

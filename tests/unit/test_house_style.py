@@ -43,7 +43,7 @@ LARGE = {
     "storage/cleaning/columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
     "cli/main.py": (COMMAND, "serve"),
-    "cli/cluster/topics.py": (COMMAND, "create"),
+    "cli/cluster/topics.py": (COMMAND, "create", "describe", "elect"),
     "cli/cluster/transactions.py": (COMMAND, "abort", "find_hanging"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),
 }

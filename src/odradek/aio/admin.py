@@ -6,7 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Unpack
 
 from odradek.client import offset_requests, topic_requests
-from odradek.client.admin import group_operations, node_operations, topic_operations, transaction_operations
+from odradek.client.admin import (
+    group_operations,
+    leader_operations,
+    node_operations,
+    topic_operations,
+    transaction_operations,
+)
 from odradek.client.arguments import as_name, as_names, isolation
 from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
@@ -30,6 +36,7 @@ from odradek.client.model import (
     TransactionListing,
 )
 from odradek.client.other_names import NoOthers, OtherNames, refuse
+from odradek.core.errors import KafkaError
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
@@ -77,13 +84,15 @@ class Admin(OtherNames, AsyncCloseable):
         return list(await topic_requests.describe_topics(self._cluster, None))
 
     async def describe_topics(
-        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False, eligible: bool = False
     ) -> dict[str, TopicDescription]:
         """Returns partitions, leaders, replicas and ids of topics; of all topics if ``names`` is None.
 
-        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
+        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist. ``eligible``: also the
+        eligible leader replicas, which cost a further request.
         """
-        return await topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok)
+        topics = await topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok)
+        return await leader_operations.with_eligible(self._cluster, topics) if eligible else topics
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, **others: Unpack[NoOthers]
@@ -102,6 +111,18 @@ class Admin(OtherNames, AsyncCloseable):
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
         await topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only)
+
+    async def elect_leaders(
+        self, kind: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elects leaders: ``"preferred"``, the first replica of each partition, or ``"unclean"``, any replica of a
+        partition without a leader, although acknowledged records may be lost. None: of all partitions.
+
+        Returns None for each partition with a new leader, or why it has none (ELECTION_NOT_NEEDED,
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION). Of all partitions,
+        those that need no election are left out. Raises CLUSTER_AUTHORIZATION_FAILED, ValueError.
+        """
+        return await leader_operations.elect_leaders(self._cluster, kind, partitions)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the records below these offsets (-1: all records) and returns the new log start offsets.

@@ -66,7 +66,12 @@ class ClusterNodes:
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition. ``leader`` is -1 if the partition has no leader."""
+    """A partition. ``leader`` is -1 if the partition has no leader.
+
+    ``elr`` and ``last_known_elr`` (KIP-966): the replicas outside of the ISR that have all committed records, and, of a
+    partition without a leader, the last one. None if ``describe_topics`` was not asked for them, or the cluster does
+    not know them.
+    """
 
     partition: int
     leader: int
@@ -74,6 +79,8 @@ class PartitionDescription:
     replicas: tuple[int, ...] = ()
     isr: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

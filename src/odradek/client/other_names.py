@@ -112,7 +112,6 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
                 "describe_features",
                 "describe_log_dirs",
                 "describe_user_scram_credentials",
-                "elect_leaders",
                 "list_config_resources",
                 "update_features",
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
@@ -23,15 +23,18 @@ from odradek.cli.options import (
     parse_partitions,
     table_or_blocks,
 )
-from odradek.cli.terminal import CommandError, note, note_table, print_json, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from odradek.client.admin import Admin
-    from odradek.client.model import ConfigEntry, TopicDescription
+    from odradek.client.model import ConfigEntry, PartitionDescription, TopicDescription
     from odradek.core.errors import KafkaError
     from odradek.core.ids import TopicPartition
+
+    _Described: TypeAlias = tuple[TopicDescription, list[dict[str, object]], list[ConfigEntry]]
+    """A topic, the rows of its partitions, and its settings."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -175,7 +178,8 @@ def create(
 @app.command(
     epilog="Examples:\n\n\b\n"
     "  odradek topics describe flights -b 127.0.0.1:9092\n"
-    "  odradek topics describe flights --all-configs -b 127.0.0.1:9092",
+    "  odradek topics describe flights --all-configs -b 127.0.0.1:9092\n"
+    "  odradek topics describe --under-min-isr -b 127.0.0.1:9092",
 )
 def describe(
     names: Names = None,
@@ -185,54 +189,136 @@ def describe(
     all_configs: Annotated[
         bool, typer.Option("--all-configs", help="Also show settings that the topic does not set.")
     ] = False,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions with replicas that are not in sync.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool, typer.Option("--under-min-isr", help="Only partitions that refuse acks=all, or have no leader.")
+    ] = False,
+    at_min_isr: Annotated[
+        bool, typer.Option("--at-min-isr", help="Only partitions with just min.insync.replicas in sync.")
+    ] = False,
+    unavailable: Annotated[
+        bool, typer.Option("--unavailable", help="Only partitions without a leader that is alive.")
+    ] = False,
     command_config: CommandConfig = None,
     as_json: AsJson = False,
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
-    """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings."""
-    from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+    """Show the partitions of topics with leaders, replicas and offsets, and the topics' own settings.
 
-    chosen = _topics(names, options)
+    With --under-replicated, --under-min-isr, --at-min-isr or --unavailable, shows the partitions that one of them
+    names, of the given topics or of all, without offsets and settings.
+    """
+    wanted = ReplicaFilter(under_replicated, under_min_isr, at_min_isr, unavailable)
+    chosen = None if any(wanted) and not (names or options) else _topics(names, options)
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        topics = admin.describe_topics(chosen)
-        led = [TopicPartition(t.name, p.partition) for t in topics.values() for p in t.partitions if p.leader >= 0]
-        starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
-        ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
-        configs = admin.describe_topic_configs(chosen)
-    described = []
-    for topic in topics.values():
-        rows = []
-        for p in topic.partitions:
-            tp = TopicPartition(topic.name, p.partition)
-            ids = {"leader": p.leader, "replicas": list(p.replicas), "isr": list(p.isr)}
-            rows.append({"partition": p.partition, **ids, "log_start": starts.get(tp), "log_end": ends.get(tp)})
-        shown = [c for c in configs[topic.name] if all_configs or c.source == "topic"]
-        described.append((topic, rows, shown))
+        topics = admin.describe_topics(chosen, eligible=True)
+        configs = admin.describe_topic_configs(list(topics)) if topics else {}
+        if any(wanted):
+            alive = {node.node_id for node in admin.describe_cluster().nodes}
+            found = [
+                (topic, _partition_rows(wanted.of(topic, configs[topic.name], alive))) for topic in topics.values()
+            ]
+            described: list[_Described] = [(topic, rows, []) for topic, rows in found if rows]
+        else:
+            described = _with_offsets(admin, topics.values(), configs, all_configs=all_configs)
     if as_json:
-        print_json(
-            [
-                {**_summary(topic), "partitions": rows, "configs": {c.name: c.value for c in shown}}
-                for topic, rows, shown in described
-            ],
-            indent=2,
-        )
+        print_json([_described_json(*one) for one in described], indent=2)
         return
     for topic, rows, shown in described:
         _print_topic(topic, rows, shown)
+    if not described:
+        note(f"No partition is {wanted}.")
+
+
+def _with_offsets(
+    admin: Admin,
+    topics: Iterable[TopicDescription],
+    configs: Mapping[str, Iterable[ConfigEntry]],
+    *,
+    all_configs: bool,
+) -> list[_Described]:
+    from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+
+    led = [TopicPartition(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0]
+    starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
+    ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
+    described = []
+    for topic in topics:
+        rows = _partition_rows(topic.partitions)
+        for row, partition in zip(rows, topic.partitions, strict=True):
+            tp = TopicPartition(topic.name, partition.partition)
+            row |= {"log_start": starts.get(tp), "log_end": ends.get(tp)}
+        described.append((topic, rows, [c for c in configs[topic.name] if all_configs or c.source == "topic"]))
+    return described
+
+
+def _partition_rows(partitions: Iterable[PartitionDescription]) -> list[dict[str, object]]:
+    return [
+        {
+            "partition": p.partition,
+            "leader": p.leader,
+            "replicas": list(p.replicas),
+            "isr": list(p.isr),
+            "elr": None if p.elr is None else list(p.elr),
+            "last_known_elr": None if p.last_known_elr is None else list(p.last_known_elr),
+        }
+        for p in partitions
+    ]
+
+
+def _described_json(
+    topic: TopicDescription, rows: list[dict[str, object]], shown: list[ConfigEntry]
+) -> dict[str, object]:
+    return {**_summary(topic), "partitions": rows, "configs": {c.name: c.value for c in shown}}
+
+
+class ReplicaFilter(NamedTuple):
+    """Which partitions are shown, as kafka-topics.sh chooses them: those to which one of these applies."""
+
+    under_replicated: bool
+    under_min_isr: bool
+    at_min_isr: bool
+    unavailable: bool
+
+    def of(
+        self, topic: TopicDescription, configs: Iterable[ConfigEntry], alive: Collection[int]
+    ) -> list[PartitionDescription]:
+        """Returns partitions. ``alive``: the brokers that are not fenced."""
+        values = {config.name: config.value for config in configs}
+        least = int(values.get("min.insync.replicas") or 1)
+        return [p for p in topic.partitions if self._applies(p, least, alive)]
+
+    def _applies(self, p: PartitionDescription, least: int, alive: Collection[int]) -> bool:
+        return (
+            (self.under_replicated and len(p.isr) < len(p.replicas))
+            or (self.under_min_isr and (p.leader < 0 or len(p.isr) < least))
+            or (self.at_min_isr and len(p.isr) == least)
+            or (self.unavailable and p.leader not in alive)
+        )
+
+    def __str__(self) -> str:
+        names = ("under-replicated", "under min.insync.replicas", "at min.insync.replicas", "unavailable")
+        named = zip(self, names, strict=True)
+        return " or ".join(name for is_set, name in named if is_set)
 
 
 def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: list[ConfigEntry]) -> None:
     note("", f"Topic {topic.name}  id {topic.topic_id or '-'}{'  internal' if topic.internal else ''}")
     for config in shown:
         note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
-    head = ("PARTITION", "LEADER", "REPLICAS", "ISR", "LOG-START", "LOG-END")
-    lines = [tuple(_cell(value) for value in row.values()) for row in rows]
-    note_table(table_or_blocks(head, lines, right=frozenset({0, 1, 4, 5})))
+    optional = {"elr": _replicas(topic) > 1, "last_known_elr": any(row["last_known_elr"] for row in rows)}
+    names = [name for name in rows[0] if optional.get(name, True)] if rows else []
+    lines = [tuple(_cell(row[name]) for name in names) for row in rows]
+    numbers = ("partition", "leader", "log_start", "log_end")
+    right = frozenset(at for at, name in enumerate(names) if name in numbers)
+    note_table(table_or_blocks(tuple(name.upper().replace("_", "-") for name in names), lines, right=right))
 
 
 def _cell(value: object) -> str:
     if isinstance(value, list):
-        return ",".join(map(str, value))
+        return ",".join(map(str, value)) or "-"
     return "-" if value is None or value == -1 else str(value)
 
 
@@ -322,6 +408,79 @@ def delete(
 
 
 @app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek topics elect flights -b 127.0.0.1:9092\n"
+    "  odradek topics elect --all -b 127.0.0.1:9092\n"
+    "  odradek topics elect flights:0,1 --unclean -b 127.0.0.1:9092",
+)
+def elect(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC[:0,1]…", help="The topics, or some of their partitions.")
+    ] = None,
+    *,
+    bootstrap: Bootstrap,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, as in Kafka's tools. Repeatable."),
+    ] = None,
+    all_partitions: Annotated[bool, typer.Option("--all", help="All partitions of all topics.")] = False,
+    unclean: Annotated[
+        bool,
+        typer.Option("--unclean", help="Any replica leads a partition without a leader. Records may be lost."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Elect unclean leaders without asking.")] = False,
+    command_config: CommandConfig = None,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Elect the preferred leaders of partitions, the first replica of each, or unclean ones."""
+    if all_partitions and (names or options):
+        raise CommandError("topics elect: --all is for all topics: leave the names out")
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        chosen = None if all_partitions else _named_partitions(admin, _topics(names, options))
+        what = "all partitions without a leader" if chosen is None else ", ".join(map(str, chosen))
+        question = f"Elect unclean leaders of {what}? Records that their replicas do not have are lost."
+        if unclean and not confirm(question, yes):
+            return
+        results = admin.elect_leaders("unclean" if unclean else "preferred", chosen)
+        described = admin.describe_topics(sorted({tp.topic for tp in results}), missing_ok=True) if results else {}
+    leaders = {(t.name, p.partition): p.leader for t in described.values() for p in t.partitions}
+    rows = [_election_row(tp, results[tp], leaders.get(tp, -1)) for tp in sorted(results)]
+    if as_json:
+        print_json(rows, indent=2)
+    elif rows:
+        lines = [tuple(map(_cell, row.values())) for row in rows]
+        note_table(table_or_blocks(("TOPIC", "PARTITION", "LEADER", "RESULT"), lines, right=frozenset({1, 2})))
+    else:
+        note("No partition needs an election.")
+    if any(row["result"] not in (_ELECTED, _NOT_NEEDED) for row in rows):
+        raise typer.Exit(EXIT_FAILED)
+
+
+_ELECTED, _NOT_NEEDED = "elected", "not needed"
+
+
+def _election_row(tp: TopicPartition, error: KafkaError | None, leader: int) -> dict[str, object]:
+    from odradek.core.errors import ErrorCode
+
+    result = _ELECTED if error is None else error.code.name.upper()
+    if error is not None and error.code is ErrorCode.election_not_needed:
+        result = _NOT_NEEDED
+    return {"topic": tp.topic, "partition": tp.partition, "leader": leader, "result": result}
+
+
+def _named_partitions(admin: Admin, arguments: list[str]) -> list[TopicPartition]:
+    """Returns the partitions of ``topic`` and ``topic:0,1``, sorted. Raises CommandError."""
+    from odradek.core.ids import TopicPartition
+
+    topics, single = parse_partitions(arguments, "")
+    chosen = {TopicPartition(*one) for one in single}
+    for name in topics:
+        chosen.update(admin.partitions(name))
+    return sorted(chosen)
+
+
+@app.command(
     name="delete-records",
     epilog="Examples:\n\n\b\n"
     "  odradek topics delete-records flights --before 1000 -b 127.0.0.1:9092\n"
@@ -344,21 +503,16 @@ def delete_records(
     timeout_ms: Timeout = TIMEOUT_MS,
 ) -> None:
     """Delete the oldest records of partitions: each log then starts at the given offset, or at its old end."""
-    from odradek.core.ids import TopicPartition
-
     if before != "end" and not (before.isascii() and before.isdigit()):
         raise CommandError(f"--before {before!r}: expected an offset or end")
     offset = -1 if before == "end" else int(before)
-    topics, single = parse_partitions(_topics(names, options), "")
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        chosen = {TopicPartition(*one) for one in single}
-        for name in topics:
-            chosen.update(admin.partitions(name))
+        chosen = _named_partitions(admin, _topics(names, options))
         _check_range(admin, chosen, offset)
-        what = ", ".join(map(str, sorted(chosen)))
+        what = ", ".join(map(str, chosen))
         if not confirm(f"Delete the records of {what} before {'the end' if offset < 0 else offset}?", yes):
             return
-        starts = admin.delete_records(dict.fromkeys(sorted(chosen), offset))
+        starts = admin.delete_records(dict.fromkeys(chosen, offset))
     if as_json:
         print_json([{"topic": t, "partition": p, "log_start": at} for (t, p), at in sorted(starts.items())])
         return

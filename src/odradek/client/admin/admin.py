@@ -7,7 +7,13 @@ from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from odradek.client import loop, offset_requests, topic_requests
-from odradek.client.admin import group_operations, node_operations, topic_operations, transaction_operations
+from odradek.client.admin import (
+    group_operations,
+    leader_operations,
+    node_operations,
+    topic_operations,
+    transaction_operations,
+)
 from odradek.client.arguments import as_name, as_names, isolation
 from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
@@ -31,6 +37,7 @@ from odradek.client.model import (
     TransactionListing,
 )
 from odradek.client.other_names import NoOthers, OtherNames, refuse
+from odradek.core.errors import KafkaError
 from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
 
 if TYPE_CHECKING:
@@ -87,13 +94,15 @@ class Admin(OtherNames, Closeable):
         return list(self._run(topic_requests.describe_topics(self._cluster, None)))
 
     def describe_topics(
-        self, names: Iterable[str] | None = None, *, missing_ok: bool = False
+        self, names: Iterable[str] | None = None, *, missing_ok: bool = False, eligible: bool = False
     ) -> dict[str, TopicDescription]:
         """Returns partitions, leaders, replicas and ids of topics; of all topics if ``names`` is None.
 
-        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist.
+        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist. ``eligible``: also the
+        eligible leader replicas, which cost a further request.
         """
-        return self._run(topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok))
+        topics = self._run(topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok))
+        return self._run(leader_operations.with_eligible(self._cluster, topics)) if eligible else topics
 
     def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False, **others: Unpack[NoOthers]
@@ -148,6 +157,18 @@ class Admin(OtherNames, Closeable):
 
         Raises UNSUPPORTED_VERSION for a cluster without KRaft."""
         return self._run(node_operations.describe_nodes(self._cluster))
+
+    def elect_leaders(
+        self, kind: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Elects leaders: ``"preferred"``, the first replica of each partition, or ``"unclean"``, any replica of a
+        partition without a leader, although acknowledged records may be lost. None: of all partitions.
+
+        Returns None for each partition with a new leader, or why it has none (ELECTION_NOT_NEEDED,
+        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION). Of all partitions,
+        those that need no election are left out. Raises CLUSTER_AUTHORIZATION_FAILED, ValueError.
+        """
+        return self._run(leader_operations.elect_leaders(self._cluster, kind, partitions))
 
     # --- records ----------------------------------------------------------------------------------------------
 
