@@ -21,7 +21,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
-from odradek.replication.followers import Followers
+from odradek.replication.follower_states import Followers
 from odradek.wire import frames
 
 VALUES = [bytes([n]) * 300_000 for n in range(12)]

@@ -30,7 +30,7 @@ from odradek.replication.effects import (
     MoveWatermark,
     PartitionState,
 )
-from odradek.replication.followers import Followers, FollowerState
+from odradek.replication.follower_states import Followers, FollowerState
 
 _NOT_APPLIED = frozenset({ErrorCode.operation_not_attempted, ErrorCode.ineligible_replica})
 """The controller, or the runtime, says that the change was not made and will not be."""

@@ -35,7 +35,7 @@ from odradek.storage.producers.verification import VerificationGuard
 if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch
     from odradek.catalog.registrations import PartitionRegistration
-    from odradek.replication.followers import Followers, FollowerState
+    from odradek.replication.follower_states import Followers, FollowerState
 
 
 class Partition:
@@ -122,7 +122,7 @@ class Partition:
             self.followers = None
             return
         if self.followers is None:
-            from odradek.replication.followers import Followers  # a lone broker needs none
+            from odradek.replication.follower_states import Followers  # a lone broker needs none
 
             self.followers = Followers()
         self.followers.assign(number for number in registration.replicas if number != node_id)

@@ -31,7 +31,7 @@ class RoleStep(Enum):
     END_WAITS = "end waits"
     """Completes the requests that wait here, with an error for those that wait for the high watermark."""
     BEGIN_TERM = "begin term"
-    """Begins the leader epoch of the followers (``replication/followers``)."""
+    """Begins the leader epoch of the followers (``replication/follower_states``)."""
     BEGIN_EPOCH = "begin epoch"
     """Notes the leader epoch at the end of the log. A follower's log gets its epochs with the leader's records."""
     BEGIN_FOLLOWING = "begin following"

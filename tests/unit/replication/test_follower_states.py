@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odradek.core.ids import FetchingReplica
-from odradek.replication.followers import NEVER_MS, Followers, FollowerState
+from odradek.replication.follower_states import NEVER_MS, Followers, FollowerState
 
 A, B = 2, 3
 
