@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
 
 
-class PartitionState(Protocol):
+class RegisteredPartition(Protocol):
     """What a machine reads of a partition's registration (``catalog/registrations.PartitionRegistration``)."""
 
     @property
@@ -28,7 +28,7 @@ class PartitionState(Protocol):
     def partition_epoch(self) -> int: ...
 
 
-class BrokerState(Protocol):
+class ReplicaBroker(Protocol):
     """What a machine reads of a broker's registration (``cluster/registrations.BrokerRegistration``)."""
 
     @property

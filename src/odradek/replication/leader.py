@@ -25,10 +25,10 @@ from odradek.core.ids import NO_EPOCH, NO_OFFSET, FetchingReplica
 from odradek.replication.effects import (
     AlteredIsr,
     AlterIsr,
-    BrokerState,
     LeaderEffect,
     MoveWatermark,
-    PartitionState,
+    RegisteredPartition,
+    ReplicaBroker,
 )
 from odradek.replication.follower_states import Followers, FollowerState
 
@@ -69,7 +69,9 @@ class PartitionLeader:
         "leader_epoch", "partition_epoch", "watermark",
     )  # fmt: skip
 
-    def __init__(self, local: FetchingReplica, limits: IsrLimits, brokers: Callable[[int], BrokerState | None]) -> None:
+    def __init__(
+        self, local: FetchingReplica, limits: IsrLimits, brokers: Callable[[int], ReplicaBroker | None]
+    ) -> None:
         """``local``: this broker, with the epoch of its registration."""
         self.followers = Followers()
         self.leader_epoch = self.partition_epoch = NO_EPOCH
@@ -121,7 +123,7 @@ class PartitionLeader:
     # --- events -------------------------------------------------------------------------------------------------
 
     def on_registration(
-        self, registration: PartitionState, end: int, watermark: int, now_ms: int
+        self, registration: RegisteredPartition, end: int, watermark: int, now_ms: int
     ) -> tuple[LeaderEffect, ...]:
         """Takes a registration in which this broker leads. ``end`` and ``watermark``: of its log.
 
