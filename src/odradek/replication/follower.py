@@ -8,7 +8,7 @@ An offset that the leader does not have at all is settled by its log end and its
 
 The machine reads its log, and changes it only by effects. While the runtime carries out an ``Append``, ``Truncate`` or
 ``RestartAt``, which may take many steps, the machine fetches nothing. A reply counts if it is for the present leader
-epoch and for the present log end.
+epoch, log end and last epoch. A late one that says where the log diverged before a truncation must not cut it again.
 
 In Kafka a new leader's lower watermark makes that of a follower go back. Here it stays: what was committed is.
 
@@ -143,7 +143,8 @@ class PartitionFollower:
         """Takes the leader's reply to a fetch. One that something has overtaken changes nothing."""
         if self.phase is not _PHASE.FETCHING or not self._is_due(now_ms):
             return _NOTHING
-        if asked.leader_epoch != self.leader_epoch or asked.offset != self._log.log_end_offset:
+        log = self._log
+        if asked != (log.log_end_offset, asked.log_start, log.epochs.latest, self.leader_epoch):
             return _NOTHING
         if reply.error is not ErrorCode.none:
             return self._on_error(reply.error, now_ms)

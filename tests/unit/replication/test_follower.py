@@ -199,6 +199,18 @@ def test_a_reply_for_an_earlier_epoch_or_another_end_does_not_count() -> None:
     assert follower.on_reply(asked, FetchedPart(OK, 2, 0, has_records=True), NOW) == ()
 
 
+def test_a_late_reply_does_not_cut_again_what_was_fetched_after_the_cut() -> None:
+    """The log is as long as before, but it has the leader's records now. Simulated seed 202 has shown it."""
+    log = log_of(1, 1, 2)
+    follower = following(log)
+    asked, diverging = fetch_of(follower), FetchedPart(OK, 0, 0, diverging=(1, 2))
+    assert follower.on_reply(asked, diverging, NOW) == (Truncate(2),)
+    log.truncate_to(2)
+    follower.on_done()
+    log.append(AbstractBatch(2, 9, (7,)))
+    assert follower.on_reply(asked, diverging, NOW) == ()
+
+
 def test_an_earlier_epoch_is_not_followed() -> None:
     follower = following(log_of(1))
     assert follower.follow(8) == ()
