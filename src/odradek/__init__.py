@@ -10,6 +10,13 @@ from odradek._version import __version__
 from odradek.core.lazy_import import loader, register_part
 
 if TYPE_CHECKING:
+    from odradek import aio as aio
+    from odradek import client as client
+    from odradek import history as history
+    from odradek import lag as lag
+    from odradek import pipelines as pipelines
+    from odradek import spark as spark
+    from odradek import testing as testing
     from odradek.client.admin import Admin
     from odradek.client.admin.topic_table import read_table
     from odradek.client.consumer import Consumer
@@ -44,5 +51,7 @@ _HOMES = {
     "read_table": "odradek.client.admin.topic_table",
     "ZooKeeper": "odradek.testing.zookeeper",
 }
-__getattr__ = loader(__name__, _HOMES, missing="odradek.client.other_names:missing_text")
+# Pages and programs name parts of them as ``odradek.lag.describe``; an import of ``odradek`` alone loads none of them.
+_PACKAGES = ("aio", "client", "history", "lag", "pipelines", "spark", "testing")
+__getattr__ = loader(__name__, _HOMES, packages=_PACKAGES, missing="odradek.client.other_names:missing_text")
 register_part("offset store", "odradek.zookeeper.consumer_offsets:offsets_opener")

@@ -182,3 +182,22 @@ def test_a_file_that_changes_between_two_commands_of_a_process_is_read_again(
     for text, code in (("client.id=a", 0), ("security.protocol=b", 2), ("client.id=c", 0)):
         file.write_text(text)
         assert run(["groups", "list", "-b", bootstrap, "--command-config", str(file)]) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("security.protocol=SASL_SSL\nsasl.mechanism=GSSAPI\n", "sasl.mechanism: GSSAPI (Kerberos) is not supported"),
+        ("security.protocol=SASL\n", "SASL_PLAINTEXT, SASL_SSL"),
+        ("security.protocol=PLAIN\n", "expected PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ("security.protocol=SASL_SSL\nsasl.mechanism=SCRAM\n", "SCRAM-SHA-256, SCRAM-SHA-512"),
+    ],
+)
+def test_the_choices_of_a_setting_are_shown_whole(text: str, message: str, tmp_path: Path, capsys: Capture) -> None:
+    """A value of the file is hidden, because it may be a secret. A part of the choices is none."""
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    assert run(["topics", "list", "-b", "127.0.0.1:1", "--command-config", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert "…" not in line

@@ -203,3 +203,48 @@ class TestWithACluster:
             producer.commit_transaction()
         assert run(["consume", "sales", "--isolation", "read_committed", "-b", bootstrap]) == 0
         assert capsys.readouterr() == ("1\n", "")
+
+
+def test_an_output_in_a_folder_that_does_not_exist_names_the_folder(
+    capsys: pytest.CaptureFixture[str], bootstrap: str, filled: str, tmp_path: Path
+) -> None:
+    for name in ("records.csv", "records.parquet", "records.json", "records.txt"):
+        path = tmp_path / "absent" / name
+        text = line_of(capsys, "consume", filled, "--output", str(path), "-b", bootstrap)
+        assert text == f"--output {path}: there is no directory {tmp_path / 'absent'}"
+
+
+def test_a_table_with_partitions_that_the_topic_lacks_says_how_to_send_it(
+    capsys: pytest.CaptureFixture[str], bootstrap: str, filled: str, tmp_path: Path
+) -> None:
+    """The records of a topic go to a new one with fewer partitions. Parquet has no lines."""
+    topic = f"{filled}-narrow"
+    with odradek.Admin(bootstrap) as admin:
+        admin.create_topics([odradek.client.NewTopic(topic, 1)])
+    for name, where in (("a.parquet", "column partition: "), ("a.csv", "line "), ("a.json", "line ")):
+        file = tmp_path / name
+        assert run(["consume", f"{filled}:1", "--output", str(file), "-b", bootstrap]) == 0
+        capsys.readouterr()
+        text = line_of(capsys, "produce", topic, "--file", str(file), "-b", bootstrap)
+        assert text.startswith(f"{file}: {where}")
+        assert "no partition 1" in text
+        assert "column" in text
+
+
+def test_a_wrong_format_names_the_content_and_not_its_bytes(
+    capsys: pytest.CaptureFixture[str], bootstrap: str, filled: str, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.parquet"
+    assert run(["consume", filled, "--output", str(file), "-b", bootstrap]) == 0
+    capsys.readouterr()
+    for form in ("csv", "json"):
+        text = line_of(capsys, "produce", topic, "--file", str(file), "--format", form, "-b", bootstrap)
+        assert text == f"{file}: it is Parquet, not {form}: --format parquet reads it"
+    text = line_of(capsys, "groups", "reset", "g", "--from-file", str(file), "--dry-run", "-b", bootstrap)
+    assert text == f"--from-file {file}: it is Parquet, not text: give a text file in UTF-8"
+
+
+def test_a_demo_in_a_file_says_that_it_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert line_of(capsys, "demo", "--data-dir", str(file)).endswith("it is a file, not a directory")

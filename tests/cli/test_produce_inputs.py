@@ -137,6 +137,9 @@ def test_what_json_sends_as_it_stands_may_have_a_name_twice() -> None:
     ]
 
 
+ADDS_3 = "odradek topics alter t --partitions 3 adds it; without the field or column partition, the keys choose$"
+
+
 @pytest.mark.parametrize("count", [1, 200])
 def test_a_partition_that_the_topic_lacks_is_refused_with_its_line(count: int) -> None:
     counts = iter([1, 2, 2, 2])  # a partition is added
@@ -145,15 +148,16 @@ def test_a_partition_that_the_topic_lacks_is_refused_with_its_line(count: int) -
     source = io.BytesIO(good + b'{"value":"c","partition":2}\n')
     batches = produce.read_stream(source, Format("json", False), how)
     assert sum(len(rows) if isinstance(rows, list) else rows.num_rows for rows, _ in [next(batches)]) == 2 * count
-    with pytest.raises(ValueError, match=rf"^line {3 * count + 1}: topic t has no partition 2 \(it has 2\)$"):
+    with pytest.raises(ValueError, match=rf"^line {3 * count + 1}: topic t has no partition 2 \(it has 2\): {ADDS_3}"):
         next(batches)
 
 
 def test_a_partition_in_csv_that_the_topic_lacks_is_refused_with_its_line() -> None:
     how = produce.TableForm(partitions=TopicPartitions("t", lambda: 2))
     assert len(sent(b"value,partition\na,0\nb,\nc,1\n", "csv", how)) == 3
-    for wrong in (b"2", b"-1"):
-        with pytest.raises(ValueError, match=rf"^line 4: topic t has no partition {wrong.decode()} \(it has 2\)$"):
+    for wrong, remedy in ((b"2", ADDS_3), (b"-1", "partitions begin at 0$")):
+        message = rf"^line 4: topic t has no partition {wrong.decode()} \(it has 2\): {remedy}"
+        with pytest.raises(ValueError, match=message):
             sent(b"value,partition\na,0\nb,\nc," + wrong + b"\nd,5\n", "csv", how)
     assert len(sent(b"id,partition\na,9\n", "csv", how)) == 1, "a column of an ordinary table"
 

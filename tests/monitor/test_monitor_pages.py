@@ -135,6 +135,8 @@ def test_a_topic_shows_its_logs_and_readers(url: str) -> None:
 def test_wrong_addresses_say_what_is_wrong(url: str) -> None:
     for path, code, text in (
         ("/group?name=none", 404, "nothing of this name"),
+        ("/api/v1/groups/a/none", 404, "the monitor knows no group 'a/none': /api/v1/groups lists the groups"),
+        ("/api/v1/topics/none", 404, "the monitor knows no topic 'none'"),
         ("/?sort=colour", 400, "sort: expected name, lag"),
         ("/?offset=x", 400, "offset: expected a number"),
         ("/static/none.js", 404, "no such file"),

@@ -84,9 +84,12 @@ def test_mistakes_of_a_replay_are_reported_in_one_line(
     assert replay("choose the destination", "--topics", topic) == 2
     assert replay("say what to read", "--dry-run") == 2
     assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
-    assert replay("expected for example", "--offsets", "x", "--dry-run") == 2
+    for text, why in (("x", ""), ('{"t":{"0":[1]}}', ""), ('{"t":{"0":[2,1]}}', " ([2,1] is not a range)")):
+        says = f'offsets {text!r}: expected for example {{"events":{{"0":[100,200]}}}}{why}\n'
+        assert replay(says, "--offsets", text, "--dry-run") == 2
     assert replay("offsets 10 to 11 do not exist", "--offsets", f'{{"{topic}":{{"0":[5,12]}}}}', "--dry-run") == 1
-    assert replay("holds no commit of group", "--read-by", unique("unknown"), "--dry-run") == 1
+    unknown = unique("unknown")
+    assert replay(f"group {unknown} not found", "--read-by", unknown, "--dry-run") == 2
     assert replay("--from 10 is after --to 9", "--topics", topic, "--from", "10", "--to", "9", "--dry-run") == 2
     into = ["--topics", topic, "--to-topic", topic]
     assert replay("did you mean kafka.compression.type", *into, "--producer-option", "compresion.type=lz4") == 2

@@ -34,7 +34,7 @@ def test_the_page_runs_in_order(
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert {kind for kind, _ in blocks} == {"python", "sh"}
-    topics = ("events", "events-again", "small-events")
+    topics = ("events", "events-again", "small-events", "dead-letters")
     for name in topics:
         create_topic(bootstrap, name, 2)
     for partition in (0, 1):
@@ -47,12 +47,16 @@ def test_the_page_runs_in_order(
             if kind == "python":
                 exec(compile(code, str(PAGE), "exec"), names)
                 continue
+            if "--to-topic dead-letters" in code:
+                publish(bootstrap, "events", [b"no JSON", b'{"id":1}'], partition=1)
             for line in code.replace("\\\n", " ").splitlines():
                 program, *arguments = shlex.split(line)
                 assert (program, run(arguments)) == ("odradek", 0), line
         assert len(committed_records(bootstrap, "events-again")) == 1000 + 200
         assert parquet(tmp_path / "lake" / "again").num_rows == 10
         assert len(committed_records(bootstrap, "small-events")) == 200
+        (letter,) = committed_records(bootstrap, "dead-letters")
+        assert (letter.value, letter.headers) == (b"no JSON", (("error", b"it is not one JSON object"),))
     finally:
         admin.delete_topics(topics)
 

@@ -21,7 +21,7 @@ from odradek.cli.main import run
 from odradek.cli.pipeline.options import IngestLine, ReplayLine
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
-from odradek.client.errors import UnknownTopic
+from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines import Replayed, ingest, replay
@@ -209,8 +209,28 @@ def test_the_ranges_of_a_group_from_its_stored_commits(bootstrap: str, topic: st
     assert _spans(_look(bootstrap, read_by=group, since="2100-01-01")) == []
     with pytest.raises(RangeGone, match="oldest stored commit is offset 2 "):
         _look(bootstrap, read_by=group, since="2020-01-01")
-    with pytest.raises(RangeGone, match="holds no commit of group"):
+    with pytest.raises(GroupIdNotFound, match=rf"group {group}x not found \(did you mean {group}\?\)"):
         _look(bootstrap, read_by=group + "x")
+    create_topic(bootstrap, f"{topic}-b", 1)
+    with pytest.raises(RangeGone, match=f"holds no commit of group {group} for {topic}-b"):
+        _look(bootstrap, read_by=group, topics=(f"{topic}-b",))
+
+
+def test_a_group_with_one_commit_has_no_range_and_the_command_says_why(
+    bootstrap: str, topic: str, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit(bootstrap, group, {(topic, 0): 9})
+    line = ["pipeline", "replay", "--read-by", group, "--dry-run", "-b", bootstrap]
+    said = "What a group read before its oldest commit is not known: choose the records with --from and --to."
+    for more, begin in (
+        ((), f"Between these commits, group {group} has read nothing. "),
+        (("--until", "2020-01-01"), f"Up to 2020-01-01, group {group} has read nothing. "),
+    ):
+        assert run([*line, *more]) == 0
+        assert begin + said in capsys.readouterr().out.splitlines()
+    commit(bootstrap, group, {(topic, 0): 12})
+    assert run(line) == 0
+    assert said not in capsys.readouterr().out
 
 
 # --- reads and writes -----------------------------------------------------------------------------------------------

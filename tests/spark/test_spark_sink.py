@@ -97,7 +97,7 @@ def test_the_broker_creates_a_missing_topic_as_it_does_for_sparks_own_sink(spark
         ("SELECT 'x' AS value", {}, "topic option required when no 'topic' attribute is present"),
         ("SELECT 1 AS value", {"topic": "T"}, "value attribute unsupported type int"),
         ("SELECT 'x' AS value, CAST(null AS string) AS topic", {}, "null topic present in the data"),
-        ("SELECT 'x' AS value, 9 AS partition", {"topic": "T"}, "the topic has partitions 0 to 1"),
+        ("SELECT 'x' AS value, 9 AS partition", {"topic": "T"}, "there is no partition 9: the topic has 2 partitions"),
         ("SELECT 'x' AS value, -1 AS partition", {"topic": "T"}, "partition -1: a partition number is at least 0"),
         ("SELECT 'x' AS value", {"topic": "T", "tpoic": "x"}, "unknown option tpoic; did you mean topic?"),
         ("SELECT repeat('x', 2000000) AS value", {"topic": "T"}, "MESSAGE_TOO_LARGE"),

@@ -202,6 +202,8 @@ def _look_at_log(
 ) -> None:
     """Adds what the log and the group say. ``known``: the topics of the table's rows and notes."""
     commits = {} if group is None else {tp: at.offset for tp, at in admin.list_group_offsets(group).items()}
+    if group is not None and not commits:
+        admin.describe_groups([group])  # an audit with a group that does not exist would compare nothing
     described = admin.describe_topics(sorted(known | {tp.topic for tp in commits}), missing_ok=True)
     for tp, one in audits.items():
         one.topic_is_missing = tp.topic not in described

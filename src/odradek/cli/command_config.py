@@ -22,6 +22,11 @@ from odradek.text.properties_file import Property
 
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
+_PUBLIC = (
+    "GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "PLAINTEXT", "SSL", "SASL_PLAINTEXT",
+    "SASL_SSL", "PEM", "PKCS12", "JKS",
+)  # fmt: skip
+"""Words of messages about the choices of a setting. In their place, a message would show a riddle."""
 
 
 def forget() -> None:
@@ -102,7 +107,7 @@ def _about(path: Path, message: str) -> str:
         if is_named:
             where = where or f"--command-config {path}, line {line}: "
             message = message.removesuffix(f", not {value!r}").removesuffix(f", not {value}")
-        if len(value) >= _SHORT:
+        if len(value) >= _SHORT and not any(value.upper() in word for word in _PUBLIC):
             message = message.replace(repr(value), "…")
             message = message.replace(value, "…") if is_named else message
     return where + message

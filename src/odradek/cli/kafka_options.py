@@ -114,7 +114,8 @@ _FORMS_OF_COMMANDS = {
     **{("odradek consume", option): "--max-records N" for option in ("-c", "-n", "--count", "--limit", "--num")},
     **{("odradek consume", option): "--from OFFSET|TIME|-N" for option in ("-o", "--since", "--start")},
     ("odradek consume", "--last"): "--tail N",
-    ("odradek consume", "-f"): "--format text|json|csv|parquet",
+    ("odradek consume", "--headers"): "--json prints keys, times and headers",
+    ("odradek consume", "-f"): "--format lines|json|csv|parquet",
     ("odradek consume", "-C"): "odradek consume TOPIC",
     **{
         ("odradek produce", option): "lines of standard input or --file: echo VALUE | odradek produce TOPIC"

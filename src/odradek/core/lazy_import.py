@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 
 from odradek.core.extras import extra_in_errors
 
 
 def loader(
-    package: str, homes: Mapping[str, str], extra: str | None = None, missing: str | None = None
+    package: str,
+    homes: Mapping[str, str],
+    extra: str | None = None,
+    missing: str | None = None,
+    packages: Collection[str] = (),
 ) -> Callable[[str], object]:
     """Returns the ``__getattr__`` of ``package``, and makes ``dir`` list its names. ``homes`` maps names to modules.
 
     ``extra``: the extra with all that the names need, if the extra ``arrow`` is not enough.
+    ``packages``: packages in it that are imported when a program uses them as ``package.name`` without an import.
     ``missing``: the function, as ``module:function``, that makes the text about a name that is in none of the modules.
     """
     module = sys.modules[package]
-    vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
+    lazy = homes.keys() | set(packages)
+    vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | lazy)
 
     def load(name: str) -> object:
+        if name in packages:
+            return import_module(f"{package}.{name}")  # the import sets the attribute of the package
         if name not in homes and missing is not None and not name.startswith("_"):
             home, _, function = missing.partition(":")
             raise AttributeError(getattr(import_module(home), function)(package, name))

@@ -37,6 +37,10 @@ class RangeGone(OdradekError):
     """A replay needs records or commits that are deleted; the message names them and the cause."""
 
 
+class _WrongRange(ValueError):
+    """The text is JSON of the right form, and two numbers of it are no range. Other texts are Python's own."""
+
+
 class Commit(NamedTuple):
     """A commit of a partition. ``at_ms``: since 1970. ``offset``: None if the offset was deleted or has expired."""
 
@@ -68,10 +72,11 @@ def parse_ranges(text: str) -> list[Range]:
                 pieces = given if given and isinstance(given[0], list) else [given]
                 for start, end in pieces:
                     if not (type(start) is int and type(end) is int and 0 <= start < end):
-                        raise ValueError(f"[{start},{end}] is not a range")
+                        raise _WrongRange(f"[{start},{end}] is not a range")
                     found.append(Range(TopicPartition(topic, int(number)), start, end))
     except (ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE} ({error})") from error
+        why = f" ({error})" if isinstance(error, _WrongRange) else ""
+        raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE}{why}") from error
     if not found:
         raise ConfigError(f"offsets {text!r} have no range; expected for example {EXAMPLE}")
     return merge(found)

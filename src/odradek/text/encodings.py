@@ -5,6 +5,10 @@ from __future__ import annotations
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 
 UTF16 = "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"
+_SIGNATURES = {
+    b"PAR1": "Parquet", b"Obj\x01": "Avro", b"\x1f\x8b": "gzip", b"PK\x03\x04": "a ZIP archive", b"ORC": "ORC",
+    b"ARROW1": "Arrow", b"\x28\xb5\x2f\xfd": "Zstandard", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz",
+}  # fmt: skip
 
 
 def is_utf16(data: bytes) -> bool:
@@ -18,6 +22,13 @@ def is_utf16(data: bytes) -> bool:
     return len(pairs) > 1 and len(pairs) in (len(little), len(big))
 
 
+def binary_format(head: bytes) -> str | None:
+    """Returns which format of files begins with these bytes, if it is not text. Otherwise returns None."""
+    return next((what for signature, what in _SIGNATURES.items() if head.startswith(signature)), None)
+
+
 def encoding_problem(data: bytes) -> str:
     """Returns why bytes that are not valid UTF-8 are refused, with the remedy. ``data``: the start of the file."""
+    if (what := binary_format(data)) is not None:
+        return f"it is {what}, not text: give a text file in UTF-8"
     return UTF16 if is_utf16(data) else "it is not valid UTF-8: save it as UTF-8"

@@ -23,11 +23,12 @@ from odradek.cli.consume.newest_records import newest
 from odradek.cli.consume.record_filter import RecordFilter
 from odradek.cli.produce.produce import _records
 from odradek.cli.produce.table_rows import is_ordinary, json_records
-from odradek.cli.records.formats import FORMATS, foreign_content, format_of
+from odradek.cli.records.formats import FORMATS, Format, foreign_content, format_of
 from odradek.cli.records.record_csv import HEADER, csv_lines
 from odradek.cli.records.record_lines import Batch
 from odradek.cli.terminal import CommandError
 from odradek.core.ids import TopicPartition
+from odradek.text.encodings import encoding_problem
 
 # --- formats ----------------------------------------------------------------------------------------------------------
 
@@ -60,8 +61,31 @@ def test_a_name_without_extension_has_the_default_and_foreign_extensions_are_ref
             format_of(Path(name), None, "--file", "lines")
     with pytest.raises(CommandError, match="--format 'xml': one of lines, json, csv, parquet"):
         format_of(None, "xml", "--file", "lines")
-    assert foreign_content(b"PAR1\x15\x04") == "Parquet"
-    assert foreign_content(b'{"a":1}') is None
+
+
+def test_the_content_of_another_format_is_named() -> None:
+    parquet = b"PAR1\x15\x04"
+    assert foreign_content(parquet, Format("csv", False)) == (
+        "it is Parquet, not csv: add --format lines|json|csv|parquet"
+    )
+    assert foreign_content(parquet, Format("csv", True)) == "it is Parquet, not csv: --format parquet reads it"
+    assert foreign_content(b"\x1f\x8b\x08", Format("json", True)) == "it is gzip, not json: give a file with json"
+    assert foreign_content(parquet, Format("lines", True)) is None, "lines may have any bytes"
+    assert foreign_content(b"ORC,name\n", Format("csv", True)) is None, "the header of a table"
+    assert foreign_content(b'{"a":1}', Format("json", False)) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"PAR1\x15\xff", "it is Parquet, not text: give a text file in UTF-8"),
+        (b"PK\x03\x04\xff", "it is a ZIP archive, not text: give a text file in UTF-8"),
+        ("a,ö\n".encode("latin-1"), "it is not valid UTF-8: save it as UTF-8"),
+        ("a,ö\n".encode("utf-16"), "it is UTF-16: save it as UTF-8, for example with `iconv -f UTF-16 -t UTF-8`"),
+    ],
+)
+def test_a_file_that_is_no_text_says_what_it_is(data: bytes, text: str) -> None:
+    assert encoding_problem(data) == text
 
 
 # --- ordinary tables --------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class BoundSockets:
         except (OSError, OverflowError) as error:
             listening.close()
             reason = getattr(error, "strerror", None) or str(error)
-            raise ListenError(f"cannot listen on {host}:{port}: {reason}") from error
+            raise ListenError(f"cannot listen on {host}:{port}: {reason}: choose another address") from error
         listening.setblocking(False)
         if not is_loopback(bound := str(listening.getsockname()[0])):
             _warn(listener, bound)

@@ -26,7 +26,7 @@ from odradek.cli.records.record_lines import (
 )
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress, warning_lines, writing_out
 from odradek.core.counts import counted
-from odradek.text.output_file import PositionedStream, is_standard_output, output_file
+from odradek.text.output_file import PositionedStream, is_standard_output, output_file, problem_of
 from odradek.text.printable import printable
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def open_sink(to: Destination, total: int, text: Callable[[int], str]) -> Iterat
         raise CommandError(f"--output {to.path}: its reader has ended", EXIT_FAILED) from None
     except OSError as error:
         code = {} if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) else {"exit_code": 1}
-        raise CommandError(f"--output {to.path}: {error.strerror or error}", **code) from error
+        reason = problem_of(to.path) if isinstance(error, FileNotFoundError) else None
+        raise CommandError(f"--output {to.path}: {reason or error.strerror or error}", **code) from error
     form = f" as {_NAMES.get(to.form, to.form)}" if to.names_form else ""
     message = f"{counted(file.count, 'record')} of {to.topic} written to {to.path}{form}."
     (warning_lines if is_standard_output(to.path) else note)(message)

@@ -116,7 +116,8 @@ def _prepare(data_dir: Path) -> Path:
         data_dir.mkdir(parents=True, exist_ok=True)
         next(data_dir.iterdir(), None)
     except OSError as error:
-        raise CommandError(f"data directory {data_dir} cannot be used: {error.strerror}") from error
+        reason = "it is a file, not a directory" if isinstance(error, FileExistsError) else error.strerror
+        raise CommandError(f"data directory {data_dir} cannot be used: {reason}") from error
     if not os.access(data_dir, os.R_OK | os.W_OK | os.X_OK):
         raise CommandError(f"data directory {data_dir} cannot be used: it is not readable and writable")
     return data_dir

@@ -150,12 +150,12 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
     with _tables(None if line.output is None else Path(line.output)) as writers:
         _read(line, config, journal, writers, count)
         if line.group is not None and line.group not in journal.groups:
-            from odradek.cli.suggestions import group_names
+            from odradek.cli.suggestions import group_names, some_groups
             from odradek.client.admin import Admin
             from odradek.text.similar_names import nearest
 
             with Admin(config) as admin:
-                near = nearest(line.group, group_names(admin))
+                near = nearest(line.group, known := group_names(admin)) or some_groups(known)
             raise CommandError(f"the offsets topic has no records of group {line.group}{near}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             analysis = analysing.analyse_journal(

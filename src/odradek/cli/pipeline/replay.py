@@ -94,6 +94,12 @@ def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
         note(line)
     for line in replayed.gone:
         note(f"Missing: {line}")
+    if request.read_by is not None and not replayed.ranges and not replayed.gone:
+        between = "Between these commits" if replayed.read else f"Up to {request.until}"
+        note(
+            f"{between}, group {request.read_by} has read nothing. What a group read before its oldest commit is not"
+            " known: choose the records with --from and --to."
+        )
     note(
         f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
     )

@@ -61,6 +61,8 @@ def _show(line: VerifyLine, audit: TableAudit) -> None:
     right = frozenset(range(1, len(_HEADER)))
     note_table(columns(_HEADER, [_cells(one) for one in audit.partitions], right=right))
     note(*(line for one in audit.partitions for line in _lines(one)))
+    if line.group is not None and all(one.committed is None for one in audit.partitions):
+        note(f"Group {line.group} has no committed offset of these partitions: the table is not compared with it.")
     rows = sum(one.rows.rows for one in audit.partitions if one.rows is not None)
     what = f"{audit.table.uri}: {counted(rows, 'row')} in {counted(len(audit.table.files), 'file')}"
     unknown = sum(one.unknown for one in audit.partitions)

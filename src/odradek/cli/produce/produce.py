@@ -250,10 +250,9 @@ def read_stream(source: BinaryIO | AwaitedInput, form: Format, how: TableForm) -
         if form.name != "lines" and is_utf16(head):
             source.close()
             raise ValueError(UTF16)
-        what = None if form.is_chosen else formats.foreign_content(head)
-        if what is not None:
+        if (foreign := formats.foreign_content(head, form)) is not None:
             source.close()
-            raise ValueError(f"it is {what}, not {form.name}: add --format {formats.METAVAR}")
+            raise ValueError(foreign)
     return _csv(source, how) if form.name == "csv" else _lines(source, form.name, how.partitions)
 
 

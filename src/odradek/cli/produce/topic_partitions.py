@@ -18,4 +18,10 @@ class TopicPartitions:
         if not 0 <= partition < self._known:
             self._known = self._count()  # partitions may have been added
         if not 0 <= partition < self._known:
-            raise ValueError(f"topic {self._topic} has no partition {partition} (it has {self._known})")
+            held = f"topic {self._topic} has no partition {partition} (it has {self._known})"
+            if partition < self._known:
+                raise ValueError(f"{held}: partitions begin at 0")
+            raise ValueError(
+                f"{held}: odradek topics alter {self._topic} --partitions {partition + 1} adds it; without the field or"
+                " column partition, the keys choose"
+            )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
 from odradek.cli.terminal import CommandError
+from odradek.text.encodings import binary_format
 from odradek.text.output_file import is_standard_output
 
 FORMATS = ("lines", "json", "csv", "parquet")
@@ -20,11 +22,9 @@ _FOREIGN = {
     ".gz", ".bz2", ".xz", ".7z", ".pb", ".proto", ".xml", ".yaml", ".yml", ".sqlite", ".db", ".pkl",
 }  # fmt: skip
 _UNPACKED = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc", ".zst": "zstd -dc", ".lz4": "lz4 -dc"}
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f]|[\x80-\xff]")
+"""Bytes at the beginning of a binary file; the letters of a text are ASCII there."""
 _SHEETS = {".xlsx", ".xls", ".ods"}
-_SIGNATURES = {
-    b"PAR1": "Parquet", b"Obj\x01": "Avro", b"\x1f\x8b": "gzip", b"PK\x03\x04": "a ZIP archive", b"ORC": "ORC",
-    b"ARROW1": "Arrow", b"\x28\xb5\x2f\xfd": "Zstandard", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz",
-}  # fmt: skip
 
 
 class Format(NamedTuple):
@@ -82,6 +82,14 @@ def is_default(path: Path | None, given: str | None) -> bool:
     return path is not None and given is None and not path.suffix
 
 
-def foreign_content(head: bytes) -> str | None:
-    """Returns what a file is that begins with these bytes, if it is not text. Otherwise returns None."""
-    return next((what for signature, what in _SIGNATURES.items() if head.startswith(signature)), None)
+def foreign_content(head: bytes, form: Format) -> str | None:
+    """Returns why a file that begins with these bytes does not have this format, with the remedy. Otherwise None.
+
+    With --format lines, any bytes are records. With another --format, text such as ``ORC`` may be its beginning."""
+    what = binary_format(head)
+    if what is None or (form.is_chosen and (form.name == "lines" or not _CONTROL.search(head))):
+        return None
+    if not form.is_chosen:
+        return f"it is {what}, not {form.name}: add --format {METAVAR}"
+    remedy = "--format parquet reads it" if what == "Parquet" else f"give a file with {form.name}"
+    return f"it is {what}, not {form.name}: {remedy}"

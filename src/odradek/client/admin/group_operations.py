@@ -206,7 +206,8 @@ async def delete_group_offsets(cluster: Cluster, group_id: str, partitions: Iter
             for row in topic.partitions:
                 tp = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is ErrorCode.group_subscribed_to_topic:
-                    raise error_for(row.error_code, f"group {group_id} has live members that subscribe to {tp.topic}")
+                    what = f"group {group_id} has live members that subscribe to {tp.topic}: stop them first"
+                    raise error_for(row.error_code, what)
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, f"offset of group {group_id} in {tp}")
 

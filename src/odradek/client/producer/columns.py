@@ -16,6 +16,7 @@ from odradek.batches.header import HEADER_BYTES
 from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Word
 from odradek.batches.kernel_cache import INT64, INT64S, READ_ONLY, UINT8S, kernel
 from odradek.batches.varint_kernels import varint_size, write_varint
+from odradek.core.counts import counted
 
 # An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.
 _OVERHEAD_BYTES = 16
@@ -243,7 +244,11 @@ def _chosen_partitions(batch: pa.RecordBatch, key: _BinaryColumn, partition_coun
     else:
         given = np.require(column.fill_null(-1).to_numpy(zero_copy_only=False), requirements=["C", "A"])
     if len(given) and not -1 <= int(given.min()) <= int(given.max()) < partition_count:
-        raise ValueError(f"column partition: the topic has partitions 0 to {partition_count - 1}")
+        wrong = int(given.min()) if int(given.min()) < -1 else int(given.max())
+        raise ValueError(
+            f"column partition: there is no partition {wrong}: the topic has {counted(partition_count, 'partition')},"
+            " from 0 on: add partitions to it, or leave the column out"
+        )
     chosen: Int64s = _partitions(key.offsets, key.valid, key.data, given, partition_count)
     return chosen
 

@@ -34,6 +34,7 @@ from odradek.monitor.http.json_api import (
 from odradek.monitor.http.metrics import MetricsOptions, exposition
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
+from odradek.text.printable import printable
 from odradek.text.prometheus import METRICS_TYPE
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ class Service:
             except RequestRefused as error:
                 return JSONResponse({"error": str(error), "field": error.field}, 400)
             if body is None:
-                return JSONResponse({"error": "there is nothing of this name"}, 404)
+                return JSONResponse({"error": _missing(request)}, 404)
             return JSONResponse(body)
 
         return endpoint
@@ -221,6 +222,12 @@ def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
     """Returns whether a form was sent by a page of this service. A browser names its page; other clients name none."""
     origin = headers.get(b"origin")
     return origin is None or origin.partition(b"://")[2] == headers.get(b"host", b"")
+
+
+def _missing(request: Request) -> str:
+    """Returns the text about a group or topic of a path that is not there."""
+    kind = next(iter(request.path_params))  # the field of the path: group or topic
+    return f"the monitor knows no {kind} {printable(_name(request, kind))!r}: /api/v1/groups lists the groups"
 
 
 def _name(request: Request, field: str) -> str:

@@ -17,7 +17,7 @@ from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folde
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.values.record_values import BadRecords
+from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
@@ -165,7 +165,7 @@ def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedF
 
 def bad_record(bad: BadValue) -> str:
     """Returns the message for an unreadable value that ends the query."""
-    return f"{bad.topic}-{bad.partition}, offset {bad.offset}: its value cannot be read: {bad.error}"
+    return f"{bad.topic}-{bad.partition}, offset {bad.offset}: its value cannot be read: {bad.error}{KEEP_BAD}"
 
 
 def check_decoder(decoder: Decoder, schema: StructType) -> None:

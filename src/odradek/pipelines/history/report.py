@@ -69,7 +69,7 @@ def session_of(options: ReportOptions) -> SparkSession:
 def check_group(found: Analysis, group: str | None) -> None:
     """Raises ConfigError if the offsets topic has no records of the requested group."""
     if group is not None and group not in found.groups:
-        raise ConfigError(f"the offsets topic has no records of group {group}")
+        raise ConfigError(f"the offsets topic has no records of group {group}: odradek groups list shows the groups")
 
 
 def location_for_tables(spark: SparkSession, output: str) -> Location:

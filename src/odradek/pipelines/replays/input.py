@@ -13,6 +13,7 @@ from uuid import UUID
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
+from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import span
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
@@ -32,6 +33,7 @@ from odradek.spark import data_loss
 from odradek.spark.lookups import Lookups
 from odradek.spark.offset_ranges import Range
 from odradek.spark.options import ReadOptions, parse_options
+from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,6 +194,8 @@ def _read_by(
     ids = {name: topic.topic_id.bytes if topic.topic_id else None for name, topic in described.items()}
     commits = commits_of(read_offset_history(config, group=chosen.read_by), ids)
     wanted = {tp: found for tp, found in commits.items() if not chosen.topics or tp.topic in chosen.topics}
+    if not commits:
+        _check_group(admin, chosen.read_by)
     if not wanted:
         of = f" for {', '.join(chosen.topics)}" if chosen.topics else ""
         raise RangeGone(f"__consumer_offsets holds no commit of group {chosen.read_by}{of}")
@@ -207,6 +211,14 @@ def _read_by(
         if one is not None:
             read[tp] = one
     return read, missing
+
+
+def _check_group(admin: Admin, group: str) -> None:
+    """Raises GroupIdNotFound with a similar name, or with how to list the groups."""
+    known = [row.group_id for row in admin.list_groups()]
+    if group not in known:
+        near = nearest(group, known) or ": odradek groups list shows the groups"
+        raise GroupIdNotFound(f"group {group} not found{near}", group)
 
 
 def _parse_target(text: str, option: str) -> str | int | None:

@@ -68,7 +68,7 @@ from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.reader import ERROR
-from odradek.pipelines.values.record_values import RECORD_COLUMNS, BadRecords, Values
+from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
 from odradek.text.table_paths import delta_uri, is_uri, local_path
@@ -485,8 +485,7 @@ def _refuse_bad(staged: DataFrame) -> None:
     first = bad.orderBy(*RECORD_COLUMNS[:3]).first()
     if first is not None:
         raise BadRecords(
-            f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}"
-            " (on_bad='keep', or --on-bad keep, keeps such values in the column raw)"
+            f"{first.topic}-{first.partition}, offset {first.offset}: its value cannot be read: {first.error}{KEEP_BAD}"
         )
 
 

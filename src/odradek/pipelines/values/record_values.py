@@ -45,6 +45,10 @@ class BadRecords(OdradekError):
     """A record has an unreadable value, and the options say that such a value ends the query."""
 
 
+KEEP_BAD = " (on_bad='keep', or --on-bad keep, keeps such values in the column raw)"
+"""The remedy for BadRecords: the end of its message."""
+
+
 @dataclass(frozen=True)
 class Values:
     """The conversion of values to columns. ``schema``: a text; for JSON the fields, in Spark's DDL or Spark's JSON; for
