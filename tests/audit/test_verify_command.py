@@ -148,6 +148,17 @@ def test_nested_columns_folders_with_values_and_a_fixed_topic(tmp_path: Path, ca
     assert (one["topic"], one["rows"]) == ("t", 2)
 
 
+def test_a_topic_for_a_table_that_has_a_column_of_topics_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    """The rows of all topics would be those of one, and the log of another topic would call them lost."""
+    write(tmp_path, "a.parquet", rows("orders", [0, 1]))
+    assert run(["pipeline", "verify", str(tmp_path), "--topic", "payments"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"odradek: --topic payments: {tmp_path} has a column of topics, topic, which says the topic of each row: omit"
+        " --topic"
+    )
+
+
 def test_a_delta_table_has_only_its_current_files(tmp_path: Path, capsys: Capture) -> None:
     deltalake.write_deltalake(tmp_path, rows("t", list(range(10))))
     deltalake.write_deltalake(tmp_path, rows("t", list(range(20))), mode="overwrite")

@@ -313,7 +313,7 @@ def test_a_file_without_the_named_group_says_which_groups_it_has(
         (["--from-file", "no-such.csv"], "--from-file no-such.csv: No such file"),
         (["--to-latest", "--dry-run", "--execute"], "cannot be used together"),
         (["--to-latest", "--topic", "t:x"], "--topic 't:x': expected TOPIC or TOPIC:0,1,2"),
-        (["--to-latest", "--all-topics", "--topic", "t"], "choose the partitions: give --topic"),
+        (["--to-latest", "--all-topics", "--topic", "t"], "--topic and --all-topics: give one of them"),
         (["--to-latest", "--all-groups", "--topic", "t"], "--group or --all-groups"),
         (["--to-latest", "--topic", "t", "--command-config", "none.properties"], "none.properties: No such file"),
     ],

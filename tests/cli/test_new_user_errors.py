@@ -205,6 +205,58 @@ class TestWithACluster:
         assert capsys.readouterr() == ("1\n", "")
 
 
+def test_a_group_that_does_not_exist_has_no_offsets_to_reset(
+    capsys: pytest.CaptureFixture[str], bootstrap: str
+) -> None:
+    line = ("groups", "reset", "nowhere-to-be-found", "--all-topics", "--to-earliest", "--execute", "-b", bootstrap)
+    run(list(line))
+    assert capsys.readouterr().err == (
+        "odradek: group nowhere-to-be-found does not exist: it has no offsets to reset: odradek groups list shows the"
+        " groups\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("groups reset g --topic t --all-topics --to-earliest", "--topic and --all-topics: give one of them"),
+        (
+            f"groups reset g --topic t --shift-by -{10**22}",
+            f"expected a whole number of at least -{2**63} (see odradek groups reset --help)",
+        ),
+        (f"groups reset g --topic t --to-offset {10**22}", f"expected a whole number of at most {2**63 - 1} (see"),
+        ("offsets dump --partition 9", "here, --group GROUP; odradek groups locate GROUP names its partition"),
+        ("consume t --headers", "here, --json prints keys, times and headers"),
+    ],
+)
+def test_an_option_says_what_has_its_place(capsys: pytest.CaptureFixture[str], words: str, text: str) -> None:
+    assert text in line_of(capsys, *words.split(), "-b", NOWHERE)
+
+
+def test_a_table_that_is_no_parquet_says_what_it_is(
+    capsys: pytest.CaptureFixture[str], bootstrap: str, tmp_path: Path
+) -> None:
+    for content, what in (
+        (b"", "it is empty, and no Parquet: write the table again"),
+        (b"a,b\n1,2\n", "it is text or another format, not Parquet: add --format lines|json|csv|parquet"),
+        (b"Obj\x01\x04", "it is Avro, not Parquet: add --format lines|json|csv|parquet"),
+    ):
+        file = tmp_path / "a.parquet"
+        file.write_bytes(content)
+        assert line_of(capsys, "produce", "t", "--file", str(file), "-b", bootstrap) == f"{file}: {what}"
+
+
+def test_a_settings_file_that_is_no_text_says_what_it_is(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    for content, what in (
+        (b"PAR1\x15\xff", "it is Parquet, not text: give a text file in UTF-8"),
+        ("a=é\n".encode("latin-1"), "it is not valid UTF-8: save it as UTF-8, or write é as the escape \\u00e9"),
+    ):
+        file.write_bytes(content)
+        text = line_of(capsys, "topics", "list", "-b", NOWHERE, "--command-config", str(file))
+        assert text == f"--command-config {file}: {what}"
+
+
 def test_an_output_in_a_folder_that_does_not_exist_names_the_folder(
     capsys: pytest.CaptureFixture[str], bootstrap: str, filled: str, tmp_path: Path
 ) -> None:
@@ -212,6 +264,9 @@ def test_an_output_in_a_folder_that_does_not_exist_names_the_folder(
         path = tmp_path / "absent" / name
         text = line_of(capsys, "consume", filled, "--output", str(path), "-b", bootstrap)
         assert text == f"--output {path}: there is no directory {tmp_path / 'absent'}"
+    (tmp_path / "file").touch()
+    text = line_of(capsys, "consume", filled, "--output", str(tmp_path / "file" / "a.csv"), "-b", bootstrap)
+    assert text == f"--output {tmp_path / 'file' / 'a.csv'}: there is no directory {tmp_path / 'file'}"
 
 
 def test_a_table_with_partitions_that_the_topic_lacks_says_how_to_send_it(

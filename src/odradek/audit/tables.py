@@ -73,6 +73,11 @@ class AuditedTable:
         for names in choices:
             wanted = names[1:] if topic is not None else names
             if all(self._has(name) for name in wanted):
+                if topic is not None and given[0] is None and self._has(names[0]):
+                    raise TableUnreadable(
+                        f"--topic {topic}: {self.uri} has a column of topics, {names[0]}, which says the topic of each"
+                        " row: omit --topic"
+                    )
                 return OffsetColumns(None if topic is not None else names[0], names[1], names[2], topic)
         there = ", ".join(self._dataset.schema.names) or "none"
         for name, option in zip(given, ("--topic-column", "--partition-column", "--offset-column"), strict=True):

@@ -90,6 +90,8 @@ _FORMS_OF_COMMANDS = {
         for option in ("--output", "-o", "--export-file", "--to-file")
     },
     ("odradek groups reset", "--file"): "--from-file CSV",
+    ("odradek offsets dump", "--partition"): "--group GROUP; odradek groups locate GROUP names its partition",
+    ("odradek transactions list", "--filter-states"): "the column TransactionState; --json for a filter such as jq",
     ("odradek offsets dump", "--topic"): "--group GROUP; the lines have [group,topic,partition]",
     ("odradek transactions list", "--state"): "the column TransactionState; --json for a filter such as jq",
     **{("odradek cluster format", option): "--cluster-id ID" for option in ("-t", "--uuid", "--cluster")},

@@ -53,6 +53,8 @@ def targets_of(line: object) -> dict[str, object]:
 
 def check_partitions(topics: list[str] | None, all_topics: bool) -> None:
     """Raises CommandError unless either --topic or --all-topics is given."""
+    if topics and all_topics:
+        raise CommandError("--topic and --all-topics: give one of them")
     if bool(topics) == all_topics:
         raise CommandError("choose the partitions: give --topic TOPIC[:0,1] (repeatable) or --all-topics")
 

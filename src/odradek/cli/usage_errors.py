@@ -187,8 +187,8 @@ def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> s
         if not text.lstrip("+-").isdigit():
             return f"{option}{value}: expected a whole number (see {path} --help)"
         if not -_LAST - 1 <= int(text) <= _LAST:
-            most = _most(command, given, option)
-            return f"{option}{value}: expected a whole number of at most {most} (see {path} --help)"
+            bound = f"at least {-_LAST - 1}" if int(text) < 0 else f"at most {_most(command, given, option)}"
+            return f"{option}{value}: expected a whole number of {bound} (see {path} --help)"
     return ""
 
 

@@ -23,8 +23,7 @@ def loader(
     ``missing``: the function, as ``module:function``, that makes the text about a name that is in none of the modules.
     """
     module = sys.modules[package]
-    lazy = homes.keys() | set(packages)
-    vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | lazy)
+    vars(module)["__dir__"] = lambda: sorted({name for name in vars(module) if name.startswith("__")} | homes.keys())
 
     def load(name: str) -> object:
         if name in packages:

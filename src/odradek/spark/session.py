@@ -483,5 +483,6 @@ def _end(gateway: JavaGateway, scratch: Path, archive: ClassArchive | None) -> N
 
 def _tail(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    messages = [line for line in lines if not line.lstrip().startswith("at ")]  # without stack traces
-    return " | ".join(messages[-5:]) or "its log is empty"
+    # without stack traces, and without the warnings of each start
+    messages = [line for line in lines if not re.match(r"\s*at |WARNING: |.* WARN ", line)]
+    return " | ".join((messages or lines)[-5:]) or "its log is empty"

@@ -66,7 +66,7 @@ def read_properties_file(path: Path, source: str) -> dict[str, Property]:
 
 def properties_text(path: Path) -> str:
     """Returns the text of a small file. Raises OSError, and ValueError for a file that is no text or too long."""
-    from odradek.text.encodings import UTF16, encoding_problem, is_utf16
+    from odradek.text.encodings import UTF16, binary_format, encoding_problem, is_utf16
 
     with path.open("rb") as file:
         data = file.read(_LONGEST_FILE + 1)
@@ -78,7 +78,8 @@ def properties_text(path: Path) -> str:
         return data.decode("utf-8-sig")  # editors write a byte-order mark
     except UnicodeDecodeError:
         # Java reads such a file as Latin-1.
-        raise ValueError(f"{encoding_problem(data)}, or write é as the escape \\u00e9") from None
+        escape = "" if binary_format(data) else ", or write é as the escape \\u00e9"
+        raise ValueError(f"{encoding_problem(data)}{escape}") from None
 
 
 def java_properties(text: str) -> Iterator[tuple[int, str, str]]:

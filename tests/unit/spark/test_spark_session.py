@@ -60,7 +60,12 @@ def test_the_reason_of_a_failed_start_is_found_in_the_log(tmp_path: Path) -> Non
         "26/01/31 12:00:02 ERROR SparkContext: Error initializing SparkContext.\njava.lang.X: Y\n\tat a.b(C.java)\n"
     )
     assert spark_session._last_error(str(log)) == "Backend: All masters are unresponsive! Giving up."
-    assert spark_session._tail(log).endswith("SparkContext. | java.lang.X: Y")
+    assert spark_session._tail(log) == (
+        "26/01/31 12:00:01 ERROR Backend: All masters are unresponsive! Giving up."
+        " | 26/01/31 12:00:02 ERROR SparkContext: Error initializing SparkContext. | java.lang.X: Y"
+    )
+    log.write_text("WARNING: Using incubator modules: jdk.incubator.vector\n")
+    assert spark_session._tail(log) == "WARNING: Using incubator modules: jdk.incubator.vector"
 
 
 class Context:

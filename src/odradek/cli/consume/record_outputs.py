@@ -109,8 +109,9 @@ def open_sink(to: Destination, total: int, text: Callable[[int], str]) -> Iterat
     except BrokenPipeError:
         raise CommandError(f"--output {to.path}: its reader has ended", EXIT_FAILED) from None
     except OSError as error:
-        code = {} if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError) else {"exit_code": 1}
-        reason = problem_of(to.path) if isinstance(error, FileNotFoundError) else None
+        is_wrong_path = isinstance(error, FileNotFoundError | NotADirectoryError)
+        code = {} if is_wrong_path or isinstance(error, PermissionError | IsADirectoryError) else {"exit_code": 1}
+        reason = problem_of(to.path) if is_wrong_path else None
         raise CommandError(f"--output {to.path}: {reason or error.strerror or error}", **code) from error
     form = f" as {_NAMES.get(to.form, to.form)}" if to.names_form else ""
     message = f"{counted(file.count, 'record')} of {to.topic} written to {to.path}{form}."

@@ -38,7 +38,7 @@ from odradek.cli.reset_targets import (
     scenario_for,
     targets_of,
 )
-from odradek.cli.suggestions import group_names, is_near
+from odradek.cli.suggestions import LIST_GROUPS, group_names, is_near
 from odradek.cli.terminal import (
     EXIT_BAD_INPUT,
     EXIT_FAILED,
@@ -230,7 +230,8 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
                 warning_lines(f"Warning: group {plan.group} does not exist{meant}: a reset creates it.")
                 continue
             else:
-                error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset")
+                remedy = "" if meant else f": {LIST_GROUPS}"
+                error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset{remedy}")
         elif plan.left_out:
             error_line(f"{_shown_group(plan.group)} has no committed offset to shift from: {_below_0(plan)}: give "
                        "another target, for example --to-earliest")  # fmt: skip

@@ -237,6 +237,7 @@ def _input(
         with needs_columns("--format parquet"):
             import pyarrow.parquet as pq
 
+        formats.check_parquet(file)
         table = pq.ParquetFile(file)
         return table.metadata.num_rows, "rows", read_columns(table.iter_batches(ROWS), how.key)
     return file.stat().st_size, "bytes", read_stream(file.open("rb"), form, how)

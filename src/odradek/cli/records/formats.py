@@ -93,3 +93,15 @@ def foreign_content(head: bytes, form: Format) -> str | None:
         return f"it is {what}, not {form.name}: add --format {METAVAR}"
     remedy = "--format parquet reads it" if what == "Parquet" else f"give a file with {form.name}"
     return f"it is {what}, not {form.name}: {remedy}"
+
+
+def check_parquet(path: Path) -> None:
+    """Raises ValueError with a remedy for a file that does not begin as Parquet does, and OSError."""
+    with path.open("rb") as file:
+        head = file.read(4)
+    if not head:
+        raise ValueError("it is empty, and no Parquet: write the table again")
+    if head not in (b"PAR1", b"PARE"):
+        raise ValueError(
+            f"it is {binary_format(head) or 'text or another format'}, not Parquet: add --format {METAVAR}"
+        )
