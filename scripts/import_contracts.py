@@ -45,23 +45,19 @@ class PackageRow:
 def packages(page: str) -> dict[str, PackageRow]:
     """The rows of the table of packages, by package. Raises ValueError for a row that cannot be read.
 
-    Where a row has several packages, separated by `;`, its last cell has one part for each, or one part for all.
+    A row has one package, or a family with one rule. Single modules that may import more follow a ``;``.
     """
     found: dict[str, PackageRow] = {}
     for line in page.split("## Packages", 1)[1].split("\n## ", 1)[0].splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) != 3 or not cells[0].startswith("`"):
             continue
-        groups = [_NAME.findall(part) for part in cells[0].split(";")]
-        parts = [part.strip() for part in cells[2].split(";")]
-        also = tuple(_EXCEPTION.findall(parts.pop())) if " also " in parts[-1] else ()
-        rules = [frozenset(_NAME.findall(part)) for part in parts]
-        if any(not rule and part != "–" for rule, part in zip(rules, parts, strict=True)):
+        rule, _, also = cells[2].partition("; ")
+        rests = _NAME.sub("", cells[0]), _NAME.sub("", rule.replace("–", "")), _EXCEPTION.sub("", also)
+        if any(rest.strip(", ") for rest in rests) or (rule != "–" and not _NAME.search(rule)):
             raise ValueError(f"docs/architecture.md: the row of {cells[0]} cannot be read: {cells[2]}")
-        if len(rules) not in (1, len(groups)):
-            raise ValueError(f"docs/architecture.md: the row of {cells[0]} has {len(rules)} parts in its last cell")
-        for names, rule in zip(groups, rules * len(groups) if len(rules) == 1 else rules, strict=True):
-            found |= dict.fromkeys(names, PackageRow(rule, also))
+        row = PackageRow(frozenset(_NAME.findall(rule)), tuple(_EXCEPTION.findall(also)))
+        found |= dict.fromkeys(_NAME.findall(cells[0]), row)
     return found
 
 

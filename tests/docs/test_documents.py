@@ -113,3 +113,18 @@ def test_the_files_of_the_glossary_exist() -> None:
 
 def test_the_architecture_page_has_at_most_150_lines() -> None:
     assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) <= 150
+
+
+def test_the_places_of_new_things_exist() -> None:
+    """The page names a room of ``broker/``, ``pipelines/`` or ``cli/`` without that name."""
+    section = (ROOT / "docs" / "architecture.md").read_text().split("## Where new things go", 1)[1].split("\n## ", 1)[0]
+    names = {name for name in re.findall(r"`([a-z_]+/[\w./]*)`", section) if not name.startswith("tests/")}
+    package = ROOT / "src" / "odradek"
+    homes = (package.parent, package, package / "broker", package / "pipelines", package / "cli")
+    assert len(names) > 12
+    missing = [
+        name
+        for name in sorted(names - {"handlers/kNN_name.py"})
+        if not any((home / name).is_dir() or (home / f"{name.split('.')[0]}.py").exists() for home in homes)
+    ]
+    assert missing == []

@@ -3,7 +3,7 @@
 Offsets:
 * ``log_start_offset``: the first offset that can be read; retention and DeleteRecords raise it;
 * ``log_end_offset``: the offset of the next record;
-* ``high_watermark``: the end for readers; on a single broker it is the log end offset;
+* ``high_watermark``: the end for readers: the log end offset, until a partition with other replicas sets a lower one;
 * ``last_stable_offset``: the end for read_committed readers;
 * ``recovery_point``: all records below it are synced to the disk.
 

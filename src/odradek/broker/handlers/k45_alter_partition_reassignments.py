@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments 0–1: accepts only the current assignment, because there is one broker.
+"""AlterPartitionReassignments 0–1: accepts only the current assignment. This release moves no replicas.
 
-The current assignment changes nothing. Every other assignment gets Kafka's error.
+The current assignment changes nothing. Every other assignment gets Kafka's error, or that of the controller.
 
 * 1: ``allow_replication_factor_change``.
 """

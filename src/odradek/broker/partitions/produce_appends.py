@@ -147,7 +147,7 @@ class AwaitedRecords(NamedTuple):
 
 
 class ProduceAppends:
-    """The appends of one request. ``begin`` first; when its steps have ended, ``results`` or ``replication``.
+    """The appends of one request. ``begin`` first; when its steps have ended, ``results`` and ``awaited``.
 
     ``results``: for each topic its field in the reply and the results of its partitions. ``awaited``: the appended
     records that are not replicated yet; None if the results are complete. ``is_led_elsewhere``: whether a result is
