@@ -2,6 +2,8 @@
 
 ``python -m bench.instructions OTHER/src [CASE ...]``
 
+With ``--metrics`` this revision's broker counts its requests, as with a page of metrics; OTHER/src may be ``src`` then.
+
 Each case runs in a process of its own under ``valgrind --tool=callgrind``: a broker in it, and a connection whose
 transport keeps the last reply. Sockets, timers and clocks take no part, so other load on the machine changes nothing.
 The second pair of figures has the calls of Python functions per request.
@@ -18,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -53,7 +56,7 @@ class _Transport(asyncio.Transport):
         pass
 
 
-async def _serve(directory: Path, case: str, *, counts_calls: bool) -> int:
+async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics: bool) -> int:
     """Serves ``_COUNT`` requests. Returns the calls of Python functions, or 0 if they are not counted.
 
     If they are not counted, it writes a line before and after the requests, and waits each time for a line.
@@ -63,6 +66,10 @@ async def _serve(directory: Path, case: str, *, counts_calls: bool) -> int:
     from odradek.broker.settings.config import BrokerConfig
 
     broker = BrokerServer(BrokerConfig.parse(["num.partitions=100"]), directory, ("127.0.0.1", 0))
+    if has_metrics:
+        from odradek.broker.front_end.request_times import RequestStatistics
+
+        broker.request_times = RequestStatistics()
     await broker.start()
     await asyncio.to_thread(prepare, "{}:{}".format(*broker.address))
     await asyncio.sleep(_IMPORTS_S)
@@ -108,12 +115,12 @@ def _command(arguments: list[str], source: Path) -> tuple[list[str], dict[str, s
     return [sys.executable, "-m", "bench.instructions", "--serve", *arguments], variables
 
 
-def instructions(case: str, source: Path) -> float:
-    """Returns the instructions per request."""
-    command, variables = _command([case], source)
+def instructions(case: str, source: Path, *options: str) -> float:
+    """Returns the instructions per request. ``options``: ``metrics``."""
+    command, variables = _command([case, *options], source)
     with tempfile.TemporaryDirectory() as directory:
-        options = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/counts"]
-        counted = ["valgrind", *options, f"--log-file={directory}/log", *command]
+        tool = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/counts"]
+        counted = ["valgrind", *tool, f"--log-file={directory}/log", *command]
         with subprocess.Popen(
             counted, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process:
@@ -129,35 +136,39 @@ def instructions(case: str, source: Path) -> float:
     return sum(int(line.split()[1]) for line in lines if line.startswith("totals:")) / _COUNT
 
 
-def calls(case: str, source: Path) -> float:
-    """Returns the calls of Python functions per request."""
-    command, variables = _command([case, "calls"], source)
+def calls(case: str, source: Path, *options: str) -> float:
+    """Returns the calls of Python functions per request. ``options`` as for ``instructions``."""
+    command, variables = _command([case, "calls", *options], source)
     done = subprocess.run(command, env=variables, check=True, capture_output=True, text=True)
     return int(done.stdout) / _COUNT
 
 
-def serve(case: str, *, counts_calls: bool) -> None:
+def serve(case: str, options: Sequence[str]) -> None:
     """Serves requests in this process, and prints the number of calls."""
     gc.disable()
     with tempfile.TemporaryDirectory() as directory:
-        made = asyncio.run(_serve(Path(directory), case, counts_calls=counts_calls))
+        served = _serve(Path(directory), case, counts_calls="calls" in options, has_metrics="metrics" in options)
+        made = asyncio.run(served)
         sys.stdout.write(f"{made}\n")
         sys.stdout.flush()
 
 
 def main() -> None:
     if sys.argv[1:2] == ["--serve"]:
-        serve(sys.argv[2], counts_calls=sys.argv[3:] == ["calls"])
+        serve(sys.argv[2], sys.argv[3:])
         return
     parser = ArgumentParser(prog="python -m bench.instructions", description=__doc__)
     parser.add_argument("other", metavar="OTHER/src", type=package_folder, help="the folder src of another checkout")
     parser.add_argument("cases", metavar="CASE", nargs="*", choices=[*CASES, []], help=f"default: {'; '.join(CASES)}")
+    parser.add_argument("--metrics", action="store_const", const=("metrics",), default=())
     chosen = parser.parse_args()
     compile_modules(chosen.other, _SOURCE)
     for case in chosen.cases or CASES:
-        there, here = instructions(case, chosen.other), instructions(case, _SOURCE)
+        there, here = instructions(case, chosen.other), instructions(case, _SOURCE, *chosen.metrics)
         line = f"{case}: {here / there:.3f}; {there:,.0f} → {here:,.0f} instructions"
-        print(f"{line}, {calls(case, chosen.other):.1f} → {calls(case, _SOURCE):.1f} calls", flush=True)
+        print(
+            f"{line}, {calls(case, chosen.other):.1f} → {calls(case, _SOURCE, *chosen.metrics):.1f} calls", flush=True
+        )
 
 
 if __name__ == "__main__":

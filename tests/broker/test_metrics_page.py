@@ -11,7 +11,6 @@ import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +21,7 @@ from support.peers import Peer
 from support.prometheus_text import Sample, read_metrics
 
 from odradek.broker.metrics.broker_metrics import METRICS
-from odradek.broker.metrics.request_times import RequestStatistics, TimedFastPath
-from odradek.broker.metrics_page import add_metrics
+from odradek.broker.metrics.page import add_metrics
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames
@@ -217,28 +215,6 @@ def test_the_docs_have_every_metric() -> None:
     assert rows == wanted
 
 
-def test_only_commits_are_asked_for_a_fast_path() -> None:
-    """Every frame is asked for it, so the answer costs one call, as without the page."""
-    asked: list[bytes] = []
-
-    def own(frame: bytes) -> Any:
-        asked.append(frame)
-        return path if len(asked) == 1 else None
-
-    path: Any = object()
-    times = RequestStatistics(SimpleNamespace(router=None), own)
-    for key in range(256):
-        if key != OFFSET_COMMIT:
-            assert times.fast_path(bytes((0, key, 0, 9))) is None
-    assert times.fast_path(b"") is None
-    assert times.fast_path(bytes((1, OFFSET_COMMIT))) is None
-    assert asked == []
-    commit = bytes((0, OFFSET_COMMIT, 0, 8))
-    assert isinstance(times.fast_path(commit), TimedFastPath)
-    assert times.fast_path(commit) is None
-    assert asked == [commit, commit]
-
-
 @pytest.mark.parametrize("is_measured", [False, True])
 def test_a_broker_without_the_page_loads_none_of_its_modules(tmp_path: Path, is_measured: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -259,5 +235,6 @@ def test_a_broker_without_the_page_loads_none_of_its_modules(tmp_path: Path, is_
             process.terminate()
     loaded = {line.rpartition("|")[2].strip() for line in imports.read_text().splitlines()}
     assert "odradek.broker.front_end.connection" in loaded
-    found = {name for name in loaded if name.startswith(("odradek.broker.metrics", "odradek.broker.metrics_page"))}
+    own = ("odradek.broker.metrics", "odradek.broker.front_end.request_times")
+    found = {name for name in loaded if name.startswith(own)}
     assert bool(found) == is_measured, found

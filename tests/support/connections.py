@@ -69,6 +69,7 @@ class Server:
         """Serves on this loop. With the default clock, no connection's share of the loop ends."""
         self.scheduler = Scheduler(loop.call_soon, clock)
         self.reply_memory = ReplyMemory(lambda: 0.0)
+        self.request_times = None
         self.request_memory = RequestMemory(-1, loop.call_later, loop.time)
 
     @property

@@ -21,13 +21,13 @@ from uuid import UUID
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
-from odradek.broker.disk_work import DiskWork
 from odradek.broker.limits.admissions import Admissions
 from odradek.broker.limits.host_limits import HostLimits
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
 from odradek.broker.limits.reply_memory import ReplyMemory
 from odradek.broker.limits.request_memory import RequestMemory
 from odradek.broker.loop.clock import Alarms
+from odradek.broker.loop.disk_work import DiskWork
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
     from odradek.broker.front_end.connection import Connection
     from odradek.broker.front_end.request_quota import RequestQuota
+    from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.front_end.router import Api, Router
     from odradek.broker.handlers.api import Client
     from odradek.broker.limits.request_elements import RequestElements
@@ -186,6 +187,8 @@ class Node:
         self.request_memory: RequestMemory
         self.heap: Heap
         self.reply_memory: ReplyMemory
+        self.request_times: RequestStatistics | None = None
+        """Counts the requests, if it is set before ``begin``."""
         self.admissions = Admissions(config, self.host_limits)
         self._request_quota: RequestQuota | None = None
         self.loop: asyncio.AbstractEventLoop
@@ -370,8 +373,8 @@ class Node:
         self.loop = loop
         self.directory.steady_ms = self.steady_ms
         self._disk_work = DiskWork(
-            loop, self.directory, lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job),
-            lambda: self._stopping,
+            loop, self.directory.failures.retry,
+            lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
         )  # fmt: skip
         self.scheduler = Scheduler(loop.call_soon, self.world.share_clock)
         self.purgatory = Purgatory(loop, self.scheduler)

@@ -94,7 +94,7 @@ def run(
         new_role = partial(role_class(config), changes=changes)
         broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role)
         if metrics is not None:
-            from odradek.broker.metrics_page import add_metrics
+            from odradek.broker.metrics.page import add_metrics
 
             add_metrics(broker, metrics, runner.get_loop())
         return runner.run(_serve(broker, ready, parent))

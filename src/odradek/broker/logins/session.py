@@ -52,6 +52,7 @@ class LoginSession:
         self.quotas = owner.quotas
         self.request_memory = owner.request_memory
         self.reply_memory = owner.reply_memory
+        self.request_times = owner.request_times
         self._listener = listener
         self._mechanisms = mechanisms
         self._loop = asyncio.get_running_loop()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from odradek.broker.coordinators.registry import AnyCoordinator, Coordinators
     from odradek.broker.front_end.connection import Connection
+    from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.metrics.loop_lag import LoopLag
-    from odradek.broker.metrics.request_times import RequestStatistics
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.partition import Partition

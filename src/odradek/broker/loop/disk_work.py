@@ -5,30 +5,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.disk.write_failures import RETRY_S
 
-if TYPE_CHECKING:
-    from odradek.broker.partitions.log_directory import LogDirectory
-
 log = logging.getLogger("odradek.broker")
 
 
 class DiskWork:
-    """``call_in(delay_ms, job)`` calls a job later, by the node's clock. ``is_over``: the node stops."""
+    """``call_in(delay_ms, job)`` calls a job later, by the node's clock.
+
+    ``retry`` tries all failed writes once more, and returns whether some fail again. ``is_over``: the node stops.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        directory: LogDirectory,
+        retry: Callable[[], bool],
         call_in: Callable[[int, Callable[[], None]], object],
         is_over: Callable[[], bool],
     ) -> None:
         self._loop = loop
-        self._directory = directory
+        self._retry_writes = retry
         self._call_in = call_in
         self._is_over = is_over
         self._will_retry = False
@@ -56,7 +55,7 @@ class DiskWork:
 
     def _retry(self) -> None:
         self._will_retry = False
-        if not self._is_over() and self._directory.failures.retry():
+        if not self._is_over() and self._retry_writes():
             self._begin_retries()
 
 
