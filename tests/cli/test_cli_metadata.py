@@ -16,7 +16,7 @@ from odradek.broker.metadata.lone_broker import BeginEpochs
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.publishers import PartitionLogs
+from odradek.broker.publishers.logs import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CreateTopic
 from odradek.cli.main import run

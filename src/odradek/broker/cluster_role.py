@@ -24,7 +24,7 @@ from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.partitions import directory_identity
-from odradek.broker.publishers import in_order
+from odradek.broker.publishers.order import in_order
 from odradek.broker.remote.applied_offsets import AppliedOffsets
 from odradek.broker.remote.controller_link import RemoteControllerLink
 from odradek.broker.remote.dialer import TcpDialer

@@ -20,7 +20,7 @@ from odradek.broker.metadata_log.check import has_content
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.partitions.private_directory import PrivateDirectory
-from odradek.broker.publishers import BrokerSettings
+from odradek.broker.publishers.broker_settings import BrokerSettings
 from odradek.broker.writer_role import WriterRole
 from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
 from odradek.cluster.control import ClusterControl

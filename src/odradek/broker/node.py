@@ -35,7 +35,7 @@ from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
-from odradek.broker.publishers import authorizer_of, tokens_of
+from odradek.broker.publishers.order import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.upkeep import LOAD_REST_S, Upkeep, load_in_turn
 from odradek.core.deferred import Deferred

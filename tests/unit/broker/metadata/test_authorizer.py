@@ -10,7 +10,7 @@ import pytest
 
 from odradek.broker.metadata import authorizer as room
 from odradek.broker.metadata.authorizer import Authorizer, java_address
-from odradek.broker.publishers import authorizer_of
+from odradek.broker.publishers.order import authorizer_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
 from odradek.catalog.acls import CreateAcl, DeleteAcl

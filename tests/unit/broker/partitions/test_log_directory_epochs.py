@@ -25,7 +25,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.publishers import PartitionLogs
+from odradek.broker.publishers.logs import PartitionLogs
 from odradek.broker.repair.catalog_repair import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogRequest, CreateTopic

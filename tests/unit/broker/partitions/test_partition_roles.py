@@ -19,7 +19,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole
-from odradek.broker.publishers import PartitionLogs
+from odradek.broker.publishers.logs import PartitionLogs
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.records import (
     ConfigRecord,

@@ -22,7 +22,7 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.replay import DamagedMetadata
 from odradek.broker.metadata_log.stray_logs import STRAY_DIRECTORY, renamed
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.publishers import PartitionLogs
+from odradek.broker.publishers.logs import PartitionLogs
 from odradek.broker.repair import strays as stray_restore
 from odradek.broker.repair.catalog_repair import RepairPlan
 from odradek.broker.settings.config import BrokerConfig
