@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
     from odradek.core.errors import ErrorCode
@@ -85,6 +85,7 @@ def most_bytes(record: LogEntry) -> int:
 
 Reply_co = TypeVar("Reply_co", covariant=True)
 """The type of the replies to a request."""
+R = TypeVar("R")
 
 
 class Request(Protocol[Reply_co]):
@@ -102,24 +103,29 @@ class Request(Protocol[Reply_co]):
         """Returns the reply with this error: the coordinator is not available, is loading, or could not write."""
 
 
+class ParkKey(NamedTuple, Generic[R]):
+    """The key of a parked request whose reply has the type ``R``. ``name`` is unique among the shard's parked
+    requests; a second request with the same name is a bug of the shard."""
+
+    name: Hashable
+
+
 class Park(NamedTuple):
     """Parks the current request without a reply. ``Complete`` with the same key replies to it later.
-
-    Keys are unique among parked requests; a second request with the same key is a bug of the shard.
 
     ``is_limited``: the request waits for the high watermark to pass the records of its result, no longer than
     ``CoordinatorShard.reply_limit_ms``. After that it gets an error.
     """
 
-    key: Hashable
+    key: ParkKey[Any]
     is_limited: bool = False
 
 
-class Complete(NamedTuple):
+class Complete(NamedTuple, Generic[R]):
     """Replies to the request parked under ``key``. It has no effect if the connection was closed."""
 
-    key: Hashable
-    reply: object
+    key: ParkKey[R]
+    reply: R
 
 
 class SetTimer(NamedTuple):
@@ -162,7 +168,7 @@ class Warn(NamedTuple):
     text: str
 
 
-Effect = Park | Complete | SetTimer | CancelTimer | Work | Announce | Warn
+Effect = Park | Complete[Any] | SetTimer | CancelTimer | Work | Announce | Warn
 
 
 class ResultParts(Protocol):
@@ -194,7 +200,6 @@ class Result(Generic[Reply_co]):
 ResultSteps = Generator[list[SimpleRecord] | None, None, Result[Reply_co]]
 ResultOrSteps = Result[Reply_co] | ResultSteps[Reply_co]
 """A result, or the steps that return it."""
-R = TypeVar("R")
 
 
 def run_first_step(result: ResultOrSteps[R]) -> ResultOrSteps[R]:

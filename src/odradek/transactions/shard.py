@@ -44,6 +44,7 @@ from odradek.core.effects import (
     Effect,
     LogEntry,
     Park,
+    ParkKey,
     Request,
     Result,
     ResultOrSteps,
@@ -171,7 +172,7 @@ class TransactionShard:
         """
         out: Result[None] = Result()
         for transactional_id in [changed for entry in entries for changed in self.changes_of(entry)]:
-            out.effects.append(Complete(transactional_id, ProducerReply(error)))
+            out.effects.append(Complete(_park_key(transactional_id), ProducerReply(error)))
             if transactional_id in self.transactions and self.transactions[transactional_id].state in PREPARED:
                 out.effects.append(SetTimer(_Again(transactional_id), now_ms + AGAIN_MS))
         return out
@@ -403,7 +404,7 @@ class TransactionShard:
         if request.client_version >= EPOCH_PER_TRANSACTION:
             epoch = current.producer_epoch
             decision = _Decision(request.commit, min(epoch + 1, MAX_EPOCH), epoch, request.client_version)
-        out: Result[ProducerReply] = Result(effects=[Park(request.transactional_id, is_limited=True)])
+        out: Result[ProducerReply] = Result(effects=[Park(_park_key(request.transactional_id), is_limited=True)])
         return self._prepare(now_ms, request.transactional_id, current, decision, out)
 
     def _prepare(
@@ -433,7 +434,7 @@ class TransactionShard:
         if current is None:  # a repeated report, or a report to an earlier shard
             return Result(ErrorCode.none)
         after = transitions.completed(current, now_ms)
-        effects: list[Effect] = [Complete(request.transactional_id, self._end_reply(after))]
+        effects: list[Effect] = [Complete(_park_key(request.transactional_id), self._end_reply(after))]
         return self._write(request.transactional_id, after, lambda record: Result(ErrorCode.none, [record], effects))
 
     def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result[ErrorCode]:
@@ -441,7 +442,7 @@ class TransactionShard:
         if current is None:
             return Result(ErrorCode.none)
         reply = self._end_reply(transitions.completed(current, now_ms))
-        return Result(ErrorCode.none, effects=[Complete(request.transactional_id, reply)])
+        return Result(ErrorCode.none, effects=[Complete(_park_key(request.transactional_id), reply)])
 
     @staticmethod
     def _end_reply(after: Transaction) -> ProducerReply:
@@ -586,6 +587,11 @@ class TransactionShard:
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Does nothing: the times of this state are those of the records, as in Kafka."""
+
+
+def _park_key(transactional_id: Hashable) -> ParkKey[ProducerReply]:
+    """The key of an EndTxn that waits for its decision and its markers."""
+    return ParkKey(transactional_id)
 
 
 def _refused_in_steps(request: Request[R], steps: ResultSteps[R]) -> ResultSteps[R]:

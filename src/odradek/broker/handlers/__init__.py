@@ -26,25 +26,29 @@ A message is an instance of kio's class for the version of the request. Its type
 version; some files add the fields that only older versions have. Handlers check the version before they read a field
 that some versions lack.
 
-The first request to an API loads its file. Therefore this module reads the names above from the source text; they have
-to be before the first function.
+The first request to an API loads its file. Therefore this module reads the names above from the source text. They are
+literals, each in one line before the first function.
 """
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from functools import cache
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CLIENT = "client"
 KINDS = (CLIENT, "controller")
 """The kinds of listeners: those of a broker, which serve an API unless its file names others, and of a controller."""
 _FILE = re.compile(r"(k\d\d_\w+)\.pyc?")
-_LINES = re.compile(rb"\n([A-Z_]+) = (.+)")
-_NUMBER = re.compile(rb"\d+")
-_QUOTED = re.compile(rb"['\"](\w+)['\"]")
+_TYPES: dict[str, type] = {
+    "VERSIONS": tuple, "LISTENERS": tuple, "ADVERTISED_OLDEST": int, "IS_FREQUENT": bool,
+    "REPLIES_TO_ANY_VERSION": bool, "KEEPS_REQUESTS": bool, "WAITS_FOR_OTHERS": bool,
+}  # fmt: skip
+"""The settings of a handler file."""
+_SETTING = re.compile(rf"^({'|'.join(_TYPES)}) = (.+)$".encode(), re.MULTILINE)
 
 
 class HandlerFile(NamedTuple):
@@ -74,29 +78,36 @@ def _read(name: str) -> HandlerFile:
     try:
         # Unbuffered, and parsed only up to the first function: the broker reads all files before the first request.
         with open(os.path.join(__path__[0], f"{name}.py"), "rb", buffering=0) as source:
-            lines = dict(_LINES.findall(source.readall().partition(b"\ndef ")[0]))
+            lines = _SETTING.findall(source.readall().partition(b"\ndef ")[0])
+        settings = {key.decode(): _literal(text) for key, text in lines}
+    except (ValueError, SyntaxError):
+        raise ValueError(f"handlers/{name}.py: each setting has to be a literal in one line") from None
     except OSError:  # an installation without sources
-        module = import_module(f"{__name__}.{name}")
-        lines = {line.encode(): str(value).encode() for line, value in vars(module).items() if line.isupper()}
-    oldest, newest = map(int, _NUMBER.findall(lines[b"VERSIONS"]))
-    listeners = tuple(kind.decode() for kind in _QUOTED.findall(lines.get(b"LISTENERS", b"'client'")))
+        module = vars(import_module(f"{__name__}.{name}"))
+        settings = {key: module[key] for key in _TYPES if key in module}
+    for key, value in settings.items():
+        if type(value) is not _TYPES[key]:
+            raise ValueError(f"handlers/{name}.py: {key} = {value!r}: write a {_TYPES[key].__name__}")
+    listeners = settings.get("LISTENERS", (CLIENT,))
     if not listeners or not set(listeners) <= set(KINDS):
-        raise ValueError(f"handlers/{name}.py: LISTENERS names {', '.join(listeners)}: choose from {', '.join(KINDS)}")
+        raise ValueError(f"handlers/{name}.py: LISTENERS = {listeners!r}: choose from {', '.join(KINDS)}")
+    oldest, newest = settings["VERSIONS"]
     return HandlerFile(
         name,
         int(name[1:3]),
         (oldest, newest),
-        int(lines.get(b"ADVERTISED_OLDEST", oldest)),
-        is_frequent=_is_set(lines, b"IS_FREQUENT"),
-        replies_to_any_version=_is_set(lines, b"REPLIES_TO_ANY_VERSION"),
-        keeps_requests=_is_set(lines, b"KEEPS_REQUESTS"),
-        waits_for_others=_is_set(lines, b"WAITS_FOR_OTHERS"),
+        settings.get("ADVERTISED_OLDEST", oldest),
+        is_frequent=settings.get("IS_FREQUENT", False),
+        replies_to_any_version=settings.get("REPLIES_TO_ANY_VERSION", False),
+        keeps_requests=settings.get("KEEPS_REQUESTS", False),
+        waits_for_others=settings.get("WAITS_FOR_OTHERS", False),
         listeners=listeners,
     )
 
 
-def _is_set(lines: dict[bytes, bytes], name: bytes) -> bool:
-    return lines.get(name, b"").startswith(b"True")
+@cache
+def _literal(text: bytes) -> Any:
+    return ast.literal_eval(text.decode())
 
 
 def served_versions() -> dict[int, tuple[int, int]]:

@@ -32,18 +32,18 @@ Dead                 removed                                   –
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Hashable, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from odradek.codecs.offsets_topic import GroupMetadata
-from odradek.core.effects import result_of
+from odradek.core.effects import ParkKey, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
 from odradek.core.state_machines.transitions import checked
 from odradek.groups.kip848.embedded import MalformedProtocol, topics_in_steps
-from odradek.groups.messages import JoinedMember, JoinGroup, MemberProtocol
+from odradek.groups.messages import JoinedMember, JoinGroup, JoinGroupReply, MemberProtocol, SyncGroupReply
 
 CONSUMER = "consumer"
 _NAMES_LIKE_ONE = 8
@@ -82,8 +82,8 @@ class Member:
     session_timeout_ms: int
     protocols: tuple[MemberProtocol, ...]
     assignment: bytes = b""
-    parked_join: Hashable | None = None
-    parked_sync: Hashable | None = None
+    parked_join: ParkKey[JoinGroupReply] | None = None
+    parked_sync: ParkKey[SyncGroupReply] | None = None
     is_new: bool = False  # has never finished a join
     session_deadline_ms: int = 0
     session_timer_ms: int | None = None  # when the timer fires; a renewal of the session only moves the deadline
@@ -265,12 +265,12 @@ class ClassicGroup:
             if not self.supporters[name]:
                 del self.supporters[name]
 
-    def park_join(self, member: Member, parked: Hashable) -> None:
+    def park_join(self, member: Member, parked: ParkKey[JoinGroupReply]) -> None:
         """Notes that the member's join is parked under the key ``parked``."""
         member.parked_join = parked
         self.awaiting_join.add(member.member_id)
 
-    def take_join(self, member: Member) -> Hashable | None:
+    def take_join(self, member: Member) -> ParkKey[JoinGroupReply] | None:
         """Removes and returns the key of the member's parked join; None if no join is parked."""
         parked, member.parked_join = member.parked_join, None
         self.awaiting_join.discard(member.member_id)

@@ -15,13 +15,15 @@ Rules (state table: groups/classic/group)
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import TypeVar
 
 from odradek.codecs.offsets_topic import GroupMetadata, group_key, group_value
 from odradek.core.effects import (
     CancelTimer,
     Complete,
     Park,
+    ParkKey,
     Result,
     ResultParts,
     ResultSteps,
@@ -47,6 +49,7 @@ from odradek.groups.messages import (
     SyncGroupReply,
 )
 
+R = TypeVar("R")
 JOIN, SYNC, SESSION = "join", "sync", "session"
 
 
@@ -149,7 +152,7 @@ class Membership:
         yield from self._rebalance_or_complete(now_ms, group, out)
 
     def _add(
-        self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: ResultParts
+        self, now_ms: int, group: ClassicGroup, member_id: str, request: JoinGroup, out: Result[JoinGroupReply]
     ) -> Iterator[None]:
         member = Member(
             member_id,
@@ -170,7 +173,7 @@ class Membership:
         self._renew(group, member, now_ms + self._config.new_member_join_timeout_ms, out)
         yield from self._rebalance_or_complete(now_ms, group, out)
 
-    def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: ResultParts) -> None:
+    def _update(self, group: ClassicGroup, member: Member, request: JoinGroup, out: Result[JoinGroupReply]) -> None:
         group.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
@@ -560,9 +563,9 @@ class Membership:
 
     # --- parked requests --------------------------------------------------------------------------------------
 
-    def _park(self, kind: str, group: ClassicGroup, out: ResultParts) -> Hashable:
+    def _park(self, kind: str, group: ClassicGroup, out: Result[R]) -> ParkKey[R]:
         self._parked += 1
-        key = (kind, group.group_id, self._parked)
+        key: ParkKey[R] = ParkKey((kind, group.group_id, self._parked))
         out.effects.append(Park(key))
         return key
 
