@@ -17,7 +17,7 @@ from support.world import World
 
 from odradek.broker.coordinators.group_metadata import BrokerGroupCatalog
 from odradek.broker.lone_role import LoneRole
-from odradek.broker.metadata.brokers import RegisteredNodes
+from odradek.broker.metadata.brokers import ImageBrokers
 from odradek.broker.settings.listener import Listener
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from odradek.catalog.state import CatalogState, RecordSteps
@@ -54,8 +54,8 @@ class RegisteredRole(LoneRole):
     def new_catalog(self) -> CatalogState:
         return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(1))
 
-    def new_brokers(self) -> RegisteredNodes:
-        return RegisteredNodes(self.node.catalog, self.node.listeners, self.node.new_uuid)
+    def new_brokers(self) -> ImageBrokers:
+        return ImageBrokers(self.node.catalog, self.node.listeners, self.node.new_uuid)
 
 
 def registered(broker: int, rack: str | None) -> RegisterBrokerRecord:

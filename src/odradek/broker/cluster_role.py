@@ -19,7 +19,7 @@ from odradek.broker.forwarded_requests import ForwardingRouter
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
-from odradek.broker.metadata.brokers import RegisteredNodes
+from odradek.broker.metadata.brokers import ImageBrokers
 from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
@@ -184,7 +184,7 @@ class ClusterRole:
         self.membership.begin()
 
     def new_brokers(self) -> Brokers:
-        return RegisteredNodes(self.node.catalog, self.node.listeners, self.node.new_uuid)
+        return ImageBrokers(self.node.catalog, self.node.listeners, self.node.new_uuid)
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         """Stores the high watermarks: after a start, a partition with several replicas begins there."""

@@ -37,10 +37,10 @@ def handle(
 
 
 def handle_at_controller(
-    broker: ControllerServices, context: Context, message: DescribeQuorumRequest
+    controller: ControllerServices, context: Context, message: DescribeQuorumRequest
 ) -> dict[str, object] | Steps[list[Chunk]]:
     """Answers with the observers that have fetched in the last minutes."""
-    present = broker.role.registered_brokers.observer_reads.present()
+    present = controller.role.registered_brokers.observer_reads.present()
     observers: list[dict[str, object]] = [
         {
             "replica_id": key.node_id,
@@ -51,8 +51,8 @@ def handle_at_controller(
         }
         for key, state in present.items()
     ]
-    own = context.connection.listener or broker.listeners[0]
-    return _described(broker, context, message, observers, own.name)
+    own = context.connection.listener or controller.listeners[0]
+    return _described(controller, context, message, observers, own.name)
 
 
 def _described(

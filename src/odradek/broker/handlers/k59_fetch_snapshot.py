@@ -20,6 +20,6 @@ VERSIONS = (0, 1)
 LISTENERS = ("controller",)
 
 
-def handle(broker: ControllerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    return observer_fetches.fetch_snapshot(broker, context, message)
+def handle(controller: ControllerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
+    return observer_fetches.fetch_snapshot(controller, context, message)

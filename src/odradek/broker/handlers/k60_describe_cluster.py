@@ -42,21 +42,21 @@ def handle(broker: BrokerServices, context: Context, message: DescribeClusterReq
 
 
 def handle_at_controller(
-    broker: BrokerServices, context: Context, message: DescribeClusterRequest
+    controller: BrokerServices, context: Context, message: DescribeClusterRequest
 ) -> dict[str, object]:
     """Answers with the controllers: this one."""
     if refused := _refusal(context, message, _CONTROLLERS):
         return refused
-    host, port = broker.advertised_address(context)
-    own = {"broker_id": broker.node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
+    host, port = controller.advertised_address(context)
+    own = {"broker_id": controller.node_id, "host": host, "port": port, "rack": None, "is_fenced": False}
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
         "endpoint_type": _CONTROLLERS,
-        "cluster_id": broker.cluster_id,
-        "controller_id": broker.quorum.leader,
+        "cluster_id": controller.cluster_id,
+        "controller_id": controller.quorum.leader,
         "brokers": [own],
-        "cluster_authorized_operations": _operations(broker, context, message),
+        "cluster_authorized_operations": _operations(controller, context, message),
     }
 
 

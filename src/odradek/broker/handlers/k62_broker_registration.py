@@ -29,9 +29,9 @@ ZERO = UUID(int=0)
 
 
 def handle(
-    broker: ControllerServices, context: Context, message: BrokerRegistrationRequest
+    controller: ControllerServices, context: Context, message: BrokerRegistrationRequest
 ) -> Steps[dict[str, object]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     version = context.version
     request = NewBroker(
         message.broker_id,
@@ -44,7 +44,8 @@ def handle(
         message.previous_broker_epoch if version >= 3 else None,
         version >= 1 and message.is_migrating_zk_broker,
     )
+    brokers = controller.role.registered_brokers
     epoch = yield from value_of(
-        broker.role.registered_brokers.submit(lambda control, moment: control.register_broker(request, moment), context)
+        brokers.submit(lambda control, moment: control.register_broker(request, moment), context)
     )
     return {"broker_epoch": epoch}

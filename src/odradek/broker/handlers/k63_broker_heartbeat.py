@@ -26,8 +26,10 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: ControllerServices, context: Context, message: BrokerHeartbeatRequest) -> Steps[dict[str, object]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+def handle(
+    controller: ControllerServices, context: Context, message: BrokerHeartbeatRequest
+) -> Steps[dict[str, object]]:
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     request = BrokerHeartbeat(
         message.broker_id,
         message.broker_epoch,
@@ -40,9 +42,9 @@ def handle(broker: ControllerServices, context: Context, message: BrokerHeartbea
     directories = Directories(
         tuple(one or ZERO for one in offline), None if cordoned is None else tuple(one or ZERO for one in cordoned)
     )
-    broker.role.registered_brokers.hear(request.broker_id, request.broker_epoch)
+    controller.role.registered_brokers.hear(request.broker_id, request.broker_epoch)
     reply = yield from value_of(
-        broker.role.registered_brokers.submit(lambda control, _: control.heartbeat(request, directories), context)
+        controller.role.registered_brokers.submit(lambda control, _: control.heartbeat(request, directories), context)
     )
     return {
         "is_caught_up": reply.is_caught_up,

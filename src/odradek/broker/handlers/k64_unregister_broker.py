@@ -29,9 +29,9 @@ def handle(broker: BrokerServices, context: Context, message: UnregisterBrokerRe
 
 
 def handle_at_controller(
-    broker: ControllerServices, context: Context, message: UnregisterBrokerRequest
+    controller: ControllerServices, context: Context, message: UnregisterBrokerRequest
 ) -> Steps[dict[str, object]]:
-    check_cluster(broker, context, Operation.ALTER)
-    brokers = broker.role.registered_brokers
+    check_cluster(controller, context, Operation.ALTER)
+    brokers = controller.role.registered_brokers
     yield from value_of(brokers.submit(lambda control, _: control.unregister(message.broker_id), context))
     return {"error_code": ErrorCode.none, "error_message": ""}

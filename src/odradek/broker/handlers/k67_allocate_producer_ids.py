@@ -20,11 +20,12 @@ LISTENERS = ("controller",)
 
 
 def handle(
-    broker: ControllerServices, context: Context, message: AllocateProducerIdsRequest
+    controller: ControllerServices, context: Context, message: AllocateProducerIdsRequest
 ) -> Steps[dict[str, object]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     owner = message.broker_id, message.broker_epoch
-    promise = broker.role.registered_brokers.submit(lambda control, _: control.allocate_producer_ids(*owner), context)
+    brokers = controller.role.registered_brokers
+    promise = brokers.submit(lambda control, _: control.allocate_producer_ids(*owner), context)
     try:
         first, count = yield from value_of(promise)
     except KafkaError as error:

@@ -22,9 +22,9 @@ LISTENERS = ("controller",)
 
 
 def handle(
-    broker: ControllerServices, context: Context, message: ControllerRegistrationRequest
+    controller: ControllerServices, context: Context, message: ControllerRegistrationRequest
 ) -> Steps[dict[str, object]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     request = NewController(
         message.controller_id,
         message.incarnation_id or UUID(int=0),
@@ -33,6 +33,6 @@ def handle(
         message.zk_migration_ready,
     )
     yield from value_of(
-        broker.role.registered_brokers.submit(lambda control, _: control.register_controller(request), context)
+        controller.role.registered_brokers.submit(lambda control, _: control.register_controller(request), context)
     )
     return {"error_message": None}

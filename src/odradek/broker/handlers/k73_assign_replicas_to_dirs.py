@@ -24,8 +24,10 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: ControllerServices, context: Context, message: AssignReplicasToDirsRequest) -> Steps[list[Chunk]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+def handle(
+    controller: ControllerServices, context: Context, message: AssignReplicasToDirsRequest
+) -> Steps[list[Chunk]]:
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     assigned = []
     for directory in message.directories:
         for topic in directory.topics:
@@ -33,7 +35,7 @@ def handle(broker: ControllerServices, context: Context, message: AssignReplicas
                 assigned.append(ReplicaDirectory(topic.topic_id or ZERO, part.partition_index, directory.id_ or ZERO))
                 yield None
     owner = message.broker_id, message.broker_epoch
-    promise = broker.role.registered_brokers.submit(
+    promise = controller.role.registered_brokers.submit(
         lambda control, _: control.assign_directories(*owner, assigned), context
     )
     errors = iter((yield from value_of(promise)))

@@ -32,12 +32,12 @@ has the leader's address from 17 on, as in Kafka, although 16 has the field."""
 
 
 def fetch(
-    broker: ControllerServices, context: Context, message: FetchRequest, replica_id: int
+    controller: ControllerServices, context: Context, message: FetchRequest, replica_id: int
 ) -> dict[str, object] | Deferred[Reply]:
     """Answers a fetch at once, or when records are committed or the time is over."""
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    reads = _reads(broker)
-    if context.version >= 12 and message.cluster_id not in (None, broker.cluster_id):
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
+    reads = _reads(controller)
+    if context.version >= 12 and message.cluster_id not in (None, controller.cluster_id):
         return _refused(ErrorCode.inconsistent_cluster_id)
     part = _only_partition(context.version, message)
     if part is None:
@@ -45,20 +45,20 @@ def fetch(
     asked = _asked(context.version, message, part, replica_id)
     reply = reads.fetch(asked)
     if reply.is_due(asked):
-        return _fetched(broker, context, reply)
+        return _fetched(controller, context, reply)
     promise: Deferred[Reply] = Deferred()
-    broker.purgatory.park(
+    controller.purgatory.park(
         context.connection,
         (reads,),
         1,
         asked.max_wait_ms,
-        lambda wake: promise.resolve(_fetched(broker, context, reply if wake is None else reads.fetch(asked))),
+        lambda wake: promise.resolve(_fetched(controller, context, reply if wake is None else reads.fetch(asked))),
     )
     return promise
 
 
-def _reads(broker: ControllerServices) -> ObserverReads:
-    return broker.role.registered_brokers.observer_reads
+def _reads(controller: ControllerServices) -> ObserverReads:
+    return controller.role.registered_brokers.observer_reads
 
 
 def _only_partition(version: int, message: FetchRequest) -> FetchPartition | None:
@@ -88,16 +88,16 @@ def _refused(code: ErrorCode) -> dict[str, object]:
     return {"error_code": code, "session_id": 0, "responses": [], "node_endpoints": []}
 
 
-def _fetched(broker: ControllerServices, context: Context, reply: ObserverReply) -> dict[str, object]:
+def _fetched(controller: ControllerServices, context: Context, reply: ObserverReply) -> dict[str, object]:
     diverging, snapshot = reply.diverging, reply.snapshot
     partition: dict[str, object] = {
         "partition_index": 0,
         "error_code": reply.error,
         "high_watermark": reply.high_watermark,
         "last_stable_offset": -1,
-        "log_start_offset": _reads(broker).start_offset,
+        "log_start_offset": _reads(controller).start_offset,
         "diverging_epoch": NO_PLACE if diverging is None else _place(diverging),
-        "current_leader": {"leader_id": broker.quorum.leader, "leader_epoch": broker.quorum.epoch},
+        "current_leader": {"leader_id": controller.quorum.leader, "leader_epoch": controller.quorum.epoch},
         "snapshot_id": NO_PLACE if snapshot is None else _place(snapshot),
         "aborted_transactions": [],
         "preferred_read_replica": -1,
@@ -108,7 +108,7 @@ def _fetched(broker: ControllerServices, context: Context, reply: ObserverReply)
         "error_code": ErrorCode.none,
         "session_id": 0,
         "responses": [topic],
-        "node_endpoints": [_leader_node(broker, context)] if context.version >= _WITH_ENDPOINTS else [],
+        "node_endpoints": [_leader_node(controller, context)] if context.version >= _WITH_ENDPOINTS else [],
     }
 
 
@@ -116,18 +116,20 @@ def _place(place: LogPlace) -> dict[str, object]:
     return {"end_offset": place.end_offset, "epoch": place.epoch}
 
 
-def _leader_node(broker: ControllerServices, context: Context) -> dict[str, object]:
-    host, port = broker.advertised_address(context)
-    return {"node_id": broker.quorum.leader, "host": host, "port": port, "rack": None}
+def _leader_node(controller: ControllerServices, context: Context) -> dict[str, object]:
+    host, port = controller.advertised_address(context)
+    return {"node_id": controller.quorum.leader, "host": host, "port": port, "rack": None}
 
 
 # --- FetchSnapshot ----------------------------------------------------------------------------------------------
 
 
-def fetch_snapshot(broker: ControllerServices, context: Context, message: FetchSnapshotRequest) -> dict[str, object]:
+def fetch_snapshot(
+    controller: ControllerServices, context: Context, message: FetchSnapshotRequest
+) -> dict[str, object]:
     """Answers with a part of a snapshot."""
-    reads = _reads(broker)
-    if message.cluster_id not in (None, broker.cluster_id):
+    reads = _reads(controller)
+    if message.cluster_id not in (None, controller.cluster_id):
         return {"error_code": ErrorCode.inconsistent_cluster_id, "topics": [], "node_endpoints": []}
     if not message.topics or not message.topics[0].partitions:
         return {"error_code": ErrorCode.invalid_request, "topics": [], "node_endpoints": []}
@@ -136,18 +138,18 @@ def fetch_snapshot(broker: ControllerServices, context: Context, message: FetchS
         leader = {"leader_id": 0, "leader_epoch": 0}
         row = _snapshot_row(asked.partition, ErrorCode.unknown_topic_or_partition) | {"current_leader": leader}
     else:
-        row = _metadata_snapshot(broker, reads, asked, message.max_bytes)
+        row = _metadata_snapshot(controller, reads, asked, message.max_bytes)
     return {
         "error_code": ErrorCode.none,
         "topics": [{"name": name, "partitions": [row]}],
-        "node_endpoints": [_leader_node(broker, context)],
+        "node_endpoints": [_leader_node(controller, context)],
     }
 
 
 def _metadata_snapshot(
-    broker: ControllerServices, reads: ObserverReads, asked: PartitionSnapshot, max_bytes: int
+    controller: ControllerServices, reads: ObserverReads, asked: PartitionSnapshot, max_bytes: int
 ) -> dict[str, object]:
-    leader = {"current_leader": {"leader_id": broker.quorum.leader, "leader_epoch": broker.quorum.epoch}}
+    leader = {"current_leader": {"leader_id": controller.quorum.leader, "leader_epoch": controller.quorum.epoch}}
     if refusal := reads.check_leader(asked.current_leader_epoch):
         return _snapshot_row(0, refusal) | leader
     place = LogPlace(asked.snapshot_id.end_offset, asked.snapshot_id.epoch)

@@ -107,9 +107,11 @@ class LoneBroker:
         return () if rack is None else ((rack,),) * topic.partition_count
 
 
-class RegisteredNodes:
-    """The brokers that the metadata log has registered. ``listeners``: those of this node; a request without a listener
-    belongs to the first. ``new_uuid``: the chance by which ``controller`` chooses.
+class ImageBrokers:
+    """The brokers of the image: those that the applied metadata records have registered.
+
+    ``listeners``: those of this node; a request without a listener belongs to the first. ``new_uuid``: the
+    chance by which ``controller`` chooses.
     """
 
     def __init__(self, image: CatalogView, listeners: tuple[Listener, ...], new_uuid: Callable[[], UUID]) -> None:
