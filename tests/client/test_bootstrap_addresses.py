@@ -15,7 +15,7 @@ from odradek.client import Admin, ClientConfig
 from odradek.client.cluster import Cluster
 from odradek.client.errors import BrokerUnreachable
 from odradek.net.connection import BrokerConnection
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 
 
 @pytest.fixture

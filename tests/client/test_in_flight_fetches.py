@@ -16,7 +16,7 @@ from odradek.client.consumer.in_flight_fetches import THROTTLE_CHECK_S, InFlight
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 from odradek.wire import fetch_messages, frames, schemas
 from odradek.wire.api_keys import FETCH
 from odradek.wire.fetch_messages import FetchPartition

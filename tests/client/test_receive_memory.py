@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from odradek.net.connection import KEPT_BYTES, KEPT_REPLIES, SCRATCH_BYTES, BrokerConnection
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 
 
 def memory_id(view: memoryview) -> int:

@@ -18,7 +18,7 @@ from odradek.monitor.http.json_api import group_detail, groups_page, monitor_sta
 from odradek.monitor.offsets_reader import Trouble
 from odradek.monitor.terminal.app import TopApp
 from odradek.monitor.terminal.line_table import LineTable
-from odradek.monitor.terminal.state_line import StateLine
+from odradek.monitor.terminal.screen_parts import StateLine
 from odradek.monitor.terminal.view_sources import SourceLost
 
 EVERY_S = 0.02

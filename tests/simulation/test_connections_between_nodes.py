@@ -16,7 +16,7 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica, TopicPartition
 from odradek.net.connection import BrokerConnection
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 from odradek.wire import fetch_messages
 from odradek.wire.api_keys import CREATE_TOPICS, FETCH, METADATA
 from odradek.wire.fetch_messages import FetchPartition, FetchReply, FetchRequestData, Limits

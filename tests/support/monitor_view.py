@@ -10,8 +10,8 @@ from typing import Any
 from odradek.core.ids import TopicPartition
 from odradek.history.columns import NO_MEMBER
 from odradek.history.verdict_rules import VerdictRules
+from odradek.monitor.group_sums import LagSeries
 from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
-from odradek.monitor.lag_series import LagSeries
 from odradek.monitor.offsets_reader import Trouble
 from support.offset_entries import STEP_MS, batch_of, entry
 

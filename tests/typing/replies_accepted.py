@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from odradek.core.effects import Result, ResultOrSteps, ResultParts, ResultSteps, SimpleRecord
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.request_table import RequestTable
+from odradek.core.state_machines.tables import RequestTable
 from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from odradek.core.effects import Request, Result, ResultOrSteps, ResultParts, ResultSteps
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.request_table import RequestTable
+from odradek.core.state_machines.tables import RequestTable
 from odradek.groups.messages import Heartbeat, JoinGroup, JoinGroupReply, SyncGroup, SyncGroupReply
 from odradek.groups.shard import GroupShard
 from odradek.transactions.messages import AddPartitions, EndTransaction

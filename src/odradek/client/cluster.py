@@ -29,7 +29,7 @@ from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net import transports
 from odradek.net.connection import Access, BrokerConnection
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 from odradek.security.protocols import PLAINTEXT
 from odradek.text.log_lines import PATIENCE_S
 from odradek.wire.api_keys import FIND_COORDINATOR, METADATA

@@ -11,7 +11,7 @@ from typing import Any
 from odradek.client.java_settings import effective
 from odradek.client.other_names import SETTINGS
 from odradek.core.errors import ConfigError
-from odradek.net.endpoint import RECEIVE_BYTES, Address
+from odradek.net.transports import RECEIVE_BYTES, Address
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 from odradek.text.units import plain_number

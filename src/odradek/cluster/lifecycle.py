@@ -15,7 +15,7 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.request_in_flight import RequestInFlight
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 FIRST_RETRY_MS = 100
 CATCH_UP_MS, SHUTDOWN_MS = 10, 50

@@ -6,7 +6,7 @@ from enum import Enum
 
 from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 
 class CoordinatorState(Enum):

@@ -45,7 +45,7 @@ from odradek.core.effects import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
-from odradek.core.state_machines.request_table import RequestTable
+from odradek.core.state_machines.tables import RequestTable
 from odradek.groups.classic.group import CONSUMER, ClassicGroup, State
 from odradek.groups.classic.protocol import JOIN, SESSION, SYNC, Membership
 from odradek.groups.classic.records import ClassicChange

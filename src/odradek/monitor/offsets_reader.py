@@ -26,9 +26,8 @@ from odradek.history.decode import NEEDED, decode_batch
 from odradek.history.log_ends import retention
 from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
-from odradek.monitor.group_sums import GroupColumns
+from odradek.monitor.group_sums import GroupColumns, LagSeries
 from odradek.monitor.group_tracker import GroupTracker, ListedState
-from odradek.monitor.lag_series import LagSeries
 
 logger = logging.getLogger("odradek.monitor")
 

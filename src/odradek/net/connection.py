@@ -21,7 +21,6 @@ from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.refcount import has_only_references
 from odradek.net import transports
-from odradek.net.endpoint import RECEIVE_BYTES, Address
 from odradek.net.errors import (
     AuthenticationFailed,
     BrokerUnreachable,
@@ -30,6 +29,7 @@ from odradek.net.errors import (
     UnsupportedVersion,
     unreadable,
 )
+from odradek.net.transports import RECEIVE_BYTES, Address
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, JOIN_GROUP, SYNC_GROUP
 

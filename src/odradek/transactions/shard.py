@@ -57,7 +57,7 @@ from odradek.core.effects import (
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_PRODUCER, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PartitionKey, ProducerIdentity
 from odradek.core.pace import PART_RECORDS, STEP_WORK, Pace, in_parts
-from odradek.core.state_machines.request_table import RequestTable
+from odradek.core.state_machines.tables import RequestTable
 from odradek.transactions import transitions
 from odradek.transactions.checks import (
     Action,

@@ -27,7 +27,7 @@ from collections.abc import Collection
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, PartitionKey
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 _EMPTY, _ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 _PREPARE_COMMIT, _PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT

@@ -22,7 +22,7 @@ from odradek.client.group.kip848_membership import Kip848Membership, Kip848State
 from odradek.codecs.consumer_protocol import encode_assignment
 from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 CODES = (
     ErrorCode.none, ErrorCode.member_id_required, ErrorCode.fenced_instance_id, ErrorCode.unknown_member_id,

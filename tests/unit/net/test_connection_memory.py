@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.net.connection import KEPT_REPLIES, BrokerConnection
-from odradek.net.endpoint import Address
+from odradek.net.transports import Address
 
 VIEWS: list[Callable[[memoryview], Any]] = [
     lambda reply: reply,

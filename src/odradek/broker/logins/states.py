@@ -14,7 +14,7 @@ from odradek.broker.front_end.router import refusal_reply
 from odradek.broker.handlers import served_versions
 from odradek.broker.handlers.k18_api_versions import has_valid_names
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 from odradek.security.sasl_server import LoggedIn, LoginFailed, LoginRefused, Mechanism
 from odradek.wire import schemas
 from odradek.wire.api_keys import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE

@@ -22,7 +22,7 @@ from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assi
 from odradek.client.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
-from odradek.net.endpoint import RECEIVE_BYTES
+from odradek.net.transports import RECEIVE_BYTES
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
 from odradek.text.units import duration_ms
 

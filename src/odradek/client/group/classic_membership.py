@@ -32,7 +32,7 @@ from odradek.codecs.consumer_protocol import (
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 if TYPE_CHECKING:
     from kio.schema.join_group.v9.response import JoinGroupResponse

@@ -32,7 +32,7 @@ from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse

@@ -41,7 +41,7 @@ from odradek.core.effects import ParkKey, result_of
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
-from odradek.core.state_machines.transitions import checked
+from odradek.core.state_machines.tables import checked
 from odradek.groups.kip848.embedded import MalformedProtocol, topics_in_steps
 from odradek.groups.messages import JoinedMember, JoinGroup, JoinGroupReply, MemberProtocol, SyncGroupReply
 

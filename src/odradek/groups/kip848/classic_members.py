@@ -17,14 +17,13 @@ from odradek.groups.classic.group import CONSUMER
 from odradek.groups.kip848 import migration
 from odradek.groups.kip848.checks import check_size, find_member
 from odradek.groups.kip848.embedded import EmbeddedSubscription, MalformedProtocol, read_subscription
-from odradek.groups.kip848.group import Kip848Group
+from odradek.groups.kip848.group import Kip848Group, MemberChange
 from odradek.groups.kip848.member import (
     ClassicMemberMetadata,
     Kip848Member,
     Kip848MemberState,
     without_epochs,
 )
-from odradek.groups.kip848.member_change import MemberChange
 from odradek.groups.kip848.protocol import Kip848Protocol
 from odradek.groups.messages import (
     Heartbeat,

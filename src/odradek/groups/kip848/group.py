@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from odradek.codecs.schemas import Fields
 from odradek.core.effects import SimpleRecord, result_of
@@ -426,3 +426,23 @@ class Kip848Group:
                         del taken[partition]
                 if not taken:
                     self.owners.pop(topic_id, None)
+
+
+class MemberChange(NamedTuple):
+    """A member before its request (``member``, perhaps new) and after it (``updated``).
+
+    ``existing`` is the group's member before the request: the member under the same id, the static member that
+    ``updated`` replaces, or None if the member is new.
+    """
+
+    now_ms: int
+    group: Kip848Group
+    member: Kip848Member
+    updated: Kip848Member
+    existing: Kip848Member | None
+    may_describe: Callable[[str], bool] | None = None
+    """Whether the client may describe a topic; None: all topics."""
+
+    def subscriptions(self) -> Subscriptions:
+        """Returns the group's subscriptions after the request."""
+        return self.group.subscriptions_after([] if self.existing is None else [self.existing], self.updated)

@@ -11,9 +11,8 @@ from odradek.core.ids import java_string_hash
 from odradek.core.pace import Pace
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848 import assignors, records, regex
-from odradek.groups.kip848.group import GroupCatalog, Kip848Group
+from odradek.groups.kip848.group import GroupCatalog, Kip848Group, MemberChange
 from odradek.groups.kip848.member import ResolvedPattern
-from odradek.groups.kip848.member_change import MemberChange
 from odradek.groups.kip848.timers import PATTERNS
 
 _PAUSE_MS = 10_000

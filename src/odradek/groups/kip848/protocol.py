@@ -30,7 +30,7 @@ from odradek.groups.classic.records import group_record
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848 import assignors, migration, records
 from odradek.groups.kip848.checks import check_epoch, check_request, check_size, find_member
-from odradek.groups.kip848.group import GroupCatalog, Kip848Group
+from odradek.groups.kip848.group import GroupCatalog, Kip848Group, MemberChange
 from odradek.groups.kip848.member import (
     Kip848Member,
     Kip848MemberState,
@@ -38,7 +38,6 @@ from odradek.groups.kip848.member import (
     TargetAssignment,
     without_epochs,
 )
-from odradek.groups.kip848.member_change import MemberChange
 from odradek.groups.kip848.messages import (
     DescribedKip848Group,
     DescribeKip848Group,

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.core.effects import Result
 from odradek.core.errors import ErrorCode
-from odradek.core.state_machines.request_table import RequestTable
+from odradek.core.state_machines.tables import RequestTable
 from odradek.groups import messages as group_messages
 from odradek.groups.config import GroupConfig
 from odradek.groups.kip848 import messages as kip848_messages

@@ -1,14 +1,16 @@
-"""The handlers of a shard's requests, by the type of the request."""
+"""The tables of a state machine: the handlers of its requests by type, and the transitions that its states allow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
-from odradek.core.effects import ResultOrSteps
+from odradek.core.effects import IllegalTransition, ResultOrSteps
 from odradek.core.errors import ErrorCode
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Enum)
 Q = TypeVar("Q")
 Q_contra = TypeVar("Q_contra", contravariant=True)
 Reply_co = TypeVar("Reply_co", covariant=True)
@@ -34,3 +36,10 @@ class RequestTable:
 
     def add(self, kind: RequestKind[Q, R], handle: Callable[[int, Q], ResultOrSteps[R]]) -> None:
         self.by_type[kind] = handle
+
+
+def checked(table: Mapping[S, Set[S]], name: str, before: S, after: S) -> S:
+    """Returns ``after``. Raises IllegalTransition, with the name of the machine, if the table does not have it."""
+    if after not in table[before]:
+        raise IllegalTransition(f"{name}: {before.name.lower()} → {after.name.lower()}")
+    return after

@@ -1,8 +1,12 @@
-"""The line on the state of the view, on each screen, and what a screen needs of the program."""
+"""What the screens share: the line on the state of the view, what they need of the program, and calls in threads."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar
 
 from textual.widgets import Static
 
@@ -38,3 +42,28 @@ class StateLine(Static):
             self._cell = cell
             self.set_classes(cell.style)
             self.update(cell.text)
+
+
+T = TypeVar("T")
+
+
+async def in_thread(call: Callable[..., T], *given: Any) -> T:
+    """Returns what ``call`` returns in a daemon thread. The threads of ``asyncio.to_thread`` would hold up the end of
+    the process until a lost monitor's timeout."""
+    loop = asyncio.get_running_loop()
+    promise: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_it: Callable[[Any], None], value: object) -> None:
+        if not promise.done():
+            set_it(value)
+
+    def run() -> None:
+        try:
+            outcome: tuple[Callable[[Any], None], object] = (promise.set_result, call(*given))
+        except Exception as error:
+            outcome = (promise.set_exception, error)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, *outcome)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await promise
