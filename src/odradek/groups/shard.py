@@ -12,7 +12,7 @@ Rules
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple, TypeVar, cast
 
@@ -39,14 +39,14 @@ from odradek.core.effects import (
     ResultSteps,
     SetTimer,
     SimpleRecord,
-    most_bytes,
     result_of,
     run_first_step,
 )
 from odradek.core.errors import ErrorCode
 from odradek.core.pace import Pace, in_parts
 from odradek.core.state_machines.tables import RequestTable
-from odradek.groups.classic.group import CONSUMER, ClassicGroup, State
+from odradek.groups.administration import Administration
+from odradek.groups.classic.group import ClassicGroup, State
 from odradek.groups.classic.protocol import JOIN, SESSION, SYNC, Membership
 from odradek.groups.classic.records import ClassicChange
 from odradek.groups.config import GroupConfig
@@ -59,8 +59,6 @@ from odradek.groups.kip848.protocol import Kip848Protocol
 from odradek.groups.kip848.timers import KINDS
 from odradek.groups.messages import (
     DeleteGroups,
-    DescribedGroup,
-    DescribedMember,
     DescribeGroup,
     GroupRequest,
     Heartbeat,
@@ -68,9 +66,7 @@ from odradek.groups.messages import (
     JoinGroupReply,
     LeaveGroup,
     LeaveGroupReply,
-    ListedGroup,
     ListGroups,
-    ListGroupsReply,
     OffsetCommit,
     OffsetDelete,
     OffsetFetch,
@@ -87,7 +83,6 @@ from odradek.groups.offsets.tombstones import Tombstones
 
 R = TypeVar("R")
 EXPIRY: Hashable = ("expiry",)
-CLASSIC = "classic"
 
 
 class DurableState(NamedTuple):
@@ -139,9 +134,10 @@ class GroupShard:
         table.add(LeaveGroup, self._leave)
         table.add(Kip848Heartbeat, self.consumers.handle_heartbeat)
         table.add(DescribeKip848Group, self.consumers.handle_describe)
-        table.add(DescribeGroup, self._describe)
-        table.add(ListGroups, self._list)
-        table.add(DeleteGroups, self._delete)
+        administration = Administration(self.groups, self.consumer_groups, self._offsets, self.consumers)
+        table.add(DescribeGroup, administration.handle_describe)
+        table.add(ListGroups, administration.handle_list)
+        table.add(DeleteGroups, administration.handle_delete)
         self._handlers = table.by_type
 
     def limit_batches(self, batch_bytes: Callable[[], int]) -> None:
@@ -453,98 +449,3 @@ class GroupShard:
         if self._topic_id is None:
             return Result()
         return run_first_step(in_parts(self._offsets.of_deleted_topics(self._topic_id), Result()))
-
-    # --- administration ---------------------------------------------------------------------------------------
-
-    def _describe(self, now_ms: int, request: DescribeGroup) -> ResultSteps[DescribedGroup]:
-        group = self.groups.get(request.group_id)
-        if group is None:
-            why = "is not a classic group" if request.group_id in self.consumer_groups else "not found"
-            return Result(
-                DescribedGroup(
-                    request.group_id,
-                    ErrorCode.group_id_not_found,
-                    f"Group {request.group_id} {why}.",
-                    state=State.DEAD.value,
-                )
-            )
-        stable = group.state is State.STABLE
-        pace = Pace()
-        members = []
-        for member in group.members.values():
-            described = DescribedMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.metadata(group.protocol) if stable else b"",
-                member.assignment,
-            )
-            members.append(described)
-            if pace.spend(member.scan_work):
-                yield None
-        return Result(
-            DescribedGroup(
-                group.group_id,
-                state=group.state.value,
-                protocol_type=group.protocol_type or "",
-                protocol_name=(group.protocol or "") if stable else "",
-                members=members,
-            )
-        )
-
-    def _list(self, now_ms: int, request: ListGroups) -> Result[ListGroupsReply]:
-        classic = self.groups.values() if not request.types or CLASSIC in request.types else ()
-        consumer = self.consumer_groups.values() if not request.types or CONSUMER in request.types else ()
-        return Result(ListGroupsReply(groups=_listed(list(classic), list(consumer), request.states)))
-
-    def _delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps[list[tuple[str, ErrorCode]]]:
-        out: Result[list[tuple[str, ErrorCode]]] = Result()
-        offsets, pace = Tombstones(), Pace()
-        rows = []
-        limit = self._offsets.batch_bytes()
-        for group_id in request.group_ids:
-            if pace.spend():
-                yield None
-            error = self._check_deletion(group_id)
-            rows.append((group_id, error))
-            if error is not ErrorCode.none:
-                continue
-            for topic, partitions in self._offsets.partitions(group_id):
-                offsets.add_offsets(group_id, topic, partitions)
-                if offsets.most_bytes > limit:  # either all tombstones are written or none
-                    return Result(request.error_reply(ErrorCode.unknown_server_error))
-                if pace.spend(1 + len(partitions) // 2):
-                    yield None
-            group = self.consumer_groups.get(group_id)
-            if group is None:
-                offsets.add_group(group_id)
-            else:
-                self.consumers.delete(group, out)
-        if sum(map(most_bytes, out.records)) + offsets.most_bytes > limit:
-            return Result(request.error_reply(ErrorCode.unknown_server_error))
-        out.reply = rows
-        if offsets.count:
-            out.block = offsets
-        return out
-
-    def _check_deletion(self, group_id: str) -> ErrorCode:
-        group = self.groups.get(group_id)
-        if group is not None:
-            return ErrorCode.none if group.state is State.EMPTY else ErrorCode.non_empty_group
-        consumer_group = self.consumer_groups.get(group_id)
-        if consumer_group is None:
-            return ErrorCode.group_id_not_found
-        return ErrorCode.none if consumer_group.is_empty else ErrorCode.non_empty_group
-
-
-def _listed(
-    classic: Iterable[ClassicGroup], consumer: Iterable[Kip848Group], states: Collection[str]
-) -> Iterator[ListedGroup]:
-    """Yields one group at a time, because there can be hundreds of thousands."""
-    for group in classic:
-        if not states or group.state.value.lower() in states:
-            yield ListedGroup(group.group_id, group.protocol_type or "", group.state.value, CLASSIC)
-    for consumer_group in consumer:
-        if not states or consumer_group.state.value.lower() in states:
-            yield ListedGroup(consumer_group.group_id, CONSUMER, consumer_group.state.value, CONSUMER)
