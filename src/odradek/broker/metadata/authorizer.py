@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, cast
 
-from odradek.acls.audit_log import OPERATIONS, resource_text, rule_text
 from odradek.acls.index import AclIndex
-from odradek.acls.rules import SUPER_USER, Decision
+from odradek.acls.rules import OPERATIONS, SUPER_USER, Decision, resource_text, rule_text
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.settings.protection import allows_unlisted, super_users
 from odradek.broker.settings.resources import AUDIT_LOG
