@@ -20,7 +20,7 @@ import sys, threading
 from odradek import Consumer, TopicPartition
 from odradek.batches import kernel_loader
 from odradek.batches.arrow_rows import PlainRecordSet
-from odradek.batches.row_sets import record_set
+from odradek.batches.record_sets import record_set
 
 may_compile, compilers = threading.Event(), []
 
@@ -81,7 +81,7 @@ def test_a_few_records_do_not_load_numba() -> None:
     program = """
 import sys
 from odradek.batches.encode import encode_batch
-from odradek.batches.row_sets import record_set
+from odradek.batches.record_sets import record_set
 from odradek.core.effects import SimpleRecord
 
 data = encode_batch([SimpleRecord(b"k", b"v")] * 1_000, now_ms=1)
@@ -98,7 +98,7 @@ sys.modules["numba"] = None
 logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
 from odradek.batches.encode import encode_batch
 from odradek.batches.kernel_loader import load_cached, wait_for_kernels
-from odradek.batches.row_sets import record_set
+from odradek.batches.record_sets import record_set
 from odradek.core.effects import SimpleRecord
 
 assert not load_cached() and not wait_for_kernels()

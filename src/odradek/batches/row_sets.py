@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
-from odradek.batches import kernel_loader
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, MAX_MS
 from odradek.batches.header import (
@@ -314,21 +312,3 @@ def _with_java_times(rows: list[Row]) -> list[Row]:
 def fits_a_column(row: Row) -> bool:
     """Returns whether a column of microseconds holds the row's time."""
     return -MAX_MS <= row.timestamp <= MAX_MS
-
-
-def record_set() -> Any:
-    """Returns the class that reads fetched bytes now: with kernels if they are loaded, else in plain Python.
-
-    Without the packages of the extra ``arrow`` it is ``RowSet``, whose records are rows.
-    """
-    return kernel_loader.kernel_record_set() or _plain_record_set()
-
-
-@cache
-def _plain_record_set() -> object:
-    try:
-        with needs_columns("reading columns"):
-            from odradek.batches.arrow_rows import PlainRecordSet
-    except ColumnsMissing:
-        return RowSet
-    return PlainRecordSet

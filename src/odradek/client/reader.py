@@ -20,7 +20,8 @@ from uuid import UUID
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
-from odradek.batches.row_sets import RowBatch, RowSet, needs_columns, record_set, sound_batches, sound_records
+from odradek.batches.record_sets import record_set
+from odradek.batches.row_sets import RowBatch, RowSet, needs_columns, sound_batches, sound_records
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation

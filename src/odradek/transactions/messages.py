@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 from odradek.codecs.transaction_state import Transaction, TransactionState
+from odradek.core.effects import ParkKey
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_PRODUCER, PartitionKey, ProducerIdentity
 
@@ -58,6 +59,10 @@ class ProducerReply:
 
     error: ErrorCode = ErrorCode.none
     producer: ProducerIdentity = NO_PRODUCER
+
+
+EndTxnKey = ParkKey[ProducerReply]
+"""The key of an EndTxn that waits for its decision and its markers: the transactional id."""
 
 
 @dataclass(slots=True)

@@ -44,7 +44,6 @@ from odradek.core.effects import (
     Effect,
     LogEntry,
     Park,
-    ParkKey,
     Request,
     Result,
     ResultOrSteps,
@@ -74,6 +73,7 @@ from odradek.transactions.messages import (
     DescribedTransaction,
     DescribeTransaction,
     EndTransaction,
+    EndTxnKey,
     InitProducerId,
     ListedTransaction,
     ListedTransactions,
@@ -88,8 +88,7 @@ from odradek.transactions.messages import (
 from odradek.transactions.transitions import CAN_EXPIRE, EPOCH_PER_TRANSACTION, MAX_EPOCH, PREPARED, is_exhausted
 
 R = TypeVar("R")
-TIMEOUTS: Hashable = "timeouts"
-EXPIRY: Hashable = "expiry"
+TIMEOUTS, EXPIRY = "timeouts", "expiry"
 AGAIN_MS = 1_000
 """The time from the refused end of a transaction to the next announcement of its markers."""
 _END_BYTES = 16
@@ -172,7 +171,7 @@ class TransactionShard:
         """
         out: Result[None] = Result()
         for transactional_id in [changed for entry in entries for changed in self.changes_of(entry)]:
-            out.effects.append(Complete(_park_key(transactional_id), ProducerReply(error)))
+            out.effects.append(Complete(EndTxnKey(transactional_id), ProducerReply(error)))
             if transactional_id in self.transactions and self.transactions[transactional_id].state in PREPARED:
                 out.effects.append(SetTimer(_Again(transactional_id), now_ms + AGAIN_MS))
         return out
@@ -404,7 +403,7 @@ class TransactionShard:
         if request.client_version >= EPOCH_PER_TRANSACTION:
             epoch = current.producer_epoch
             decision = _Decision(request.commit, min(epoch + 1, MAX_EPOCH), epoch, request.client_version)
-        out: Result[ProducerReply] = Result(effects=[Park(_park_key(request.transactional_id), is_limited=True)])
+        out: Result[ProducerReply] = Result(effects=[Park(EndTxnKey(request.transactional_id), is_limited=True)])
         return self._prepare(now_ms, request.transactional_id, current, decision, out)
 
     def _prepare(
@@ -434,7 +433,7 @@ class TransactionShard:
         if current is None:  # a repeated report, or a report to an earlier shard
             return Result(ErrorCode.none)
         after = transitions.completed(current, now_ms)
-        effects: list[Effect] = [Complete(_park_key(request.transactional_id), self._end_reply(after))]
+        effects: list[Effect] = [Complete(EndTxnKey(request.transactional_id), self._end_reply(after))]
         return self._write(request.transactional_id, after, lambda record: Result(ErrorCode.none, [record], effects))
 
     def _on_markers_delayed(self, now_ms: int, request: MarkersDelayed) -> Result[ErrorCode]:
@@ -442,7 +441,7 @@ class TransactionShard:
         if current is None:
             return Result(ErrorCode.none)
         reply = self._end_reply(transitions.completed(current, now_ms))
-        return Result(ErrorCode.none, effects=[Complete(_park_key(request.transactional_id), reply)])
+        return Result(ErrorCode.none, effects=[Complete(EndTxnKey(request.transactional_id), reply)])
 
     @staticmethod
     def _end_reply(after: Transaction) -> ProducerReply:
@@ -587,11 +586,6 @@ class TransactionShard:
 
     def on_clock_jumped(self, by_ms: int) -> None:
         """Does nothing: the times of this state are those of the records, as in Kafka."""
-
-
-def _park_key(transactional_id: Hashable) -> ParkKey[ProducerReply]:
-    """The key of an EndTxn that waits for its decision and its markers."""
-    return ParkKey(transactional_id)
 
 
 def _refused_in_steps(request: Request[R], steps: ResultSteps[R]) -> ResultSteps[R]:

@@ -23,7 +23,7 @@ from odradek.text.log_lines import log_to_stderr
 if TYPE_CHECKING:
     import uvicorn
 
-    from odradek.cli.monitor.command import MonitorLine
+    from odradek.cli.monitor.options import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
     from odradek.monitor.offsets_reader import OffsetsTopicReader

@@ -2,65 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Annotated
-
 import typer
 
-from odradek.cli.monitor.command import Source
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import CONTEXT, TIMEOUT_MS, AsJson, CommandConfig, Timeout, brokers_option
-from odradek.cli.pipeline.options import AllowedLag, Intervals, MinDistance, MinimumComplete
-
-_OF_BOTH = ("bootstrap_servers", "url", "token_file", "interval", "sort", "search", "group", "once", "as_json")
-
-
-@dataclass(frozen=True)
-class TopLine:
-    """The command line of ``top``."""
-
-    bootstrap_servers: Annotated[
-        str | None, brokers_option("Addresses of brokers: follow this cluster, without a monitor.")
-    ] = None
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Show what the `odradek monitor` at this address follows.")
-    ] = None
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --url: the file with the monitor's token.")
-    ] = None
-    interval: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPAN",
-            help="With -b: poll logs and groups this often (default: 10s); with --url: look for a new poll (1s).",
-        ),
-    ] = None
-    sort: Annotated[
-        str, typer.Option(metavar="[-]NAME", help="Order the groups by this column; - before it: the highest first.")
-    ] = "-status"
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Show groups with this text in their names.")] = ""
-    group: Annotated[str | None, typer.Option(metavar="NAME", help="Show this group.")] = None
-    once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False
-    as_json: AsJson = False
-    source: Source = "auto"
-    intervals: Intervals = 10
-    min_distance: MinDistance = "0s"
-    minimum_complete: MinimumComplete = 0.0
-    allowed_lag: AllowedLag = 0
-    command_config: CommandConfig = None
-    timeout_ms: Timeout = TIMEOUT_MS
-
-    def options_of_a_reader(self) -> list[str]:
-        """Returns the given options that have no effect on a running monitor."""
-        given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
-        flags = {"timeout_ms": "--timeout"}
-        return [
-            flags.get(name, f"--{name.replace('_', '-')}")
-            for name in given
-            if name not in _OF_BOTH and name != "command_config"  # an environment variable may have it
-        ]
-
+from odradek.cli.options import CONTEXT
+from odradek.cli.top.options import TopLine
 
 EPILOG = (
     "Examples:\n\n\b\n"

@@ -16,7 +16,7 @@ from odradek.cli.options import client_config, table_or_blocks
 from odradek.cli.pipeline.history import span_ms, verdict_rules_of
 from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import EXIT_FAILED, CommandError
-from odradek.cli.top.command import TopLine
+from odradek.cli.top.options import TopLine
 from odradek.core.extras import command_of
 from odradek.monitor.choices import MOST_GROUPS, SHORTEST_INTERVAL_MS, SORTS, SOURCES
 from odradek.monitor.terminal.cells import GROUPS, PARTITIONS, Column

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.batches.kernel_loader import has_kernels
-from odradek.batches.row_sets import record_set, sound_records
+from odradek.batches.record_sets import record_set
+from odradek.batches.row_sets import sound_records
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder

@@ -1,0 +1,48 @@
+"""The options of ``odradek monitor``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from odradek.cli.options import TIMEOUT_MS, Bootstrap, CommandConfig, Timeout
+from odradek.cli.pipeline.options import AllowedLag, Intervals, MinDistance, MinimumComplete
+
+Source = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|topic|fetch",
+        help="Read __consumer_offsets, or look up offsets; auto: look them up where the topic may not be read.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class MonitorLine:
+    """The command line of ``monitor``."""
+
+    bootstrap_servers: Bootstrap
+    listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve HTTP here; port 0: any.")] = "127.0.0.1:8000"
+    interval: Annotated[str, typer.Option(metavar="SPAN", help="Poll logs and groups this often.")] = "10s"
+    source: Source = "auto"
+    cluster_name: Annotated[
+        str, typer.Option(metavar="NAME", help="The cluster's name in metrics and in Burrow's API.")
+    ] = "kafka"
+    metrics_granularity: Annotated[
+        str, typer.Option(metavar="auto|group|topic|partition", help="The finest lines of /metrics.")
+    ] = "auto"
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Serve only clients that send the token in this file.")
+    ] = None
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A further Host name of this service. Repeatable.")
+    ] = None
+    intervals: Intervals = 10
+    min_distance: MinDistance = "0s"
+    minimum_complete: MinimumComplete = 0.0
+    allowed_lag: AllowedLag = 0
+    command_config: CommandConfig = None
+    timeout_ms: Timeout = TIMEOUT_MS
