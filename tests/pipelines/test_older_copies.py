@@ -26,7 +26,7 @@ class Commands:
     """The commands of a table that reads a first topic, is copied, and then reads a later one, too."""
 
     def __init__(self, bootstrap: str, name: str, place: Path, kind: str, *, has_checkpoint: bool) -> None:
-        self._bootstrap, self.kind = bootstrap, kind
+        self.bootstrap, self.group, self.kind = bootstrap, name, kind
         self.first, self.later, self.table = f"{name}-a", f"{name}-b", place / kind
         log = ["-b", bootstrap, "--group", name, "--output", str(self.table)]
         if not has_checkpoint:  # the copy of the table is without it
@@ -39,10 +39,10 @@ class Commands:
         self.put_back = ["replace", str(self.table), f"{self.table}-old"]
 
     def send(self, topic: str, count: int, partition: int = 0) -> list[str]:
-        return ["send", self._bootstrap, topic, str(count), str(partition)]
+        return ["send", self.bootstrap, topic, str(count), str(partition)]
 
     def grow(self, topic: str) -> list[str]:
-        return ["topics", "alter", "-b", self._bootstrap, topic, "--partitions", "2"]
+        return ["topics", "alter", "-b", self.bootstrap, topic, "--partitions", "2"]
 
     @property
     def begin(self) -> Steps:
@@ -77,6 +77,10 @@ def steps_of(case: str, of: Commands) -> tuple[Steps, dict[tuple[str, int], int]
             more = [of.grow(of.first), of.send(of.first, 7, 1), of.send(of.first, 1)]
             again = [["refused", *of.from_latest], of.adopt, of.from_latest]
             return [*of.begin, of.adopt, *more, *again], {first: 11, (of.first, 1): 7, later: 20}
+        case "deleted group":
+            more = [of.send(of.later, 5), ["groups", "delete", "-b", of.bootstrap, of.group, "--yes"]]
+            again = [["refused", *of.from_latest], of.adopt, of.from_latest]
+            return [*of.begin, of.adopt, *more, *again], {first: 10, later: 25}
         case _:
             more = [of.grow(of.later), of.send(of.later, 7, 1)]
             steps = [*of.begin, *more, of.put_back, of.adopt, of.send(of.first, 1), of.from_latest]
@@ -85,7 +89,7 @@ def steps_of(case: str, of: Commands) -> tuple[Steps, dict[tuple[str, int], int]
 
 CASES = (
     "unnamed commit", "run before the adoption", "origin of a later query", "run after a killed adoption",
-    "partition after an adoption", "partition of a lacking topic",
+    "partition after an adoption", "partition of a lacking topic", "deleted group",
 )  # fmt: skip
 
 

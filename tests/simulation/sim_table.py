@@ -197,7 +197,7 @@ class TableScenario:
                         yield from run.commit_offsets(seen.plan(batch - 1))
                     yield from run.end()
                     return
-            plan = seen.plan(batch)
+            plan = self._plan_in_folder(seen, batch)
             if plan.first.keys() - set(start.read):  # as in ``Table.plan``
                 before = seen.planned.get(batch - 1)
                 start = self._look_at_group({} if before is None else before.offsets, is_at_end=start.is_at_end)
@@ -273,13 +273,20 @@ class TableScenario:
             shared.planned[batch] = seen.planned[batch]
         return True
 
+    def _plan_in_folder(self, seen: Checkpoint, batch: int) -> SimPlan:
+        """The plan of a micro-batch by the files of the checkpoint, where another copy may be meanwhile. A run reads
+        them, and so do its workers: the driver's memory only says which micro-batch comes next."""
+        shared = self.checkpoint
+        return (shared if shared.query == seen.query else seen).plan(batch)
+
     def _planned_after(self, before: PlannedBatch | None, begun: SimStart) -> PlannedBatch | None:
-        """Plans the micro-batch after another one; returns None if there is nothing new."""
+        """Plans the micro-batch after another one; returns None if there is nothing new. Spark plans a query's first
+        micro-batch also without records."""
         known = {} if before is None else before.offsets
         ends, begin = self.topics.ends, {}
         for tp in self.topics.read:
             begin[tp] = known[tp] if tp in known else self._begin_of(tp, begun if before is None else NO_START)
-        if all(at >= ends[tp] for tp, at in begin.items()):
+        if before is not None and all(at >= ends[tp] for tp, at in begin.items()):
             return None
         ranges = {}
         for tp, at in begin.items():

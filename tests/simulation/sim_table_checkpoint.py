@@ -70,7 +70,10 @@ class Checkpoint:
     is_bound: bool = True
 
     def plan(self, batch: int) -> SimPlan:
-        planned, before = self.planned[batch], self.planned.get(batch - 1)
+        """Returns a planned micro-batch, as ``planned_batch`` does: by the files of the folder. Raises TableRefused."""
+        planned, before = self.planned.get(batch), self.planned.get(batch - 1)
+        if planned is None or (batch and before is None):
+            raise state.TableRefused(f"offsets/{batch if planned is None else batch - 1} is missing")
         known = {} if before is None else before.offsets
         state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
         state.check_link(planned.after, ends_of(known), batch, "the checkpoint")

@@ -15,11 +15,12 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.core.errors import StorageError
+from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
 from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject, JVMView
     from pyspark.sql import DataFrame, SparkSession
 
+T = TypeVar("T")
 _TRIES = 5
 _RENAME_IS_EXCLUSIVE = ("hdfs", "webhdfs", "swebhdfs")
 """The schemes of file systems whose rename fails if the target exists, in one step."""
@@ -346,19 +348,13 @@ class HadoopLocation:
         """Hadoop's settings, with the credentials of object stores; read one with ``get``."""
         return self._spark._jsc.hadoopConfiguration()
 
-    @contextlib.contextmanager
-    def _storage_errors(self, action: str) -> Iterator[None]:
-        from py4j.protocol import Py4JJavaError
-        from pyspark.errors import PySparkException
+    def _storage_errors(self, action: str) -> contextlib.AbstractContextManager[None]:
+        return storage_errors(self.uri, action)
 
-        try:
-            yield
-        except Py4JJavaError as error:
-            said = str(error.java_exception.toString()).strip().partition("\n")[0]  # HDFS adds its server's stack trace
-            raise StorageError(f"{self.uri} cannot be {action}: {said}") from error
-        except PySparkException as error:  # PySpark's own class for some of Java's, such as IllegalArgumentException
-            why = str(error).strip().partition("\n")[0]
-            raise StorageError(f"{self.uri} cannot be {action}: {why}") from error
+    def _unless_missing(self, path: JavaObject, read: Callable[[], T]) -> T | None:
+        """Returns what ``read`` returns; None if there is no such path. Raises StorageError."""
+        with self._storage_errors("read"):
+            return unless_missing(self._spark, lambda: bool(self._fs.exists(path)), read)
 
     def _at(self, name: str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")
@@ -377,17 +373,12 @@ class HadoopLocation:
             self._fs.mkdirs(self._path)
 
     def children(self) -> list[str]:
-        with self._storage_errors("read"):
-            if not self._fs.exists(self._path):
-                return []
-            return sorted(status.getPath().getName() for status in self._fs.listStatus(self._path))
+        found = self._unless_missing(self._path, lambda: self._fs.listStatus(self._path))
+        return sorted(status.getPath().getName() for status in found or ())
 
     def age_s(self) -> float:
-        with self._storage_errors("read"):
-            if not self._fs.exists(self._path):
-                return 0.0
-            changed = self._changed_ms() / 1000
-        return max(0.0, time.time() - changed) if changed else 0.0
+        changed = self._unless_missing(self._path, self._changed_ms)
+        return max(0.0, time.time() - changed / 1000) if changed else 0.0
 
     def _changed_ms(self) -> int:
         """Returns the time of the newest file below this folder, or the folder's own time if there is no file. The
@@ -398,17 +389,17 @@ class HadoopLocation:
         return newest or int(self._fs.getFileStatus(self._path).getModificationTime())
 
     def data_files(self) -> list[FileStatus]:
+        return self._unless_missing(self._path, self._data_files) or []
+
+    def _data_files(self) -> list[FileStatus]:
         found: list[FileStatus] = []
-        with self._storage_errors("read"):
-            if not self._fs.exists(self._path):
-                return []
-            root = self._fs.makeQualified(self._path).toUri().getPath().rstrip("/") + "/"
-            files = self._fs.listFiles(self._path, True)
-            while files.hasNext():
-                status = files.next()
-                name = str(status.getPath().toUri().getPath()).removeprefix(root)
-                if name.endswith(".parquet") and is_data(tuple(name.split("/"))):
-                    found.append(FileStatus(name, status.getLen(), status.getModificationTime() / 1000))
+        root = self._fs.makeQualified(self._path).toUri().getPath().rstrip("/") + "/"
+        files = self._fs.listFiles(self._path, True)
+        while files.hasNext():
+            status = files.next()
+            name = str(status.getPath().toUri().getPath()).removeprefix(root)
+            if name.endswith(".parquet") and is_data(tuple(name.split("/"))):
+                found.append(FileStatus(name, status.getLen(), status.getModificationTime() / 1000))
         return sorted(found)
 
     def move_here(self, source: Location, moves: Sequence[tuple[str, str]]) -> None:
@@ -439,11 +430,12 @@ class HadoopLocation:
             return
         if not self._fs.exists(after):
             raise StorageError(f"{before.toString()} cannot be moved to {after.toString()}") from failed
-        if self._fs.exists(before):
-            sizes = [int(self._fs.getFileStatus(path).getLen()) for path in (before, after)]
-            if sizes[0] != sizes[1]:
+        wanted = self._unless_missing(before, lambda: int(self._fs.getFileStatus(before).getLen()))
+        if wanted is not None:  # else another run has moved the file
+            size = int(self._fs.getFileStatus(after).getLen())
+            if size != wanted:
                 raise StorageError(
-                    f"{after.toString()} is an incomplete copy of {before.toString()} ({sizes[1]:,} of {sizes[0]:,} "
+                    f"{after.toString()} is an incomplete copy of {before.toString()} ({size:,} of {wanted:,} "
                     "bytes), because a rename was interrupted: remove the copy, and run the command again"
                 )
 
@@ -469,14 +461,19 @@ class HadoopLocation:
 
     def read_text(self, name: str) -> str | None:
         path = self._at(name)
-        with self._storage_errors("read"):
-            if not self._fs.exists(path):
-                return None
+
+        def read() -> bytes:
             stream = self._fs.open(path)
             try:
-                return bytes(stream.readAllBytes()).decode("utf-8")
+                return bytes(stream.readAllBytes())
             finally:
                 stream.close()
+
+        found = self._unless_missing(path, read)
+        try:
+            return None if found is None else found.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise StorageError(f"{path.toString()} cannot be read: {error}") from error
 
     def write_text(self, name: str, text: str) -> None:
         path, new = self._at(name), self._at(f"{name}.new")
