@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.ingestion.adoption import adopt
 from odradek.pipelines.table_state import begin_table
 from odradek.pipelines.tables.table import Target, open_table
 
@@ -30,10 +31,28 @@ def test_a_foreign_folder_is_not_changed(held: str, table_format: str, tmp_path:
         pytest.skip("a Delta table may be added to")
     before = everything(tmp_path)
     with (
-        pytest.raises(ConfigError, match=r"holds something other than a table of odradek: \S+"),
+        pytest.raises(ConfigError, match=r"holds something other than a table of odradek: \S+; .* an empty --output"),
         open_table(Target(output=str(tmp_path / "theirs"), table_format=table_format), no_spark),
     ):
         pass
+    assert everything(tmp_path) == before
+
+
+@pytest.mark.parametrize("left", [[], ["runs/number-00000001", "lock"]])
+def test_a_table_without_its_folder_of_notes_names_what_helps(left: list[str], tmp_path: Path) -> None:
+    """A copy of the folder from a time before the first run was put in its place. Before, there was no remedy."""
+    table = tmp_path / "t"
+    for name in ["partition=1/part.parquet", *(f"_odradek/{name}" for name in left)]:
+        (table / name).parent.mkdir(parents=True, exist_ok=True)
+        (table / name).write_text("")
+    before = everything(tmp_path)
+    restore = (
+        "folder _odradek is lost or was replaced: restore this folder from a copy of the table, or read into a new"
+    )
+    with pytest.raises(ConfigError, match=f"partition=1; .*{restore}"), open_table(Target(str(table)), no_spark):
+        pass
+    with pytest.raises(ConfigError, match=restore):
+        adopt("127.0.0.1:1", group="g", output=str(table))
     assert everything(tmp_path) == before
 
 

@@ -25,6 +25,10 @@ _FILE = "table.json"
 _MARK = "odradek-table"
 _DELTA = "_delta_log"
 _RUNS = "has_runs"
+_LOST_FOLDER = (
+    f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or read "
+    "into a new --output with a new --group"
+)
 _SHOWN = 60
 """Characters of an option in an error."""
 
@@ -75,7 +79,10 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
         return
     text = table.child(STATE).read_text(_FILE)
     if text is None:
-        raise ConfigError(f"{table.uri} holds something other than a table of odradek: {others[0]}")
+        raise ConfigError(
+            f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{_FILE}. "
+            f"Choose an empty --output. {_LOST_FOLDER}"
+        )
     if _DELTA in names and _parse(table, text)[1].get("table_format") == shape.table_format:
         raise ConfigError(
             f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
@@ -216,7 +223,7 @@ def stored_layout(table: Location) -> TableLayout:
             "into a new --output with a new --group"
         )
     if text is None:
-        raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}")
+        raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}. {_LOST_FOLDER}")
     held: dict[str, Any] = _parse(table, text)[1]
     return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
 
