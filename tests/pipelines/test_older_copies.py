@@ -32,6 +32,7 @@ class Commands:
         if not has_checkpoint:  # the copy of the table is without it
             log += ["--checkpoint", str(place / f"{kind}-checkpoint")]
         self._ingest = ["pipeline", "ingest", *log, "--table-format", kind, "--topics"]
+        self.of_first = [*self._ingest, self.first]
         self.ingest = [*self._ingest, f"{self.first},{self.later}"]
         self.from_latest = [*self.ingest, "--from", "latest"]
         self.refused = ["refused", *self.ingest]
@@ -47,8 +48,7 @@ class Commands:
     @property
     def begin(self) -> Steps:
         copied = ["replace", f"{self.table}-old", str(self.table)]
-        first = [*self._ingest, self.first]
-        return [self.send(self.first, 10), first, copied, self.send(self.later, 20), self.ingest]
+        return [self.send(self.first, 10), self.of_first, copied, self.send(self.later, 20), self.ingest]
 
     def rows(self) -> list[tuple[str, int, int]]:
         held = deltalake.DeltaTable(self.table).to_pyarrow_dataset() if self.kind == "delta" else ds.dataset(self.table)
@@ -93,6 +93,11 @@ CASES = (
 )  # fmt: skip
 
 
+def do(steps: Steps) -> None:
+    done = subprocess.run([sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("case", "kind"), [*itertools.product(CASES, ["parquet", "delta"]), ("RESTORE after an adoption", "delta")]
 )
@@ -103,6 +108,19 @@ def test_each_record_is_in_the_table_after_an_older_copy(
     for name in (of.first, of.later):
         create_topic(bootstrap, name)
     steps, ends = steps_of(case, of)
-    done = subprocess.run([sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    do(steps)
     assert of.rows() == [(*tp, offset) for tp, end in sorted(ends.items()) for offset in range(end)]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_a_table_that_is_begun_again_with_its_group_gets_a_further_topic_after_an_adoption(
+    kind: str, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    of = Commands(bootstrap, f"{topic}-{kind}", tmp_path, kind, has_checkpoint=True)
+    for name in (of.first, of.later):
+        create_topic(bootstrap, name)
+    (tmp_path / "nothing").mkdir()
+    deleted = ["replace", str(of.table), str(tmp_path / "nothing")]
+    do([*of.begin, deleted, of.send(of.first, 5), of.of_first, of.refused])
+    do([of.adopt, of.ingest])
+    assert of.rows() == [(of.first, 0, at) for at in range(10, 15)] + [(of.later, 0, at) for at in range(20)]

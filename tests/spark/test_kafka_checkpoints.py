@@ -54,6 +54,22 @@ def test_an_unfinished_first_micro_batch_begins_at_sparks_initial_offsets(planne
     assert planned.spark.read.text(f"file:{planned.checkpoint}/offsets/0").count() == LINES, "its checksum is right"
 
 
+def test_a_first_micro_batch_that_spark_had_not_planned_yet_begins_at_its_initial_offsets(
+    planned: StreamingRun,
+) -> None:
+    """Spark's own source was killed between its start offsets and its first plan. Before, the query began at the
+    group's offsets, or as ``startingOffsets`` says: 38 records were skipped."""
+    for file in (planned.checkpoint / "offsets").iterdir():
+        file.unlink()
+    write_initial(planned.checkpoint, planned.topic)
+    assert planned.rows() == span(0, 2, 30) + span(1, 0, 10)
+    assert planned.source_offset(0) == {
+        planned.topic: {"0": 2, "1": 0},
+        "$odradek": {"from": {planned.topic: {"0": 2, "1": 0}}},
+    }
+    assert planned.committed() == {0: 30, 1: 10}
+
+
 def test_without_the_initial_offsets_the_query_ends_with_one_line(planned: StreamingRun) -> None:
     with pytest.raises(StreamingQueryException) as error:
         planned.run()

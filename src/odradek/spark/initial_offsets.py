@@ -17,6 +17,8 @@ from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, flat
 from odradek.text.json_depth import parse_json
 
 _VERSION = "v1"
+_NO_SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+"""The metadata of a micro-batch. Spark takes settings that are not there from the session, or as in its early versions."""
 _SOURCES_LINE = 2
 """The lines of a file of the offset log: the version, the metadata, and one line for each source."""
 
@@ -42,11 +44,19 @@ def parse_initial(data: bytes) -> Offsets:
     return found
 
 
-def line_without_start(log: str, number: int) -> SourceOffset | None:
+def empty_log(sources: int) -> str:
+    """Returns the text of a file of the offset log in which no source has an offset."""
+    return "\n".join([_VERSION, _NO_SETTINGS, *["-"] * sources])
+
+
+def line_without_start(log: str, number: int, *, is_planned: bool = True) -> SourceOffset | None:
     """Returns the end of the first micro-batch of a source, if another source has planned it.
 
-    ``log``: the text of the file ``0`` of the offset log. ``number``: that of the source in the query.
+    ``log``: the text of the file ``0`` of the offset log. ``number``: that of the source in the query. ``is_planned``:
+    whether Spark has written this file. If not, the micro-batch has no partition yet.
     """
+    if not is_planned:
+        return SourceOffset()
     lines = log.split("\n")
     if lines[0] != _VERSION or len(lines) <= _SOURCES_LINE + number:
         return None
@@ -59,12 +69,15 @@ def line_without_start(log: str, number: int) -> SourceOffset | None:
 
 def with_start(log: str, number: int, end: SourceOffset, initial: Offsets) -> str:
     """Returns the text of the offset log with the start of a source's first micro-batch. ``end``: of
-    ``line_without_start``. Raises UnknownStart if ``initial`` has none of the partitions."""
-    origins = {tp: offset for tp, offset in initial.items() if tp in end.positions}
+    ``line_without_start``; if it has no partition, the micro-batch ends where it starts. Raises UnknownStart if
+    ``initial`` has none of the partitions."""
+    ends = end.positions or initial
+    origins = {tp: offset for tp, offset in initial.items() if tp in ends}
     if not origins:
         raise UnknownStart("it has none of the partitions of the micro-batch")
     lines = log.split("\n")
-    lines[_SOURCES_LINE + number] = json.dumps(replace(end, origins=origins).to_json(), separators=(",", ":"))
+    planned = replace(end, positions=ends, origins=origins)
+    lines[_SOURCES_LINE + number] = json.dumps(planned.to_json(), separators=(",", ":"))
     return "\n".join(lines)
 
 

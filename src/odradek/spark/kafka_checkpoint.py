@@ -1,4 +1,4 @@
-"""The start of a query with a checkpoint of Spark's own Kafka source whose first micro-batch is not finished.
+"""The start of a query with a checkpoint of Spark's own Kafka source whose first micro-batch is not finished or planned.
 
 The planner does not know the checkpoint's folder: Spark does not pass it to Python. So the driver reads the start of
 the micro-batch (``initial_offsets``) and writes it to the offset log, before Spark reads that. Spark calls listeners
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from odradek.spark.initial_offsets import UnknownStart, line_without_start, parse_initial, with_start
+from odradek.spark.initial_offsets import UnknownStart, empty_log, line_without_start, parse_initial, with_start
 from odradek.spark.query_sources import source_options
 
 if TYPE_CHECKING:
@@ -22,20 +22,22 @@ log = logging.getLogger("odradek.spark")
 
 
 def complete_first_batch(execution: JavaObject) -> None:
-    """Writes the start offsets of a first micro-batch that is not finished to the offset log, if they are not there.
+    """Writes the start offsets of a first micro-batch that is not finished to the offset log, if they are not there. If
+    Spark's own source has not planned it, plans one without records that ends at these offsets.
 
     ``execution`` is Java's StreamExecution. Does nothing for other checkpoints than those of Spark's own Kafka source.
-    If the start is unknown, it logs a warning: the planner then refuses the micro-batch. Raises Py4JError.
+    If the start is unknown, it logs a warning: the planner then refuses a planned micro-batch. Raises Py4JError.
     """
     checkpoint = _CheckpointFiles(execution)
     # Only Spark's own sources write this folder, so a checkpoint of ours needs no further look.
-    if not checkpoint.has("sources") or not checkpoint.has("offsets/0"):
+    if not checkpoint.has("sources") or checkpoint.has("commits/0") or checkpoint.has("offsets/1"):
         return
-    if checkpoint.has("commits/0") or checkpoint.has("offsets/1"):
-        return
-    before = text = checkpoint.read("offsets/0").decode()
-    for number, options in enumerate(source_options(execution)):
-        end = None if options is None else line_without_start(text, number)
+    options_of = source_options(execution)
+    is_planned = checkpoint.has("offsets/0")
+    before = checkpoint.read("offsets/0").decode() if is_planned else empty_log(len(options_of))
+    text = before
+    for number, options in enumerate(options_of):
+        end = None if options is None else line_without_start(text, number, is_planned=is_planned)
         name = f"sources/{number}/0"
         if end is None or not checkpoint.has(name):
             continue
@@ -71,7 +73,7 @@ class _CheckpointFiles:
             stream.close()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replaces a file in one step."""
+        """Writes or replaces a file in one step."""
         stream = self._files.createAtomic(self._path(name), True)  # it may replace a file
         try:
             stream.write(bytearray(data))

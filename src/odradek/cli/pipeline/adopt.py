@@ -54,8 +54,8 @@ def _show(request: AdoptLine, adoption: Adoption) -> None:
         note(f"{tp} is new: neither the table nor the group has an offset of it, so it begins at its log start, {at}.")
     for tp, at in adoption.forgotten.items():
         note(
-            f"A pipeline has committed {tp}, and the table has nothing of it: the table is an older copy, or another "
-            f"table has the same group. The partition begins at {at}."
+            f"A pipeline has committed {tp}, and the table has nothing of it: the table is an older copy, or was begun "
+            f"again with this group, or another table has the same group. The partition begins at {at}."
         )
     for tp, at in adoption.deleted.items():
         first = adoption.offsets[tp]

@@ -29,8 +29,9 @@ def check_starts(
         tp = lacking[0]
         raise TableRefused(
             f"a pipeline has committed offset {ours[tp]} of {tp} to the group, and {table} has no note of this "
-            "partition: the table is an older copy, which lacks its records, or another table has the same group. "
-            f"{REMEDY}"
+            "partition. Either the table is an older copy, which lacks these records; or it was deleted and begun "
+            f"again with this group; or another table has the same group. {REMEDY}. The adoption begins this partition "
+            "at its first record"
         )
     noted = {tp.topic for tp in query.offsets}
     if skipped := sorted(tp for tp in at_end if tp.topic in noted and tp not in query.offsets):

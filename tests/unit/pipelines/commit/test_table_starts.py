@@ -6,9 +6,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
+
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.operations import NewFiles, TableChange
-from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState, of_json, to_json
+from odradek.pipelines.commit.partition_starts import check_starts
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState, of_json, to_json
 
 RUN = RunTag(1, "0" * 8)
 FIRST, SECOND, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
@@ -50,3 +53,11 @@ def test_a_topic_that_was_created_again_has_a_new_start() -> None:
     assert after(begun, plan("b", 0, topics={"t": "new"}, p0=3)).starts == {FIRST: 3}
     adopted = replace(plan("adopted", 0, topics={"t": "new"}), offsets={FIRST: 0, OTHER: 9}, is_whole=True)
     assert after(begun, adopted).starts == {FIRST: 0}
+
+
+def test_a_commit_of_a_partition_without_notes_names_its_three_causes() -> None:
+    """Before, the line did not know a table that was begun again with its group."""
+    begun = after(TableState(is_whole=True), plan("a", 0, p0=50))
+    with pytest.raises(TableRefused, match=r"older copy.*begun again.*another table .*pipeline adopt.* first record$"):
+        check_starts(begun, {OTHER: 9}, (), "/t")
+    check_starts(begun, {FIRST: 9}, (), "/t")
