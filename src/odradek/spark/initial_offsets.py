@@ -18,7 +18,7 @@ from odradek.text.json_depth import parse_json
 
 _VERSION = "v1"
 _NO_SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
-"""The metadata of a micro-batch. Spark takes settings that are not there from the session, or as in its early versions."""
+"""The metadata of a micro-batch. Settings that are not there have the session's value, or that of early versions."""
 _SOURCES_LINE = 2
 """The lines of a file of the offset log: the version, the metadata, and one line for each source."""
 

@@ -1,4 +1,4 @@
-"""The start of a query with a checkpoint of Spark's own Kafka source whose first micro-batch is not finished or planned.
+"""The start of a query with a checkpoint of Spark's own Kafka source that has finished no micro-batch.
 
 The planner does not know the checkpoint's folder: Spark does not pass it to Python. So the driver reads the start of
 the micro-batch (``initial_offsets``) and writes it to the offset log, before Spark reads that. Spark calls listeners

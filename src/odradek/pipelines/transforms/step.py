@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.causes import cause_of
+from odradek.pipelines.transforms.query_text import check_query
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.write_options import WriteOptions, check_columns
@@ -108,6 +109,7 @@ def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> T
     if sql is not None:
         if not sql.strip():
             raise ConfigError(f"sql: the query is empty; for example SELECT key, value FROM {VIEW}")
+        check_query(sql)
         return TransformStep(values, on_bad, sql=sql)
     if isinstance(function, str):
         return TransformStep(values, on_bad, function=_load_function(function), name=function)
