@@ -3,8 +3,9 @@
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
 partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
 ``["killed", …]`` for an adoption that is killed before it commits the group, or ``["restore", table, versions]`` for a
-RESTORE of a Delta table. ``["refused", …]`` is a command that has to say that the table is to be adopted. Each other
-command has to end with 0."""
+RESTORE of a Delta table. ``["refused", …]`` is a command that has to say that the table is to be adopted. ``["grown",
+bootstrap, topic, …]`` is a refused command during which the topic gets partition 1 with 7 records, after the run has
+looked at it. Each other command has to end with 0."""
 
 from __future__ import annotations
 
@@ -64,7 +65,22 @@ def refused(*command: str) -> None:
         raise SystemExit(f"{command} ends with {code}: {said.getvalue()}")
 
 
-STEPS = {"refused": refused, "send": send, "delete": delete, "replace": replace, "killed": killed, "restore": restore}
+def grown(bootstrap: str, topic: str, *command: str) -> None:
+    from odradek.pipelines.tables.table import Table
+
+    look = Table.start_of_query
+
+    def look_and_grow(self: Table, *given: object) -> object:
+        found = look(self, *given)
+        run(["topics", "alter", "-b", bootstrap, topic, "--partitions", "2"])
+        send(bootstrap, topic, "7", "1")
+        return found
+
+    with patch.object(Table, "start_of_query", look_and_grow):
+        refused(*command)
+
+
+STEPS = {one.__name__: one for one in (refused, send, delete, replace, killed, restore, grown)}
 
 if __name__ == "__main__":
     import plain_engine

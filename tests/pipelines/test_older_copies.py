@@ -77,6 +77,9 @@ def steps_of(case: str, of: Commands) -> tuple[Steps, dict[tuple[str, int], int]
             more = [of.grow(of.first), of.send(of.first, 7, 1), of.send(of.first, 1)]
             again = [["refused", *of.from_latest], of.adopt, of.from_latest]
             return [*of.begin, of.adopt, *more, *again], {first: 11, (of.first, 1): 7, later: 20}
+        case "other options after a refused plan":
+            more = [["grown", of.bootstrap, of.first, *of.from_latest], of.refused]
+            return [*of.begin, of.adopt, *more, of.adopt, of.ingest], {first: 10, (of.first, 1): 7, later: 20}
         case "deleted group":
             more = [of.send(of.later, 5), ["groups", "delete", "-b", of.bootstrap, of.group, "--yes"]]
             again = [["refused", *of.from_latest], of.adopt, of.from_latest]
@@ -90,6 +93,7 @@ def steps_of(case: str, of: Commands) -> tuple[Steps, dict[tuple[str, int], int]
 CASES = (
     "unnamed commit", "run before the adoption", "origin of a later query", "run after a killed adoption",
     "partition after an adoption", "partition of a lacking topic", "deleted group",
+    "other options after a refused plan",
 )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -249,6 +249,11 @@ class TableScenario:
             before = seen.planned.get(newest - 1)
             known = {} if before is None else before.offsets
         start = self._look_at_group(known, is_at_end=self.operator.begins_at_latest)
+        if newest == 0 and not seen.done:  # an earlier run has planned it, perhaps with other options
+            firsts, log_starts = {TP: seen.planned[0].start}, self.topics.starts
+            firsts |= {tp: at for tp, (at, _) in seen.planned[0].others.items()}
+            begun = [tp for tp, at in firsts.items() if tp not in self.group.offsets and at > log_starts.get(tp, 0)]
+            start = replace(start, at_end=begun)
         found = yield from run.look(BatchPlan("", 0, "", "", offsets=dict.fromkeys(self.topics.read, 0)))
         check_starts(found, {tp: at for tp, at in start.ours.items() if tp in self.topics.read}, start.at_end, "t")
         return start

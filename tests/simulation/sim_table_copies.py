@@ -46,6 +46,8 @@ class TableOperator:
         self.random = Random(f"{seed} copies of the table")
         self.is_on = self.random.random() < 0.4 and world.faults.is_exclusive and not world.restores_table
         self._is_from_latest = self.random.random() < 0.5
+        self._options = Random(f"{seed} options of the runs")
+        self._options_vary = self._options.random() < 0.4
         self.copies: list[WholeTable] = []
         self.is_waiting = False
         self.is_group_ours = True
@@ -64,8 +66,9 @@ class TableOperator:
 
     @property
     def begins_at_latest(self) -> bool:
-        """Whether the runs have ``--from latest``: each run has the same options."""
-        return self.is_on and self._is_from_latest
+        """Whether a run has ``--from latest``: in some worlds each run has the same options, in others not."""
+        is_from_latest = self._options.random() < 0.5 if self._options_vary else self._is_from_latest
+        return self.is_on and is_from_latest
 
     def _change_topics(self) -> None:
         topics, random = self._world.topics, self.random

@@ -333,24 +333,46 @@ class GroupStart:
     partitions: tuple[TopicPartition, ...] = ()
 
 
-def group_start(source: Source, output: str, known: Offsets | None = None) -> GroupStart:
+def group_start(
+    source: Source,
+    output: str,
+    known: Offsets | None = None,
+    *,
+    planned: Offsets | None = None,
+    lookups: Lookups | None = None,
+) -> GroupStart:
     """Returns where a query of the table ``output`` begins the partitions that its checkpoint does not have. ``known``:
-    the partitions of the checkpoint; None if it has no micro-batch. Raises the errors of lookups."""
+    the partitions of the checkpoint; None if it has no micro-batch. ``planned``: where its first micro-batch begins, if
+    a run has planned it and not finished it: that run may have had other options. ``lookups``: those of the source, if
+    there are some. Raises the errors of lookups."""
     options = parse_options(source.all_options(), streaming=True)
-    with contextlib.closing(Lookups(options)) as lookups:
-        partitions = lookups.partitions()
-        held = lookups.admin.list_group_offsets(lookups.group_id)
     known = known or {}
-    unread = [tp for tp in partitions if tp not in known]
+    with contextlib.ExitStack() as stack:
+        lookups = lookups or stack.enter_context(contextlib.closing(Lookups(options)))
+        partitions = lookups.partitions()
+        unread = [tp for tp in partitions if tp not in known]
+        held = lookups.admin.list_group_offsets(lookups.group_id) if unread else {}
+        at_end = _begun_at_end(lookups, planned, held) if planned is not None else None
     all_held = {tp: one for tp, one in sorted(held.items()) if one.offset >= 0 and tp not in known}
     topics = {tp.topic for tp in known}
     ours = {tp: one.offset for tp, one in all_held.items() if is_of_table(one, output, is_read=tp.topic in topics)}
     committed = {tp: one for tp, one in all_held.items() if tp in unread}
     outputs = {other_output(commit, output) for commit in committed.values()} - {""}
-    is_at_end = options.auto_offset_reset == "latest" and not known
-    at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end else ()
+    if at_end is None:
+        is_at_end = options.auto_offset_reset == "latest" and not known
+        at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end else ()
     begins = {tp: one.offset for tp, one in committed.items()}
     return GroupStart(begins, tuple(sorted(outputs)), ours, at_end, tuple(partitions))
+
+
+def _begun_at_end(
+    lookups: Lookups, planned: Offsets, held: Mapping[TopicPartition, OffsetAndMetadata]
+) -> tuple[TopicPartition, ...]:
+    """Returns the partitions of a planned first micro-batch without a commit that begin behind their log start."""
+    begun = {tp: at for tp, at in planned.items() if tp not in held or held[tp].offset < 0}
+    existing = {tp: begun[tp] for tp in lookups.partitions() if tp in begun}
+    starts = lookups.starts(existing)
+    return tuple(tp for tp, at in existing.items() if at > starts[tp])
 
 
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:

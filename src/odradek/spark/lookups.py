@@ -136,6 +136,10 @@ class Lookups:
         self._epochs.update({tp: listed.leader_epoch for tp, listed in found.items()})
         return {tp: listed.offset for tp, listed in found.items()}
 
+    def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the log start offsets of partitions."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
     def seen(self, look: GroupLook) -> dict[TopicPartition, int]:
         """Takes the log ends, the epochs and the topic ids of a look as those of a request; returns the log ends."""
         self._topic_ids.update(look.ids)
@@ -193,7 +197,7 @@ class Lookups:
             if not behind or self._closed.wait(self.options.fetch_offset_retry_interval_ms / 1000):
                 break
             ends.update(self.ends(behind))
-        starts = self._offsets(dict.fromkeys(ends, EARLIEST))
+        starts = self.starts(ends)
         return {tp: LogRange(starts[tp], max(end, starts[tp]), self.leader_epoch(tp)) for tp, end in ends.items()}
 
     def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

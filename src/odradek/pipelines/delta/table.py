@@ -71,7 +71,8 @@ _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
 class DeltaTable(CommitDriver):
-    """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run."""
+    """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run.
+    ``has_log``: whether the table is known to have a log."""
 
     _NO_FILES = NewFiles([], Added(0, 0, 0, 0))
 
@@ -82,9 +83,12 @@ class DeltaTable(CommitDriver):
         partition_by: Sequence[str] = (),
         options: Mapping[str, str] | None = None,
         run: str | None = None,
+        *,
+        has_log: bool = False,
     ) -> None:
         super().__init__()
         check_installed()
+        self._has_log = has_log
         self._table = table
         self._staging = Staging(staging)
         self._id = run or uuid.uuid4().hex
@@ -104,13 +108,14 @@ class DeltaTable(CommitDriver):
         """The table's URI for deltalake. Raises ConfigError if deltalake cannot find the folder."""
         return delta_uri(self._table.uri)
 
-    def check_log(self) -> None:
-        """Raises ConfigError if there is a log, and micro-batches would violate what it demands of writers. Writes
-        nothing. Raises StorageError."""
+    def check_log(self) -> bool:
+        """Returns whether there is a log. Raises ConfigError if micro-batches would violate what it demands of writers.
+        Writes nothing. Raises StorageError."""
         with self._reading():
             log = self._open_log()
             if log is not None:
                 check_supported(log, self._table.uri)
+            return log is not None
 
     # --- the run
 
@@ -126,7 +131,8 @@ class DeltaTable(CommitDriver):
         """
         self._table.make()
         self._dead, self._gone = dead, {*gone, *(dead or ())}
-        self.check_notes("")
+        if not self._has_log:
+            self.check_notes("")
         self._begun(take_number)
         with self._reading():
             state: TableState = self._drive(self._machine.begin())

@@ -196,7 +196,7 @@ def _run_query(
         lag = stack.enter_context(contextlib.closing(TopicLag(options)))
         trigger = None if job.trigger is None else parse_trigger(job.trigger)
         started = time.monotonic()
-        begun = table.start_of_query(source)
+        begun = table.start_of_query(source, group.lookups)
         group.knows(begun.outputs if begun is not None else ())
         stream = source.committed_by_table(group.look).stream(spark)
         table.begin(stream)

@@ -54,6 +54,11 @@ class TableGroup:
         self.state: CommitState | None = None
         """The state of the group after the last commit; None before the first."""
 
+    @property
+    def lookups(self) -> Lookups | None:
+        """The lookups of the group before its first commit; None if the run commits nothing."""
+        return self._lookups
+
     def commit(self, planned: PlannedBatch, plan: BatchPlan) -> None:
         """Commits the end of a micro-batch that is in the table. Raises StorageError if the table cannot be read."""
         with self._lock:

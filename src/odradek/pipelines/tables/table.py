@@ -167,8 +167,7 @@ class Table:
             state = self.location.child(STATE)
             is_delta = target.table_format == "delta"
             options = log_options(self.location, target.storage_options) if is_delta else {}
-            if is_delta:
-                DeltaTable(self.location, state, options=options).check_log()
+            has_log = is_delta and DeltaTable(self.location, state, options=options).check_log()
             check_exclusive(state, target.table_format, target.storage_options, is_single=target.single_driver)
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
@@ -181,7 +180,7 @@ class Table:
                 self.checkpoint = location_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
             if is_delta:
-                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id)
+                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id, has_log=has_log)
             else:
                 self._writer = ParquetTable(
                     self.location, self._batches, staging, target.partition_by, run.id, allow_lost=target.allow_lost
@@ -272,16 +271,18 @@ class Table:
         assert self._id is not None  # ``begin`` has run
         return self._id
 
-    def start_of_query(self, source: Source) -> GroupStart | None:
+    def start_of_query(self, source: Source, lookups: Lookups | None = None) -> GroupStart | None:
         """Returns where the query begins; None if it has begun. Logs a warning if another table has the same group.
-        Raises TableRefused if the table lacks records before the offset at which the run would read a partition."""
+        ``lookups``: those of the source, if there are some. Raises TableRefused if the table lacks records before the
+        offset at which the run would read a partition."""
         done, newest = newest_done(self.checkpoint), newest_number(self.checkpoint)
-        known = None
+        known = begun = None
         if newest is not None:
             planned = planned_batch(self.checkpoint, newest)
             known = (planned.end if done == newest else planned.begin).offsets
+            begun = planned.end.origins if newest == 0 and done is None else None
         self._source = source
-        start = self._start = group_start(source, self.location.uri, known)
+        start = self._start = group_start(source, self.location.uri, known, planned=begun, lookups=lookups)
         ours = {tp: at for tp, at in start.ours.items() if tp in start.partitions}
         if ours or start.at_end:
             asked = BatchPlan("", 0, "", "", offsets=dict.fromkeys(start.partitions, 0))
