@@ -144,7 +144,8 @@ def outputs_of(address: str, output: Path, capsys: pytest.CaptureFixture[str], *
     page, tables = output / "history.html", output / "tables"
     assert history(address, "--output", tables, "--report", page, "--json", *more) == 0
     said = capsys.readouterr()
-    assert said.err == ""
+    on_a_busy_machine = "Reading __consumer_offsets of ", "Python loads the modules"
+    assert [line for line in said.err.splitlines() if not line.startswith(on_a_busy_machine)] == []
     assert {path.name for path in tables.iterdir()} == {f"{one}.parquet" for one in TABLES}
     assert {path.is_dir() for path in tables.iterdir()} == {bool(more)}
     schema = pq.read_schema(next(tables.glob("lag.parquet/*"), tables / "lag.parquet"))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
@@ -19,6 +21,8 @@ from odradek.cli.pipeline.options import HistoryLine, check_pyspark, spark_clien
 from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
+from odradek.core.errors import OdradekError
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
     from odradek.history.journal import Journal
     from odradek.history.verdict_rules import VerdictRules
 
+_PART = re.compile(r"\.\w+\.parquet\.[0-9a-f]{12}\.part")
+_DAY_S = 86_400
 SUMMARY = "Report what happened to groups, from the offsets topic."
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -86,7 +92,7 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     if on_spark := line.master is not None or bool(line.conf) or is_submitted():
         seen.is_silent = True
         check_pyspark()
-    elif line.output is not None and "://" in str(line.output):
+    elif line.output is not None and is_uri(str(line.output)):
         raise CommandError(f"--output {line.output}: a URI needs --master: without Spark, tables are written locally")
     check_plotly(line)
     from odradek.history.findings import FindingRules
@@ -147,7 +153,7 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
 
     check_report(line)
     journal = Journal()
-    with _tables(None if line.output is None else Path(line.output)) as writers:
+    with _tables(None if line.output is None else _folder_of(str(line.output))) as writers:
         _read(line, config, journal, writers, count)
         if line.group is not None and line.group not in journal.groups:
             from odradek.cli.suggestions import group_names, some_groups
@@ -156,7 +162,8 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
 
             with Admin(config) as admin:
                 near = nearest(line.group, known := group_names(admin)) or some_groups(known)
-            raise CommandError(f"the offsets topic has no records of group {line.group}{near}")
+            name = line.group if line.group == line.group.strip() else repr(line.group)
+            raise CommandError(f"the offsets topic has no records of group {name}{near}")
         with progress("Looking up log ends", analysing.POINTS, "moments") as advance:
             analysis = analysing.analyse_journal(
                 config, journal, since_us=line.since_us, advance=advance, rules=line.rules,
@@ -197,6 +204,8 @@ class Writers:
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._open: dict[str, pq.ParquetWriter] = {}
+        self._begun: set[str] = set()
+        self._id = uuid4().hex[:12]  # another report may write to the same folder
 
     def add_batch(self, batch: pa.RecordBatch, since_us: int | None) -> None:
         """Writes the rows of a decoded batch to the tables of records, without rows older than ``since_us``."""
@@ -214,11 +223,13 @@ class Writers:
         for name in TABLES:
             rows = view(batch, name)
             if rows.num_rows or name not in self._open:
-                self._writer(name, rows.schema).write_batch(rows)
+                with _naming(self._directory):
+                    self._writer(name, rows.schema).write_batch(rows)
 
     def write(self, name: str, table: pa.Table) -> None:
         if self._directory is not None:
-            self._writer(name, table.schema).write_table(table)
+            with _naming(self._directory):
+                self._writer(name, table.schema).write_table(table)
 
     def _writer(self, name: str, schema: pa.Schema) -> pq.ParquetWriter:
         import pyarrow.parquet as pq
@@ -226,48 +237,90 @@ class Writers:
 
         assert self._directory is not None
         if name not in self._open:
+            self._begun.add(name)  # the file may be there also if its writer is not
             here = LocalFileSystem()  # without it, a name with a colon would be a URI
             self._open[name] = pq.ParquetWriter(self._part(name), schema, compression="zstd", filesystem=here)
         return self._open[name]
 
     def _part(self, name: str) -> Path:
         assert self._directory is not None
-        return self._directory / f"{name}.parquet.part"
+        return self._directory / f".{name}.parquet.{self._id}.part"
 
-    def close(self, *, keep: bool) -> None:
-        """Closes the files and gives them their final names, or deletes them."""
+    def keep(self) -> None:
+        """Closes the files and gives them their final names."""
         from odradek.history.views import SCHEMAS, TABLES
         from odradek.text.output_file import put_in_place
 
         if self._directory is None:
             return
-        if keep:  # also tables without rows
-            for name in TABLES:
+        with _naming(self._directory):
+            for name in TABLES:  # also tables without rows
                 self._writer(name, SCHEMAS[name])
-        for name, writer in self._open.items():
-            writer.close()
-            if keep:
+            for writer in self._open.values():
+                writer.close()
+            for name in self._open:
                 table = self._directory / f"{name}.parquet"
                 if table.is_dir():  # written by a run on Spark
-                    shutil.rmtree(table)
+                    shutil.rmtree(table, ignore_errors=True)  # another report may remove it at the same time
                 put_in_place(self._part(name), table)
-            else:
+
+    def discard(self) -> None:
+        """Closes the files and removes those without a final name."""
+        if self._directory is None:
+            return
+        for writer in self._open.values():
+            with suppress(OSError):  # a full disk
+                writer.close()
+        for name in self._begun:
+            with suppress(OSError):
                 self._part(name).unlink(missing_ok=True)
+
+
+def _folder_of(output: str) -> Path:
+    return local_path(output) if output.lower().startswith("file:") else Path(output)
 
 
 @contextmanager
 def _tables(directory: Path | None) -> Iterator[Writers]:
-    """Creates ``directory`` and yields its writers. At the end, the new files replace those of an earlier run."""
+    """Creates ``directory`` and yields its writers. At the end, the new files replace those of an earlier run. Raises
+    CommandError."""
+    from odradek.history.analysis import RESULTS
+    from odradek.history.views import TABLES
+    from odradek.pipelines.filesystems import LocalLocation
+    from odradek.pipelines.history.held_tables import check_held_tables
+
     if directory is not None:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             reason = "it is a file, not a folder" if isinstance(error, FileExistsError) else error.strerror
             raise CommandError(f"--output {directory}: {reason}") from error
+        try:
+            check_held_tables(LocalLocation(directory), (*TABLES, *RESULTS))
+        except OdradekError as error:
+            raise CommandError(f"--output: {error}") from error
+        _remove_old_parts(directory)
     writers = Writers(directory)
     try:
         yield writers
-    except BaseException:
-        writers.close(keep=False)
-        raise
-    writers.close(keep=True)
+        writers.keep()
+    finally:
+        writers.discard()
+
+
+def _remove_old_parts(directory: Path) -> None:
+    """Removes what killed reports have left: a report needs less than a day."""
+    for part in directory.glob(".*.parquet.*.part"):
+        with suppress(OSError):
+            if _PART.fullmatch(part.name) and time.time() - part.stat().st_mtime > _DAY_S:
+                part.unlink()
+
+
+@contextmanager
+def _naming(directory: Path) -> Iterator[None]:
+    """Raises CommandError with the option for an error of a write, for example a full disk."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise CommandError(f"--output {directory}: {reason}") from error

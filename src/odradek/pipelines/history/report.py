@@ -17,6 +17,7 @@ from odradek.history.views import TABLES
 from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
+from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import PipelineOptions
@@ -73,9 +74,11 @@ def check_group(found: Analysis, group: str | None) -> None:
 
 
 def location_for_tables(spark: SparkSession, output: str) -> Location:
-    """Returns the location for the tables and creates it if it is missing. Raises StorageError, ConfigError."""
+    """Returns the location for the tables and creates it if it is missing. Raises ConfigError if it has other content
+    under their names, StorageError."""
     location = location_of(output, spark)
     location.make()
+    check_held_tables(location, (*TABLES, *RESULTS))
     if isinstance(location, LocalLocation):
         check_spark_sees(spark, location.path)
     return location
