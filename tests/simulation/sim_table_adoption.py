@@ -139,6 +139,8 @@ class AdoptedTable:
             self._step(type(operation).__name__)
         return self._adoption.perform(getattr(self, "tag", RunTag(0, "")), operation)
 
+    def check_own_checkpoint(self) -> None: ...
+
     def check_notes(self) -> None: ...
 
     def row_ends(self) -> dict[TopicPartition, int]:

@@ -31,6 +31,10 @@ _EXISTS = re.compile(
     r"FileAlreadyExistsException: [Rr]ename destination (?P<folder>\S.*)/"
     r"(?:(?P<sum>\.[^/\s]+\.crc)|(?P<begun>metadata)|(?:offsets|commits)/(?P<batch>\d+)) already exists"
 )
+_ASSERTED = re.compile(
+    r"AssertionError: assertion failed\n(?:\s+at .*\n)*?\s+at org\.apache\.spark\.sql\.execution\.streaming\."
+)
+"""A check of Spark without a text, in the code of its checkpoint: the files are not those that it has just read."""
 _ONE_RUN = "Let only one run use a checkpoint, and run the command again when the other one has ended"
 _PY4J = "An error occurred while calling "
 _PLACE = re.compile(r"\w+:/|(?<!\S)/\S")
@@ -66,6 +70,8 @@ def _cause_in_checkpoint(said: str) -> str | None:
     shared, there = _SHARED.search(said), _EXISTS.search(said)
     if batch := (shared and shared[1]) or (there and there["batch"]):
         return f"another run has written micro-batch {batch} to the checkpoint at the same time. {_ONE_RUN}"
+    if there is None and _ASSERTED.search(said):
+        return f"the checkpoint has changed while Spark read it, as if another run used it at the same time. {_ONE_RUN}"
     if there is None:
         return None
     if there["begun"]:

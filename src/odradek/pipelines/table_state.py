@@ -25,6 +25,7 @@ _FILE = "table.json"
 _MARK = "odradek-table"
 _DELTA = "_delta_log"
 _RUNS = "has_runs"
+CHECKPOINT = "checkpoint"
 _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or read "
     "into a new --output with a new --group"
@@ -178,10 +179,15 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
     if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
+        new = (
+            "shows how, and gives that folder another name"
+            if _is_in(checkpoint, table)
+            else ("with a new folder as --checkpoint shows how")
+        )
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}. Put the "
             "checkpoint of this table back, or name it with --checkpoint; if there is none, let a new one begin at "
-            "the table's offsets: `odradek pipeline adopt` shows how, and gives that folder another name"
+            f"the table's offsets: `odradek pipeline adopt` {new}"
         )
     if has_batches is None:
         raise ConfigError(
@@ -196,6 +202,30 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
             "new one records could be missing or be added twice; give the old --checkpoint, or let a new one begin at "
             "the table's offsets: `odradek pipeline adopt` shows how"
         )
+
+
+def _is_in(checkpoint: Location, table: Location) -> bool:
+    """Returns whether the checkpoint is at its place in the table's own folder."""
+    return checkpoint.uri == table.child(STATE).child(CHECKPOINT).uri
+
+
+def check_own_checkpoint(checkpoint: Location, table: Location, table_id: str | None) -> None:
+    """Raises ConfigError if an adoption would rename a folder that is not the checkpoint of this table: it may be in
+    use, or be something else. An empty folder is allowed."""
+    held = checkpoint.children()
+    if not held or _is_in(checkpoint, table):
+        return
+    mark = checkpoint.read_text(_MARK)
+    if mark is not None and mark.strip() == table_id:
+        return
+    if mark is None and not {"offsets", "metadata"} & set(held):
+        what = f"is no checkpoint: it has {held[0]}"
+    else:
+        what = f"is the checkpoint of another query than the one for {table.uri}"
+    raise ConfigError(
+        f"--checkpoint {checkpoint.uri} {what}. An adoption gives the table's checkpoint another name: name this "
+        "checkpoint, or a new folder in which the next one begins"
+    )
 
 
 def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: bool | None) -> None:

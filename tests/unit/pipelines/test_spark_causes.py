@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from odradek.pipelines.causes import cause_of
 from odradek.pipelines.queries import QueryFailed, spark_failures
@@ -174,3 +175,16 @@ def test_a_checkpoint_that_was_removed_meanwhile_has_a_remedy(name: str) -> None
         raise OSError(f"File file:/lake/t/_odradek/checkpoint/{name} does not exist")
     with pytest.raises(QueryFailed, match=r"does not exist$"), spark_failures("the Spark query stopped"):
         raise OSError("File file:/lake/schema.json does not exist")
+
+
+def test_a_check_of_spark_without_a_text_names_the_other_run() -> None:
+    """A run that was paused at its start went on after another one had used the checkpoint. Before, the line ended with
+    "assertion failed"."""
+    error = StreamingQueryException("assertion failed")
+    error._stackTrace = (
+        "java.lang.AssertionError: assertion failed\n\tat scala.Predef$.assert(Predef.scala:264)\n"
+        "\tat org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution.populateStartOffsets(M.scala:9)\n"
+    )
+    assert "another run used it at the same time. Let only one run use a checkpoint" in cause_of(error)
+    error._stackTrace = "java.lang.AssertionError: assertion failed\n\tat org.example.Udf.call(Udf.java:1)\n"
+    assert cause_of(error) == "assertion failed"

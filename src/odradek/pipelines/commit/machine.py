@@ -35,6 +35,7 @@ from odradek.pipelines.commit.state import (
     check_rows,
     fenced,
     held_batch,
+    overtaken,
     unnoted_partitions,
 )
 
@@ -61,6 +62,7 @@ class TableRun:
         self._log = log
         self._name = name
         self._finished = -1  # the number of the newest entry whose files are visible
+        self._begun: LogPosition | None = None  # the newest entry when the run began
         self.is_open = False
         """Whether an entry of this run may still appear in the log."""
 
@@ -80,6 +82,7 @@ class TableRun:
                 newest, self._finished = appended, appended.number
         if has_leftovers:
             yield RemoveLeftovers(newest.state.may_publish)
+        self._begun = newest
         return newest.state
 
     def add(self, plan: BatchPlan) -> Steps[Published]:
@@ -89,7 +92,7 @@ class TableRun:
         while True:
             newest = yield from self._newest_finished(plan)
             self._check(newest.state)
-            held = held_batch(newest.state, plan, self._name)
+            held = self._held(newest, plan)
             if held is not None:
                 if files is not None:
                     yield DiscardFiles(files)
@@ -192,6 +195,18 @@ class TableRun:
         appended = yield from self._log.append(base, change)
         self.is_open = False
         return appended
+
+    def _held(self, newest: LogPosition, plan: BatchPlan) -> QueryState | None:
+        """Returns the micro-batch if the table has it. If the table has gone on by another run since this run began,
+        that run is the reason why they do not agree, and not the checkpoint. Raises TableRefused, RunFenced."""
+        try:
+            return held_batch(newest.state, plan, self._name)
+        except TableRefused as error:
+            known, begun = newest.state.of(plan.query), self._begun
+            has_gone_on = begun is not None and newest.number > begun.number and newest.state.run != self.run
+            if plan.is_replay or known is None or plan.batch > known.batch or not has_gone_on:
+                raise
+            raise overtaken(self.run, newest.state, known, self._name) from error
 
     def _check(self, state: TableState) -> None:
         if not state.may_publish(self.run):

@@ -524,6 +524,15 @@ def fenced(run: RunTag, state: TableState, table: str) -> RunFenced:
     )
 
 
+def overtaken(run: RunTag, state: TableState, known: QueryState, table: str) -> RunFenced:
+    """Returns the error of a run whose next micro-batches another run has added since it began."""
+    return RunFenced(
+        f"another run ({state.run.text}) has added micro-batch {known.batch} to {table} since this run ({run.text}) "
+        "began: this run has ended, and has added nothing since. Run only one pipeline for a table; the next run "
+        "continues"
+    )
+
+
 def cut_off(run: RunTag, table: str) -> RunFenced:
     """Returns the error of a run that finds the entry on which it builds removed or replaced."""
     return RunFenced(

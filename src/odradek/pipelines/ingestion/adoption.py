@@ -86,6 +86,7 @@ def adopt(options: AdoptOptions) -> Adoption:
 
     target = _target(options, get_spark)
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
+        table.check_own_checkpoint()
         table.check_notes()
         seen = table.newest_query(())  # before all other looks: a run may add a micro-batch between two of them
         noted, known_by, topics = _offsets_of(table, admin)

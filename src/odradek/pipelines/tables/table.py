@@ -52,6 +52,7 @@ from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees, quer
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import (
     BATCHES,
+    CHECKPOINT,
     STATE,
     TableLayout,
     begin_table,
@@ -59,6 +60,7 @@ from odradek.pipelines.table_state import (
     check_checkpoint,
     check_new,
     check_not_foreign,
+    check_own_checkpoint,
     check_table,
     has_runs,
     mark,
@@ -175,7 +177,7 @@ class Table:
             locked.callback(_lock(self.location).close)
             staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
-            self.checkpoint: Location = state.child("checkpoint")
+            self.checkpoint: Location = state.child(CHECKPOINT)
             if target.checkpoint is not None:
                 self.checkpoint = location_of(target.checkpoint, spark)
             self._writer: ParquetTable | DeltaTable
@@ -347,6 +349,10 @@ class Table:
     def lost_files(self) -> frozenset[str]:
         """The files of the newest micro-batch that are neither in the table nor beside it."""
         return self._writer.lost if isinstance(self._writer, ParquetTable) else frozenset()
+
+    def check_own_checkpoint(self) -> None:
+        """Raises ConfigError if there is a folder in the place of the checkpoint that is not the table's checkpoint."""
+        check_own_checkpoint(self.checkpoint, self.location, self._id)
 
     def check_notes(self) -> None:
         """Raises TableRefused if the table has files that its notes do not know. Raises StorageError."""
