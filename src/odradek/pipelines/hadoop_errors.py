@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
-_TRIES = 5
+_READS = 5
 _REPLACED = ".RemoteFileChangedException"
 """S3A's exception if a file was replaced between its look-up and its read."""
 
@@ -42,7 +42,7 @@ def unless_missing(spark: SparkSession, exists: Callable[[], bool], read: Callab
     """
     from py4j.protocol import Py4JJavaError
 
-    for left in range(_TRIES - 1, -1, -1):
+    for left in range(_READS - 1, -1, -1):
         try:
             return read()
         except Py4JJavaError as error:

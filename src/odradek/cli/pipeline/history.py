@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from odradek.history.verdict_rules import VerdictRules
 
 _PART = re.compile(r"\.\w+\.parquet\.[0-9a-f]{12}\.part")
-_DAY_S = 86_400
 SUMMARY = "Report what happened to groups, from the offsets topic."
 EPILOG = (
     "Examples:\n\n\b\n"
@@ -310,9 +309,11 @@ def _tables(directory: Path | None) -> Iterator[Writers]:
 
 def _remove_old_parts(directory: Path) -> None:
     """Removes what killed reports have left: a report needs less than a day."""
+    from odradek.pipelines.files.staging import DAY_S
+
     for part in directory.glob(".*.parquet.*.part"):
         with suppress(OSError):
-            if _PART.fullmatch(part.name) and time.time() - part.stat().st_mtime > _DAY_S:
+            if _PART.fullmatch(part.name) and time.time() - part.stat().st_mtime > DAY_S:
                 part.unlink()
 
 
