@@ -143,17 +143,7 @@ class SimulatedBroker:
         self.network, self.broker_id = network, broker_id
         network.brokers[f"b{broker_id}"] = self
         self.world = network.controller.world
-        self.files = MemoryFiles()
-        self.files.make_dirs(HOME)
-        identity = {
-            "node.id": str(broker_id),
-            "directory.id": checkpoints.encode_uuid(UUID(int=broker_id << 64)),
-            "version": "1",
-            "cluster.id": network.controller.broker.cluster_id,
-        }
-        checkpoints.write_meta_properties(HOME, identity, self.files)
-        for directory in (HOME, *HOME.parents):
-            self.files.sync_dir(directory)
+        self.new_disk(1)
         self._settings = {
             "node.id": str(broker_id),
             "process.roles": "broker",
@@ -163,6 +153,20 @@ class SimulatedBroker:
             "offsets.topic.num.partitions": "4",
         } | dict(settings or {})
         self.begin()
+
+    def new_disk(self, number: int) -> None:
+        """Gives the broker an empty formatted directory, the id of which has this number. It may not run."""
+        self.files = MemoryFiles()
+        self.files.make_dirs(HOME)
+        identity = {
+            "node.id": str(self.broker_id),
+            "directory.id": checkpoints.encode_uuid(UUID(int=(number * self.broker_id) << 64)),
+            "version": "1",
+            "cluster.id": self.network.controller.broker.cluster_id,
+        }
+        checkpoints.write_meta_properties(HOME, identity, self.files)
+        for directory in (HOME, *HOME.parents):
+            self.files.sync_dir(directory)
 
     def begin(self) -> None:
         self.node = SimulatedNode(

@@ -27,6 +27,7 @@ from odradek.broker.partitions import directory_identity
 from odradek.broker.publishers.order import in_order
 from odradek.broker.remote.applied_offsets import AppliedOffsets
 from odradek.broker.remote.controller_link import RemoteControllerLink
+from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 CLOSING_S = 0.01
+ASSIGN_AGAIN_S = 0.5
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -99,7 +101,8 @@ class ClusterRole:
         self._peers: Peers | None = None
         self._copy: ObserverLog | None = None
         self._member = BrokerMember(self)
-        self._times = LifecycleTimes(
+        self.is_closed = False
+        self.times = LifecycleTimes(
             config.broker_session_timeout_ms,
             config.broker_heartbeat_interval_ms,
             config.initial_broker_registration_timeout_ms,
@@ -173,12 +176,12 @@ class ClusterRole:
     def follow_catalog(self) -> None:
         """Begins to join the cluster."""
         node = self.node
-        lifecycle = BrokerLifecycle(self._registration(), self._times, node.steady_ms())
+        lifecycle = BrokerLifecycle(self._registration(), self.times, node.steady_ms())
         node.producer_ids = self.controller.begin(self.forwarder, node.loop, lambda: lifecycle.epoch)
         node.loader = MetadataLoader(node.catalog, in_order(node, _no_epochs))
         key = ObserverKey(node.node_id, node.directory.directory_id)
         self._link = RemoteControllerLink(
-            self.peers, self.controller_id, key, node.cluster_id, reply_timeout_ms(self._times)
+            self.peers, self.controller_id, key, node.cluster_id, reply_timeout_ms(self.times)
         )
         self.membership = ClusterMembership(self._member, self._link, lifecycle, self._observer, self.copy)
         self.membership.begin()
@@ -244,10 +247,10 @@ class ClusterRole:
         if link is None or self.node.dismissal or self.node.failure:
             return
         self.membership.begin_shutdown()
-        heard, until_ms = link.heard, self.node.steady_ms() + self._times.session_ms
+        heard, until_ms = link.heard, self.node.steady_ms() + self.times.session_ms
         while not self._left.resolved:
             if link.heard != heard:
-                heard, until_ms = link.heard, self.node.steady_ms() + self._times.session_ms
+                heard, until_ms = link.heard, self.node.steady_ms() + self.times.session_ms
             if self.node.steady_ms() >= until_ms:
                 log.warning("the broker stops without a controlled shutdown: the controller does not answer")
                 return
@@ -256,7 +259,19 @@ class ClusterRole:
     def has_loaded(self) -> bool:
         return self._member.has_loaded
 
+    def replicas_elsewhere(self) -> dict[UUID, list[int]]:
+        """Returns this broker's replicas that the catalogue has in another directory: partitions by topic id."""
+        node, own = self.node, self.node.directory.directory_id
+        found: dict[UUID, list[int]] = {}
+        for topic in node.catalog.topics():
+            for partition in topic.partitions:
+                directory = partition.directory(node.node_id)
+                if directory is not None and directory != own:
+                    found.setdefault(UUID(bytes=topic.id.bytes), []).append(partition.partition_id)
+        return found
+
     def close(self) -> None:
+        self.is_closed = True
         if self._link is not None:
             self.membership.leave()
             self._member.cancel()
@@ -368,7 +383,26 @@ class BrokerMember:
             return
         assert self._load is not None
         self._load.resolve(None)
-        self._role.membership.set_ready()
+        self._assign_directory()
+
+    def _assign_directory(self) -> None:
+        """Says in which directory the replicas are, if the controller has another one, because the disk was replaced:
+        a replica in a directory that is not online may not lead. Then the broker may leave the fence."""
+        role = self._role
+        if role.is_closed:
+            return
+        if not (moved := role.replicas_elsewhere()):
+            role.membership.set_ready()
+            return
+        epoch, directory = role.membership.lifecycle.epoch, self._node.directory.directory_id
+        request = directory_of_replicas(self._node.node_id, epoch, directory, moved)
+        role.peers.send(role.controller_id, request, reply_timeout_ms(role.times)).then(self._on_assigned)
+
+    def _on_assigned(self, code: ErrorCode | None) -> None:
+        if code is ErrorCode.none:
+            self._role.membership.set_ready()
+        else:
+            self._node.loop.call_later(ASSIGN_AGAIN_S, self._assign_directory)
 
     def on_unfenced(self) -> None:
         self._role.end_start(None)

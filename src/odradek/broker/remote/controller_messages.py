@@ -6,7 +6,7 @@ Each has the newest version that Apache Kafka 4.3 has. ``cluster/lifecycle`` reg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData
+    from kio.schema.assign_replicas_to_dirs.v0.response import AssignReplicasToDirsResponse
     from kio.schema.broker_heartbeat.v2.response import BrokerHeartbeatResponse
     from kio.schema.broker_registration.v4.response import BrokerRegistrationResponse
     from kio.schema.fetch.v18.response import FetchResponse
@@ -31,7 +32,7 @@ METADATA_TOPIC_ID = UUID(int=1)
 FETCH_BYTES = 8 << 20
 """The most bytes of a reply, as in Kafka's Raft client."""
 _REGISTRATION, _HEARTBEAT, _FETCH, _FETCH_SNAPSHOT = (62, 4), (63, 2), (1, 18), (59, 1)
-_ALTER_PARTITION = 56, 3
+_ALTER_PARTITION, _ASSIGN_REPLICAS_TO_DIRS = (56, 3), (73, 0)
 IsrAnswer = dict[tuple[UUID, int], IsrState | ErrorCode]
 """What the controller has decided on each partition, by topic id and index."""
 
@@ -188,3 +189,24 @@ def _isr(part: PartitionData) -> IsrState | ErrorCode:
     if part.error_code:
         return part.error_code
     return IsrState(part.leader_id, part.leader_epoch, part.isr, part.leader_recovery_state, part.partition_epoch)
+
+
+def directory_of_replicas(
+    broker_id: int, broker_epoch: int, directory: UUID, replicas: Mapping[UUID, Sequence[int]]
+) -> NodeRequest[ErrorCode]:
+    """Returns the request of a broker that says in which directory it has these replicas: partitions by topic id. A
+    topic that is deleted meanwhile is no error."""
+    topics = [
+        {"topic_id": topic_id, "partitions": [{"partition_index": index} for index in indexes]}
+        for topic_id, indexes in replicas.items()
+    ]
+    body: dict[str, object] = {
+        "broker_id": broker_id,
+        "broker_epoch": broker_epoch,
+        "directories": [{"id_": directory, "topics": topics}],
+    }
+    return schema_request(*_ASSIGN_REPLICAS_TO_DIRS, body, _assigned)
+
+
+def _assigned(reply: AssignReplicasToDirsResponse) -> ErrorCode:
+    return reply.error_code
