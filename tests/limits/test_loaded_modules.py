@@ -66,7 +66,8 @@ OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
 OF_A_CLUSTER = (
-    "odradek.cluster", "odradek.broker.controller_role", "odradek.broker.cluster_role",
+    "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.controller_role",
+    "odradek.broker.cluster_role",
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.incarnation", "odradek.broker.remote",

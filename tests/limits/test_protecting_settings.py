@@ -94,11 +94,8 @@ HARMLESS = {
         controlled.shutdown.enable cordoned.log.dirs
         follower.replication.throttled.rate
         leader.replication.throttled.rate log.dir.failure.timeout.ms num.replica.alter.log.dirs.threads
-        num.replica.fetchers replica.alter.log.dirs.io.max.bytes.per.second replica.fetch.backoff.ms
-        replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-        replica.lag.time.max.ms replica.selector.class
-        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
-        replication.quota.window.size.seconds
+        replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class replica.socket.receive.buffer.bytes
+        replication.quota.window.num replication.quota.window.size.seconds
     """,
     "It only allows requests that the broker does not serve.": "transaction.two.phase.commit.enable",
     "They change only the speed. queued.max.request.bytes and limits per connection replace their limits.": """

@@ -33,7 +33,7 @@ from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.peers import ClusterAddresses, Peers
 from odradek.broker.remote.remote_controller import RemoteController
-from odradek.broker.replication.replicated_partition import ReplicatedPartition
+from odradek.broker.replication.node_replication import NodeReplication
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
@@ -52,13 +52,10 @@ from odradek.storage.disk import checkpoints
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.node import Node
-    from odradek.broker.partitions.partition import Partition
     from odradek.broker.remote.dialer import Dialer
     from odradek.broker.settings.listener import Listener
     from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import Id16, MetadataRecord
-    from odradek.catalog.registrations import PartitionRegistration
-    from odradek.catalog.state import Topic
 
 log = logging.getLogger("odradek.broker")
 
@@ -100,6 +97,7 @@ class ClusterRole:
         self._link: RemoteControllerLink | None = None
         self._peers: Peers | None = None
         self._copy: ObserverLog | None = None
+        self._replication: NodeReplication | None = None
         self._member = BrokerMember(self)
         self.is_closed = False
         self.times = LifecycleTimes(
@@ -145,7 +143,6 @@ class ClusterRole:
         node.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         directory.adopt_metadata_log(node.metadata_log)
         directory.may_be_new = self._may_be_new
-        directory.new_partition = self._new_partition
         self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
         self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move
@@ -155,10 +152,6 @@ class ClusterRole:
         catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
         self._observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms())
         node.quorum = ObserverQuorum(copy, self._observer)
-
-    def _new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
-        directory, index = self.node.directory, registration.partition_id
-        return ReplicatedPartition(topic.name, index, self.node.now_ms, directory.note_truncation)
 
     def _may_be_new(self, topic_id: Id16) -> bool:
         """Returns whether a topic may have come while this node was away: its copy of the log did not have it."""
@@ -178,6 +171,11 @@ class ClusterRole:
         node = self.node
         lifecycle = BrokerLifecycle(self._registration(), self.times, node.steady_ms())
         node.producer_ids = self.controller.begin(self.forwarder, node.loop, lambda: lifecycle.epoch)
+        replication = self._replication = NodeReplication(
+            node, self.peers, self.controller_id, lambda: self.membership.lifecycle.epoch
+        )
+        node.directory.new_partition = replication.new_partition
+        replication.begin()
         node.loader = MetadataLoader(node.catalog, in_order(node, _no_epochs))
         key = ObserverKey(node.node_id, node.directory.directory_id)
         self._link = RemoteControllerLink(
@@ -275,6 +273,8 @@ class ClusterRole:
         if self._link is not None:
             self.membership.leave()
             self._member.cancel()
+        if self._replication is not None:
+            self._replication.close()
         if self._peers is not None:
             self._peers.close()
 

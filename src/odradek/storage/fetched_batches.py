@@ -8,6 +8,7 @@ from odradek.batches.control import read_control
 from odradek.batches.header import BatchHeader, Buffer, crc_is_valid, scan
 from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
+from odradek.core.ids import NO_EPOCH
 from odradek.storage.appends import AssignedBatches
 from odradek.storage.client_batch import Batches
 from odradek.storage.segments.salvage import MAX_RELATIVE_OFFSET
@@ -32,19 +33,27 @@ class UnexpectedOffset(KafkaError):
         self.last_offset = last_offset
 
 
-def check_fetched(data: Buffer, end_offset: int, leader_epoch: int) -> BatchSteps[Batches]:
+def check_fetched(data: Buffer, end_offset: int, leader_epoch: int, last_epoch: int = NO_EPOCH) -> BatchSteps[Batches]:
     """Checks fetched batches like Kafka's ``appendAsFollower``, in steps. Returns those that the log may take.
 
     The offsets have to rise, from the log's end on, but may have gaps: the leader may have compacted its log. A last
     batch that is cut off is left out, as a leader may cut a reply anywhere. Batches from the first one with an epoch
-    above ``leader_epoch`` on are left out, too: this node does not know their leader yet (KAFKA-18723). Raises
-    CorruptRecord if any other batch is damaged, UnexpectedOffset.
+    above ``leader_epoch`` on are left out, too: this node does not know their leader yet (KAFKA-18723). ``last_epoch``:
+    that of the log's last record. No CRC protects an epoch, so one that falls is damage: the log would forget where the
+    later epochs begin. Raises CorruptRecord if any other batch is damaged, UnexpectedOffset.
     """
     taken: list[tuple[int, BatchHeader]] = []
-    following = -1
+    following, is_below = -1, False
     for pos, header in scan(data):
         if header.leader_epoch > leader_epoch:
             break
+        is_below |= header.base_offset < end_offset  # ``check_beginning`` refuses all of them
+        if header.leader_epoch < last_epoch and not is_below:
+            raise CorruptRecord(
+                f"the fetched batch at offset {header.base_offset} has leader epoch {header.leader_epoch}, after epoch "
+                f"{last_epoch}"
+            )
+        last_epoch = header.leader_epoch
         if header.base_offset < following:
             raise CorruptRecord(f"the fetched batch at offset {header.base_offset} follows offset {following - 1}")
         if not crc_is_valid(data, pos, header):

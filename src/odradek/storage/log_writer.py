@@ -139,7 +139,7 @@ class LogWriter:
     ) -> BatchSteps[AppendInfo | None]:
         """Does what ``Log.begin_append_fetched`` says."""
         self._disk.check_online()
-        batches = yield from check_fetched(data, self.end_offset, leader_epoch)
+        batches = yield from check_fetched(data, self.end_offset, leader_epoch, self._epochs.latest)
         if not batches:
             return None
         left = batches

@@ -383,11 +383,14 @@ class _Fetch:
         return row
 
     def _with_records(self, item: RequestedPartition, result: _Result) -> _Result:
-        """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes."""
+        """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes.
+
+        A follower always gets bytes: a truncation may rewrite the file above the high watermark while it is sent.
+        """
         if type(result) is not FetchedPartition or not result.size:
             return result
         records = self._slices[item.topic, item.partition]
-        if records.size >= FILE_FROM_BYTES and self._connection.sends_files:
+        if records.size >= FILE_FROM_BYTES and self._connection.sends_files and not self._reader.is_follower:
             return result._replace(records=(records,))
         try:
             data = records.bytes()
@@ -516,7 +519,8 @@ class _Fetch:
             (item.topic, item.partition),
             error_code=row.error_code,
             size=row.size,
-            high_watermark=row.high_watermark,
+            # A follower whose log diverges takes no high watermark from this reply, so the next one has it again.
+            high_watermark=-1 if row.diverging and self._reader.is_follower else row.high_watermark,
             log_start_offset=row.log_start_offset,
             diverging=row.diverging is not None,
             full=self._session.full,

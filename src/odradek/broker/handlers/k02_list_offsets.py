@@ -131,7 +131,10 @@ def _partition_row(
         check(broker, context, Operation.DESCRIBE, Resource.TOPIC, name)
         if part is None:
             raise KafkaError(ErrorCode.invalid_request, "duplicate partition")
-        result = _look_up(broker, context.version, name, part, committed)
+        if message.replica_id >= 0 and part.timestamp == LATEST:
+            result: _Result | Steps[_Result] = _log_end(broker, name, part)
+        else:
+            result = _look_up(broker, context.version, name, part, committed)
     except KafkaError as error:
         return _entry(index, error.code)
     return _entry(index, ErrorCode.none, result) if isinstance(result, tuple) else _search_entry(index, result)
@@ -178,6 +181,16 @@ def _look_up(
     if time == EARLIEST_PENDING_UPLOAD:
         return -1, -1, -1
     return _search(broker, version, partition, time, limit)
+
+
+def _log_end(broker: BrokerServices, topic: str, part: ListOffsetsPartition) -> _Result:
+    """Returns the log end for a broker that follows the partition: its log goes beyond the high watermark."""
+    partition = broker.partition(topic, part.partition_index)
+    if partition is None:
+        raise KafkaError(broker.missing_partition(topic, part.partition_index))
+    partition.check_online()
+    partition.check_epoch(part.current_leader_epoch)
+    return partition.log_end_offset, -1, partition.leader_epoch
 
 
 def _check_end_known(partition: Partition, version: int) -> None:

@@ -48,6 +48,10 @@ class RegisteredBroker(Protocol):
     @property
     def is_fenced(self) -> bool: ...
 
+    @property
+    def is_shutting_down(self) -> bool:
+        """Whether the broker is in a controlled shutdown."""
+
     def has_online(self, directory: Id16) -> bool:
         """Returns whether a replica in this log directory is online."""
 

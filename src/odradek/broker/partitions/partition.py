@@ -361,6 +361,19 @@ class Partition:
             self.watermark_waits = WatermarkWaits()
         return self.watermark_waits.add(offset, end)
 
+    @property
+    def low_watermark(self) -> int:
+        """The least log start of the replicas outside of the fence: the records below it are deleted everywhere."""
+        return self.log_start_offset
+
+    def wait_for_deletion(self, offset: int, end: Callable[[int | ErrorCode], None]) -> Callable[[], None]:
+        """Calls ``end`` once: with the low watermark when it has reached ``offset``, or before that with an error.
+
+        Returns a function that ends the wait without a call. With one replica, the low watermark is there at once.
+        """
+        end(self.low_watermark)
+        return lambda: None
+
     def wake_fetches(self) -> None:
         """Completes all waiting fetches, because the partition was deleted or changed."""
         for waiter in tuple(self._waiters or ()):

@@ -1,51 +1,314 @@
-"""A partition with several replicas: what a follower does with its log.
+"""A partition with several replicas: it carries out what the machines of its leader or of its follower decide.
+
+A leader's machine (``replication/leader``) gets each append and each fetch of a follower. It moves the high watermark,
+which is always held here, and asks for another ISR. A follower's machine (``replication/follower``) gets each reply of
+the leader; ``replica_fetcher`` sends the fetches.
 
 A follower's log gets the bytes of its leader, and is cut where it differs from the leader's log. Each cut is noted on
-the disk first: the recovery point must never be above the end of the log (``LogDirectory.note_truncation``). All work
-on the log ends with NOT_LEADER_OR_FOLLOWER when the role or the leader epoch changes.
+the disk first: the recovery point must never be above the end of the log (``LogDirectory.note_truncation``). Work in
+steps, of a leader and of a follower, ends with NOT_LEADER_OR_FOLLOWER when the role or the leader epoch changes: the
+log belongs to the next term then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import NO_NODE
+from odradek.replication.effects import AlteredIsr, AlterIsr, MoveWatermark
+from odradek.replication.follower import PartitionFollower
+from odradek.replication.leader import IsrLimits, PartitionLeader
+from odradek.storage.appends import AppendInfo
 from odradek.storage.fetched_batches import UnexpectedOffset
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from odradek.batches.steps import BatchSteps
-    from odradek.storage.appends import AppendInfo
+    from odradek.catalog.registrations import PartitionRegistration
+    from odradek.core.ids import EndTransactionMarker, FetchingReplica
+    from odradek.replication.effects import LeaderEffect, ReplicaBroker
+    from odradek.replication.follower_states import FollowerState
+    from odradek.storage.log import Log
+    from odradek.storage.producers.verification import Guard
+
+    class PartitionFetcher(Protocol):
+        """Who fetches for the followers of this node."""
+
+        def add(self, partition: ReplicatedPartition, leader: int) -> None:
+            """Begins to fetch a partition from a leader, for its present ``follower``."""
+
+        def remove(self, partition: ReplicatedPartition) -> None: ...
+
+    class IsrChanges(Protocol):
+        """Who asks the controller for ISRs."""
+
+        def submit(self, partition: ReplicatedPartition, change: AlterIsr) -> None: ...
+
+    class ReplicaServices(Protocol):
+        """What the partitions of a node share."""
+
+        @property
+        def fetcher(self) -> PartitionFetcher: ...
+
+        @property
+        def isr_changes(self) -> IsrChanges: ...
+
+        @property
+        def local(self) -> FetchingReplica:
+            """This node, with its broker epoch."""
+
+        @property
+        def max_lag_ms(self) -> int:
+            """replica.lag.time.max.ms."""
+
+        @property
+        def backoff_ms(self) -> int:
+            """replica.fetch.backoff.ms."""
+
+        def now_ms(self) -> int:
+            """Returns the time of the clock of records."""
+
+        def steady_ms(self) -> int:
+            """Returns the time of a clock that never jumps."""
+
+        def broker_state(self, broker_id: int) -> ReplicaBroker | None:
+            """Returns the registration of a broker."""
+
+        def note_truncation(self, partition: Partition, offset: int) -> None:
+            """Lowers the noted recovery point of a log, before it is cut at ``offset``. Raises StorageError."""
+
+
+class DeletionWait(NamedTuple):
+    """A request that waits until the records below ``offset`` are deleted at all live replicas. ``end`` is called once:
+    with the low watermark, or with an error."""
+
+    offset: int
+    end: Callable[[int | ErrorCode], None]
 
 
 class ReplicatedPartition(Partition):
-    """A partition of several replicas.
+    """A partition of several replicas. ``leader``: the machine of a leader, ``follower``: that of a follower; at most
+    one of them is there, and only while the log is open."""
 
-    ``note_truncation``: lowers the noted recovery point of the partition to an offset, before the log is cut there.
-    Raises StorageError.
-    """
+    __slots__ = ("_deletions", "_services", "follower", "leader", "topic_id")
 
-    __slots__ = ("_note_truncation",)
+    def __init__(self, topic: str, topic_id: UUID, index: int, services: ReplicaServices) -> None:
+        super().__init__(topic, index, None, services.now_ms)
+        self.topic_id = topic_id
+        self.leader: PartitionLeader | None = None
+        self.follower: PartitionFollower | None = None
+        self._services = services
+        self._deletions: list[DeletionWait] = []
 
-    def __init__(
-        self,
-        topic: str,
-        index: int,
-        now_ms: Callable[[], int],
-        note_truncation: Callable[[Partition, int], None],
-    ) -> None:
-        super().__init__(topic, index, None, now_ms)
-        self._note_truncation = note_truncation
+    # --- the registration ---------------------------------------------------------------------------------------
 
-    # --- a follower's log ---------------------------------------------------------------------------------------
+    def apply(self, registration: PartitionRegistration, node_id: int, steady_ms: int) -> PartitionRole:
+        role = super().apply(registration, node_id, steady_ms)
+        self._register(steady_ms)
+        return role
 
-    def append_fetched(self, data: bytes) -> BatchSteps[AppendInfo | None]:
+    def adopt(self, log: Log, high_watermark: int = 0) -> None:
+        super().adopt(log, high_watermark)
+        self._register(self._services.steady_ms())
+        if self.role is PartitionRole.FOLLOWER:
+            self._begin_following()
+
+    def remove(self, error: ErrorCode) -> None:
+        self._end_following()
+        super().remove(error)
+        self._drop_leader()
+
+    def _register(self, steady_ms: int) -> None:
+        """Brings the newest registration to the machine of the leader, which it makes or drops."""
+        log, registration = self._log, self.registration
+        if self.role is not PartitionRole.LEADER or not self.is_replicated:
+            self._drop_leader()
+            return
+        if log is None or registration is None:
+            return
+        if self.leader is None:
+            self.leader = PartitionLeader(self._services.local, self._limits, self._services.broker_state)
+            self.followers = self.leader.followers
+        self._carry_out(
+            self.leader.on_registration(registration, log.log_end_offset, log.high_watermark, steady_ms)
+        )  # fmt: skip
+        self._end_deletions()
+
+    def _drop_leader(self) -> None:
+        self.leader = self.followers = None
+        waits, self._deletions = self._deletions, []
+        for wait in waits:
+            wait.end(ErrorCode.not_leader_or_follower)
+
+    def _assign_followers(self, node_id: int) -> None:
+        """Does nothing: the machine of the leader has the followers."""
+
+    def _begin_term(self, steady_ms: int, *, is_new_leader: bool) -> None:
+        """Does nothing: the machine of the leader begins the term with the registration."""
+
+    def _hold_or_release(self) -> None:
+        """Holds the high watermark, whatever the ISR is: the machines move it. A change of min.insync.replicas counts
+        at once."""
+        log = self._log
+        if not self.is_replicated:
+            super()._hold_or_release()
+        elif log is not None and self.role is not PartitionRole.REMOVED:
+            if not self.is_held:
+                self.is_held, log.high_watermark = True, log.high_watermark
+            if self.leader is not None:
+                self._carry_out(self.leader.on_limits(self._limits, self._services.steady_ms()))
+
+    @property
+    def _limits(self) -> IsrLimits:
+        return IsrLimits(self._services.max_lag_ms, self.log.config.min_isr)
+
+    # --- a leader's decisions -----------------------------------------------------------------------------------
+
+    def check_in_sync(self) -> None:
+        if self.leader is None:
+            super().check_in_sync()
+        elif self.leader.lacks_replicas:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic}-{self.index} has the in-sync replicas {list(self.leader.isr)}, and min.insync.replicas "
+                f"is {self.log.config.min_isr}",
+            )
+
+    def _result_of_waits(self) -> ErrorCode:
+        if self.leader is None:
+            return super()._result_of_waits()
+        return ErrorCode.not_enough_replicas_after_append if self.leader.lacked_replicas else ErrorCode.none
+
+    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> FollowerState:
+        if self.leader is None:
+            return super().note_fetch(replica, offset, log_start, now_ms)
+        self._carry_out(self.leader.on_fetch(replica, offset, log_start, self.log_end_offset, now_ms))
+        self._end_deletions()
+        return self.leader.followers.states[replica.broker_id]
+
+    def tick(self, steady_ms: int) -> None:
+        """Looks for followers that are behind. Call it at each half of replica.lag.time.max.ms."""
+        if self.leader is not None:
+            self._carry_out(self.leader.on_tick(steady_ms))
+            self._end_deletions()
+
+    def on_alter_reply(self, asked: AlterIsr, answer: AlteredIsr | ErrorCode) -> None:
+        """Takes the controller's answer to an ``AlterIsr``."""
+        if self.leader is not None:
+            self._carry_out(self.leader.on_alter_reply(asked, answer, self._services.steady_ms()))
+            self._end_deletions()
+
+    def wants(self, asked: AlterIsr) -> bool:
+        """Returns whether the leader still waits for the answer to this change."""
+        return self.leader is not None and self.leader.pending is asked
+
+    def _carry_out(self, effects: Iterable[LeaderEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, MoveWatermark):
+                self.move_high_watermark(effect.offset)
+            else:
+                self._services.isr_changes.submit(self, effect)
+
+    # --- a leader's appends -------------------------------------------------------------------------------------
+
+    def produce(self, data: bytes, guard: Guard = None) -> AppendInfo | BatchSteps[AppendInfo]:
+        """Does what ``Partition.produce`` says. The steps raise NOT_LEADER_OR_FOLLOWER if the term ends before."""
+        info = super().produce(data, guard)
+        if self.leader is None:
+            return info
+        if not isinstance(info, AppendInfo):
+            return self._in_term(info, self.leader_epoch)
+        self._note_append()
+        return info
+
+    def _in_term(self, steps: BatchSteps[AppendInfo], epoch: int) -> BatchSteps[AppendInfo]:
+        """Runs an append's steps as long as this node leads in ``epoch``."""
+        advance, value = steps.send, None
+        try:
+            while True:
+                if self.role is not PartitionRole.LEADER or self.leader_epoch != epoch:
+                    raise KafkaError(
+                        ErrorCode.not_leader_or_follower, f"{self.topic}-{self.index} is not led here in epoch {epoch}"
+                    )
+                try:
+                    step = advance(value)
+                except StopIteration as done:
+                    self._note_append()
+                    info: AppendInfo = done.value
+                    return info
+                advance = steps.send
+                try:
+                    value = yield step
+                except Exception as error:  # of a call in a thread
+                    advance, value = steps.throw, error
+        finally:
+            steps.close()
+
+    def append(self, data: bytes) -> AppendInfo:
+        info = super().append(data)
+        self._note_append()
+        return info
+
+    def append_marker(self, marker: EndTransactionMarker) -> AppendInfo:
+        info = super().append_marker(marker)
+        self._note_append()
+        return info
+
+    def _note_append(self) -> None:
+        if self.leader is not None:
+            self._carry_out(self.leader.on_append(self.log.log_end_offset, self._services.steady_ms()))
+
+    # --- deletions ----------------------------------------------------------------------------------------------
+
+    @property
+    def low_watermark(self) -> int:
+        start = self.log_start_offset
+        return start if self.leader is None else self.leader.low_watermark(start)
+
+    def wait_for_deletion(self, offset: int, end: Callable[[int | ErrorCode], None]) -> Callable[[], None]:
+        """The error is NOT_LEADER_OR_FOLLOWER, when the term ends."""
+        wait = DeletionWait(offset, end)
+        self._deletions.append(wait)
+        self._end_deletions()
+
+        def forget() -> None:
+            if wait in self._deletions:
+                self._deletions.remove(wait)
+
+        return forget
+
+    def _end_deletions(self) -> None:
+        if not self._deletions:
+            return
+        low = self.low_watermark
+        over = [wait for wait in self._deletions if wait.offset <= low]
+        self._deletions = [wait for wait in self._deletions if wait.offset > low]
+        for wait in over:
+            wait.end(low)
+
+    # --- a follower ---------------------------------------------------------------------------------------------
+
+    def _begin_following(self) -> None:
+        registration, log = self.registration, self._log
+        if log is None or registration is None or registration.leader == NO_NODE:
+            return
+        self.follower = PartitionFollower(log, self._services.backoff_ms)
+        self._services.fetcher.add(self, registration.leader)
+
+    def _end_following(self) -> None:
+        if self.follower is not None:
+            self.follower = None
+            self._services.fetcher.remove(self)
+
+    def append_fetched(self, data: bytes | memoryview) -> BatchSteps[AppendInfo | None]:
         """Appends what this follower has fetched from its leader, in steps. See ``Log.begin_append_fetched``.
 
         An empty log may begin below the offset that was asked for: the leader's log start may be inside of a batch.
-        Raises NOT_LEADER_OR_FOLLOWER if the role or the leader epoch changes before the last step.
         """
         epoch, log = self.leader_epoch, self.log
         steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
@@ -72,7 +335,7 @@ class ReplicatedPartition(Partition):
         epoch, log = self.leader_epoch, self.log
         self._check_follows(epoch)
         if offset < log.log_end_offset:
-            self._note_truncation(self, self._end_before(offset))
+            self._services.note_truncation(self, self._end_before(offset))
         rest = log.begin_truncation(offset, self._now_ms())
         for _ in rest:
             yield None
@@ -88,7 +351,7 @@ class ReplicatedPartition(Partition):
     def restart_at(self, offset: int) -> None:
         """Removes all records: the log begins again, empty, at ``offset``. Raises StorageError, KafkaError."""
         self._check_follows(self.leader_epoch)
-        self._note_truncation(self, min(offset, self.log.log_start_offset))
+        self._services.note_truncation(self, min(offset, self.log.log_start_offset))
         self.log.restart_at(offset, self._now_ms())
 
     def _check_follows(self, epoch: int) -> None:

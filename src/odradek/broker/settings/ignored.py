@@ -165,16 +165,8 @@ controlled.shutdown.enable | boolean | true
 cordoned.log.dirs | list |
 log.dir.failure.timeout.ms | long | 30000 | 1..
 num.replica.alter.log.dirs.threads | int | -
-num.replica.fetchers | int | 1 | 1..
-replica.fetch.backoff.ms | int | 1000 | 0..
-replica.fetch.max.bytes | int | 1048576 | 0..
-replica.fetch.min.bytes | int | 1
-replica.fetch.response.max.bytes | int | 10485760 | 0..
-replica.fetch.wait.max.ms | int | 500
-replica.lag.time.max.ms | long | 30000
 replica.selector.class | string | -
 replica.socket.receive.buffer.bytes | int | 65536
-replica.socket.timeout.ms | int | 30000
 replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..
 """,

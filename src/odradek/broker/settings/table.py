@@ -124,6 +124,14 @@ log.flush.interval.ms | long | - | | Time after which a partition is flushed to 
 log.flush.scheduler.interval.ms | long | 9223372036854775807 | | Used if log.flush.interval.ms is unset.
 log.flush.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which recovery points are stored.
 log.flush.start.offset.checkpoint.interval.ms | int | 60000 | 0.. | Interval at which log start offsets are stored.
+num.replica.fetchers | int | 1 | 1.. | Requests at a time by which a broker copies partitions from one leader.
+replica.fetch.backoff.ms | int | 1000 | 0.. | Pause in ms before a replica fetches again after an error.
+replica.fetch.max.bytes | int | 1048576 | 0.. | Most bytes of one partition in a reply to a replica.
+replica.fetch.min.bytes | int | 1 | | Least bytes for which a reply to a replica waits.
+replica.fetch.response.max.bytes | int | 10485760 | 0.. | Most bytes of records in one reply to a replica.
+replica.fetch.wait.max.ms | int | 500 | | Longest wait in ms of a reply to a replica.
+replica.lag.time.max.ms | long | 30000 | | Time in ms after which a replica that is behind leaves the ISR.
+replica.socket.timeout.ms | int | 30000 | | Time in ms in which a leader has to answer a replica.
 replica.high.watermark.checkpoint.interval.ms | long | 5000 | | Interval at which high watermarks are stored.
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
 metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Most time before a snapshot of changes; 0: never.

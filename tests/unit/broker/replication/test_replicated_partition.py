@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from support.logs import T0, batch, code_of, set_base_offset
 from support.node_settings import BROKER
 from support.partitions import NODE, registered
+from support.replicas import LAG_MS, NodeOfPartitions, replicated
 
 from odradek.batches.steps import finish
 from odradek.broker.loop.scheduler import finish as scheduled
@@ -21,7 +23,9 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC, FetchingReplica
+from odradek.replication.effects import AlteredIsr
+from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
@@ -47,8 +51,10 @@ def placed(offset: int, epoch: int = 0, count: int = 1) -> bytes:
 
 
 def partition(noted: list[int] | None = None) -> ReplicatedPartition:
-    notes: list[int] = [] if noted is None else noted
-    one = ReplicatedPartition("t", 0, lambda: T0, lambda _, offset: notes.append(offset))
+    node = NodeOfPartitions()
+    if noted is not None:
+        node.noted = noted
+    one = replicated(node)
     one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
     return one
 
@@ -119,7 +125,7 @@ def test_nothing_is_cut_if_the_cut_cannot_be_noted() -> None:
     def refuse(one: Partition, offset: int) -> None:
         raise StorageError("no space left")
 
-    one = ReplicatedPartition("t", 0, lambda: T0, refuse)
+    one = replicated(NodeOfPartitions(refuse))
     one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
     one.apply(giving(FOLLOWER, 0), NODE, 0)
     finish(one.append_fetched(placed(0, count=4)))
@@ -151,9 +157,8 @@ class Home:
             checkpoints.write_meta_properties(HOME, names, files)
         self.directory = LogDirectory(HOME, lambda: T0, files)
         self.directory.acquire(BrokerConfig(BROKER | {"node.id": str(NODE)}))
-        self.directory.new_partition = lambda topic, registration: ReplicatedPartition(
-            topic.name, registration.partition_id, lambda: T0, self.directory.note_truncation
-        )
+        node = NodeOfPartitions(self.directory.note_truncation)
+        self.directory.new_partition = lambda topic, registration: replicated(node, topic.name)
         self.directory._offsets.read(clean=False)
         described = registered((OTHER, NODE), OTHER)
         topic = Topic(OFFSETS_TOPIC, UUID(int=7), [described])
@@ -223,3 +228,121 @@ def test_a_new_topic_of_the_same_name_does_not_begin_at_the_former_high_watermar
     finish(again.partition.append_fetched(placed(0, count=9)))
     assert again.partition.high_watermark == 0
     again.directory.abandon()
+
+
+# --- a leader ---------------------------------------------------------------------------------------------------
+
+
+class Leading:
+    """A partition that this node leads in epoch 4, with its node."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.node = NodeOfPartitions()
+        self.one = replicated(self.node)
+        self.one.adopt(Log.open(Path("/data/t-0"), LogConfig(**settings), T0, clean=False, files=MemoryFiles()))
+        self.one.apply(giving(LEADER, 4), NODE, self.node.time_ms)
+
+    def fetch(self, broker: int, offset: int, log_start: int = 0) -> None:
+        self.one.note_fetch(FetchingReplica(broker, broker), offset, log_start, self.node.time_ms)
+
+
+def test_the_watermark_follows_the_fetches_and_ends_the_waits() -> None:
+    leading, ended = Leading(), []
+    one = leading.one
+    one.produce(batch(3))
+    one.wait_for(3, ended.append)
+    leading.fetch(OTHER, 3)
+    leading.fetch(THIRD, 2)
+    assert (one.high_watermark, ended) == (2, [])
+    leading.fetch(THIRD, 3)
+    assert (one.high_watermark, ended) == (3, [ErrorCode.none])
+    one.append(batch(1))
+    assert one.high_watermark == 3
+
+
+def test_a_follower_that_is_behind_is_removed_and_the_watermark_waits_for_the_controller() -> None:
+    leading = Leading()
+    one, node = leading.one, leading.node
+    one.produce(batch(1))
+    leading.fetch(OTHER, 1)
+    node.time_ms += LAG_MS + 1
+    leading.fetch(OTHER, 1)
+    one.tick(node.time_ms)
+    (asked,) = node.asked
+    assert asked.broker_ids == (NODE, OTHER)
+    assert one.wants(asked)
+    assert one.high_watermark == 0, "the controller has not confirmed the smaller ISR"
+    one.on_alter_reply(asked, AlteredIsr(4, 5, (NODE, OTHER)))
+    assert (one.high_watermark, one.wants(asked)) == (1, False)
+    one.check_in_sync()
+
+
+@pytest.mark.parametrize("change", [giving(FOLLOWER, 5), giving(LEADER, 5), giving(REMOVED, 5)])
+def test_an_append_in_steps_ends_with_its_term(change: PartitionRegistration) -> None:
+    """Otherwise a deposed leader would write behind the records of its successor, or in an older epoch."""
+    leading = Leading()
+    steps = leading.one.produce(batch(20_000, compression="gzip"))
+    assert not isinstance(steps, AppendInfo)
+    next(steps)
+    leading.one.apply(change, NODE, leading.node.time_ms)
+    assert code_of(lambda: finish(steps)) is ErrorCode.not_leader_or_follower
+    assert leading.one.log_end_offset == 0
+
+
+def test_an_append_in_steps_moves_the_watermark_of_a_leader_that_is_alone() -> None:
+    leading = Leading()
+    leading.one.apply(registered(THREE, isr=(NODE,), leader_epoch=4, partition_epoch=9), NODE, leading.node.time_ms)
+    leading.node.time_ms += LAG_MS + 1
+    steps = leading.one.produce(batch(20_000, compression="gzip"))
+    assert not isinstance(steps, AppendInfo)
+    finish(steps)
+    assert leading.one.high_watermark == leading.one.log_end_offset == 20_000
+
+
+def test_a_change_of_the_minimum_counts_at_once() -> None:
+    leading = Leading(min_isr=2)
+    one = leading.one
+    one.apply(registered(THREE, isr=(NODE,), leader_epoch=4, partition_epoch=9), NODE, leading.node.time_ms)
+    leading.node.time_ms += LAG_MS + 1
+    one.produce(batch(1))
+    assert code_of(one.check_in_sync) is ErrorCode.not_enough_replicas
+    assert one.high_watermark == 0
+    one.reconfigure(LogConfig(min_isr=1))
+    one.check_in_sync()
+    assert one.high_watermark == 1
+
+
+def test_a_deletion_is_over_when_each_live_replica_has_made_it() -> None:
+    leading, ended = Leading(), []
+    one, node = leading.one, leading.node
+    one.produce(batch(9))
+    for number in (OTHER, THIRD):
+        leading.fetch(number, 9)
+    one.log.delete_before(5)
+    one.wait_for_deletion(5, ended.append)
+    leading.fetch(OTHER, 9, 5)
+    assert (one.low_watermark, ended) == (0, [])
+    leading.fetch(THIRD, 9, 7)
+    assert (one.low_watermark, ended) == (5, [5])
+    one.log.delete_before(8)
+    one.wait_for_deletion(8, ended.append)
+    forget = one.wait_for_deletion(8, ended.append)
+    forget()
+    one.apply(giving(FOLLOWER, 5), NODE, node.time_ms)
+    assert ended == [5, ErrorCode.not_leader_or_follower]
+
+
+def test_each_term_of_a_follower_begins_and_ends_its_fetches() -> None:
+    node = NodeOfPartitions()
+    one = replicated(node)
+    one.apply(giving(FOLLOWER, 1), NODE, 0)
+    assert node.followed == [], "its log is not open"
+    one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
+    one.apply(registered(THREE, -1, leader_epoch=2, partition_epoch=2), NODE, 0)
+    one.apply(registered(THREE, THIRD, leader_epoch=3, partition_epoch=3), NODE, 0)
+    one.apply(registered(THREE, THIRD, isr=(THIRD,), leader_epoch=3, partition_epoch=4), NODE, 0)
+    one.apply(giving(LEADER, 5), NODE, 0)
+    one.apply(giving(FOLLOWER, 6), NODE, 0)
+    one.remove(ErrorCode.unknown_topic_or_partition)
+    assert node.followed == [OTHER, None, THIRD, None, OTHER, None]
+    assert (one.leader, one.follower, one.followers) == (None, None, None)

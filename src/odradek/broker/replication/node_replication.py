@@ -1,0 +1,190 @@
+"""The replication of one node: what its partitions share, the fetchers, the ticks, and the way to the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from odradek.broker.remote import controller_messages
+from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
+from odradek.broker.replication.isr_changes import IsrChangeQueue
+from odradek.broker.replication.replica_fetcher import FetchLimits, ReplicaFetcher
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
+from odradek.core.deferred import Deferred
+from odradek.core.ids import FetchingReplica, java_string_hash
+
+if TYPE_CHECKING:
+    import asyncio
+    from typing import Protocol
+
+    from odradek.batches.steps import BatchSteps
+    from odradek.broker.loop.clock import TimerHandle
+    from odradek.broker.loop.scheduler import Scheduler, Steps
+    from odradek.broker.loop.workers import Workers
+    from odradek.broker.metadata.committed_catalog import CommittedCatalog
+    from odradek.broker.partitions.log_directory import LogDirectory
+    from odradek.broker.partitions.partition import Partition
+    from odradek.broker.remote.node_request import NodeRequest, R
+    from odradek.broker.remote.peers import Channel, Peers
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.catalog.registrations import PartitionRegistration
+    from odradek.catalog.state import Topic
+    from odradek.cluster.isr_changes import IsrChange, IsrState
+    from odradek.core.errors import ErrorCode
+    from odradek.replication.effects import ReplicaBroker
+
+    class ReplicatingNode(Protocol):
+        """The parts of a broker that replication uses."""
+
+        catalog: CommittedCatalog
+        config: BrokerConfig
+        directory: LogDirectory
+        loop: asyncio.AbstractEventLoop
+        scheduler: Scheduler
+
+        @property
+        def node_id(self) -> int: ...
+
+        @property
+        def workers(self) -> Workers: ...
+
+        def now_ms(self) -> int: ...
+
+        def steady_ms(self) -> int: ...
+
+
+STEP_PARTITIONS = 50
+"""The partitions that one step of a tick looks at."""
+
+
+class NodeReplication:
+    """``broker_epoch``: that of this node's registration. ``controller_id``: the controller among the peers.
+
+    ``fetcher`` and ``isr_changes``: what ``ReplicatedPartition`` uses. ``begin`` starts the ticks, ``close`` ends
+    everything.
+    """
+
+    def __init__(
+        self, node: ReplicatingNode, peers: Peers, controller_id: int, broker_epoch: Callable[[], int]
+    ) -> None:
+        self._node, self._peers, self._controller_id = node, peers, controller_id
+        self._broker_epoch = broker_epoch
+        self._timer: TimerHandle | None = None
+        self._is_closed = False
+        self.fetcher = ReplicaFetchers(self)
+        self.isr_changes = IsrChangeQueue(self)
+
+    def begin(self) -> None:
+        if not self._is_closed:
+            self._timer = self._node.loop.call_later(self.max_lag_ms / 2000, self._tick)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self.fetcher.close()
+        self.isr_changes.close()
+
+    def new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
+        """Returns the object of a partition with several replicas, for ``LogDirectory.new_partition``."""
+        return ReplicatedPartition(topic.name, UUID(bytes=topic.id.bytes), registration.partition_id, self)
+
+    def _tick(self) -> None:
+        """Looks for followers that are behind."""
+        self._node.scheduler.start(self._look_for_laggards()).then(lambda _: self.begin())
+
+    def _look_for_laggards(self) -> Steps[None]:
+        for number, partition in enumerate(tuple(self._node.directory.led.values())):
+            if isinstance(partition, ReplicatedPartition):
+                partition.tick(self.steady_ms())
+            if not number % STEP_PARTITIONS:
+                yield None
+
+    # --- what partitions share ----------------------------------------------------------------------------------
+
+    @property
+    def local(self) -> FetchingReplica:
+        return FetchingReplica(self._node.node_id, self._broker_epoch())
+
+    @property
+    def max_lag_ms(self) -> int:
+        return self._node.config.replica_lag_time_max_ms
+
+    @property
+    def backoff_ms(self) -> int:
+        return self._node.config.replica_fetch_backoff_ms
+
+    def now_ms(self) -> int:
+        return self._node.now_ms()
+
+    def steady_ms(self) -> int:
+        return self._node.steady_ms()
+
+    def broker_state(self, broker_id: int) -> ReplicaBroker | None:
+        return self._node.catalog.registered_brokers().get(broker_id)
+
+    def note_truncation(self, partition: Partition, offset: int) -> None:
+        self._node.directory.note_truncation(partition, offset)
+
+    # --- what fetchers share ------------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> FetchLimits:
+        config = self._node.config
+        return FetchLimits(
+            config.replica_fetch_wait_max_ms, config.replica_fetch_min_bytes, config.replica_fetch_response_max_bytes,
+            config.replica_fetch_max_bytes,
+        )  # fmt: skip
+
+    @property
+    def fetchers_per_leader(self) -> int:
+        return self._node.config.num_replica_fetchers
+
+    def send(self, node_id: int, request: NodeRequest[R], channel: Channel) -> Deferred[R | None]:
+        return self._peers.send(node_id, request, self._node.config.replica_socket_timeout_ms, channel=channel)
+
+    def start(self, steps: Steps[None]) -> Deferred[BaseException | None]:
+        return self._node.scheduler.start(steps)
+
+    def run(self, steps: BatchSteps[object]) -> Steps[object]:
+        return self._node.workers.run(steps)
+
+    def call_later(self, delay_s: float, work: Callable[[], None]) -> TimerHandle:
+        return self._node.loop.call_later(delay_s, work)
+
+    # --- the controller -----------------------------------------------------------------------------------------
+
+    def alter_isrs(
+        self, changes: list[IsrChange]
+    ) -> Deferred[dict[tuple[UUID, int], IsrState | ErrorCode] | ErrorCode | None]:
+        request = controller_messages.isr_changes(self._node.node_id, self._broker_epoch(), changes)
+        return self._peers.send(self._controller_id, request, REQUEST_TIMEOUT_MS)
+
+
+class ReplicaFetchers:
+    """The fetchers of a node: ``num.replica.fetchers`` for each leader. A partition always has the same one of them."""
+
+    def __init__(self, replication: NodeReplication) -> None:
+        self._replication = replication
+        self._fetchers: dict[tuple[int, int], ReplicaFetcher] = {}
+        self._places: dict[ReplicatedPartition, ReplicaFetcher] = {}
+
+    def add(self, partition: ReplicatedPartition, leader: int) -> None:
+        count = self._replication.fetchers_per_leader
+        index = (31 * java_string_hash(partition.topic) + partition.index) % count
+        fetcher = self._fetchers.get((leader, index))
+        if fetcher is None:
+            fetcher = self._fetchers[leader, index] = ReplicaFetcher(self._replication, leader, index)
+        self._places[partition] = fetcher
+        fetcher.add(partition)
+
+    def remove(self, partition: ReplicatedPartition) -> None:
+        fetcher = self._places.pop(partition, None)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    def close(self) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.close()
+        self._places.clear()
