@@ -9,7 +9,7 @@ import pytest
 from support.replica_schedule import ReplicaSchedule
 from support.world import SimulationFailure
 
-from odradek.batches.steps import BatchSteps
+from odradek.broker.loop.scheduler import Steps
 from odradek.broker.partitions.produce_appends import ProduceAppends
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.errors import ErrorCode
@@ -93,7 +93,7 @@ def a_restart_begins_at_the_log_end(patch: pytest.MonkeyPatch) -> None:
 def producers_are_forgotten_by_a_truncation(patch: pytest.MonkeyPatch) -> None:
     right = ReplicatedPartition.truncate_to
 
-    def truncate_to(self: ReplicatedPartition, offset: int) -> BatchSteps[None]:
+    def truncate_to(self: ReplicatedPartition, offset: int) -> Steps[None]:
         yield from right(self, offset)
         self.log.producers.restart(self.log_end_offset)
 

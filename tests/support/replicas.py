@@ -9,6 +9,7 @@ from uuid import UUID
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
+from odradek.core.deferred import Deferred
 from odradek.core.ids import FetchingReplica
 from odradek.replication.effects import AlterIsr
 from support.logs import T0
@@ -45,10 +46,14 @@ class NodeOfPartitions:
     def broker_state(self, broker_id: int) -> Any:
         return self.brokers.get(broker_id)
 
-    def note_truncation(self, partition: Partition, offset: int) -> None:
-        if self._note is not None:
-            self._note(partition, offset)
+    def note_truncation(self, partition: Partition, offset: int) -> Deferred[BaseException | None]:
+        try:
+            if self._note is not None:
+                self._note(partition, offset)
+        except OSError as error:
+            return Deferred.of(error)
         self.noted.append(offset)
+        return Deferred.of(None)
 
 
 def registered_broker(number: int, **fields: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
+from threading import Lock
 
 from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.core.errors import StorageError
@@ -35,6 +36,7 @@ class OffsetCheckpoints:
         self.starts: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.watermarks: Offsets = {}
+        self._writing_points = Lock()
         self._path = path
         self._files = files
 
@@ -87,9 +89,19 @@ class OffsetCheckpoints:
 
     def write_points(self, points: Offsets) -> None:
         """Writes the recovery points if they have changed. Raises OSError."""
+        with self._writing_points:
+            self._write_points(points)
+
+    def _write_points(self, points: Offsets) -> None:
         if points != self.points:
             checkpoints.write_offsets(self._path / checkpoints.RECOVERY_POINT, points, self._files)
             self.points = points
+
+    def lower_points(self, points: Offsets) -> None:
+        """Lowers some recovery points to these offsets, unless they are lower. A thread may call it. Raises OSError."""
+        with self._writing_points:
+            lower = {name: offset for name, offset in points.items() if self.points.get(name, 0) > offset}
+            self._write_points({**self.points, **lower})
 
     def write_starts(self, starts: Offsets) -> None:
         """Writes the log starts if they have changed. Raises OSError."""

@@ -247,19 +247,13 @@ class LogDirectory:
         self._offsets.try_remove({TopicPartition(*key)})
         return paths
 
-    def note_truncation(self, partition: Partition, offset: int) -> None:
-        """Lowers the recovery point in the checkpoint to ``offset``. Call it before a follower's log is cut there.
+    def note_truncations(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Lowers recovery points in the checkpoint. Call it before the logs of followers are cut there; a thread may.
 
         After a crash, a log that ends below its recovery point has lost records, and one of an internal topic goes
-        offline. Raises StorageError.
+        offline. Raises OSError.
         """
-        name = TopicPartition(partition.topic, partition.index)
-        if self._offsets.points.get(name, 0) <= offset:
-            return
-        try:
-            self._offsets.write_points(dict(self._offsets.points) | {name: offset})
-        except OSError as error:
-            raise StorageError(f"{self.path / checkpoints.RECOVERY_POINT} cannot be written: {error}") from error
+        self._offsets.lower_points(ends)
 
     def check_room(self) -> None:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if no more logs can be created now.

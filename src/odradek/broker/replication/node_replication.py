@@ -12,16 +12,14 @@ from odradek.broker.replication.isr_changes import IsrChangeQueue
 from odradek.broker.replication.replica_fetcher import FetchLimits, ReplicaFetcher
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.deferred import Deferred
-from odradek.core.ids import FetchingReplica, java_string_hash
+from odradek.core.ids import FetchingReplica, TopicPartition, java_string_hash
 
 if TYPE_CHECKING:
     import asyncio
     from typing import Protocol
 
-    from odradek.batches.steps import BatchSteps
     from odradek.broker.loop.clock import TimerHandle
     from odradek.broker.loop.scheduler import Scheduler, Steps
-    from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.committed_catalog import CommittedCatalog
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.partitions.partition import Partition
@@ -46,8 +44,8 @@ if TYPE_CHECKING:
         @property
         def node_id(self) -> int: ...
 
-        @property
-        def workers(self) -> Workers: ...
+        def in_thread(self, job: Callable[[], None]) -> Deferred[BaseException | None]:
+            """Runs a job in a thread. The promise holds its exception, or None."""
 
         def now_ms(self) -> int: ...
 
@@ -74,6 +72,7 @@ class NodeReplication:
         self._is_closed = False
         self.fetcher = ReplicaFetchers(self)
         self.isr_changes = IsrChangeQueue(self)
+        self._notes = TruncationNotes(node)
 
     def begin(self) -> None:
         if not self._is_closed:
@@ -124,8 +123,8 @@ class NodeReplication:
     def broker_state(self, broker_id: int) -> ReplicaBroker | None:
         return self._node.catalog.registered_brokers().get(broker_id)
 
-    def note_truncation(self, partition: Partition, offset: int) -> None:
-        self._node.directory.note_truncation(partition, offset)
+    def note_truncation(self, partition: Partition, offset: int) -> Deferred[BaseException | None]:
+        return self._notes.note(TopicPartition(partition.topic, partition.index), offset)
 
     # --- what fetchers share ------------------------------------------------------------------------------------
 
@@ -146,9 +145,6 @@ class NodeReplication:
 
     def start(self, steps: Steps[None]) -> Deferred[BaseException | None]:
         return self._node.scheduler.start(steps)
-
-    def run(self, steps: BatchSteps[object]) -> Steps[object]:
-        return self._node.workers.run(steps)
 
     def call_later(self, delay_s: float, work: Callable[[], None]) -> TimerHandle:
         return self._node.loop.call_later(delay_s, work)
@@ -188,3 +184,37 @@ class ReplicaFetchers:
         for fetcher in self._fetchers.values():
             fetcher.close()
         self._places.clear()
+
+
+class TruncationNotes:
+    """The notes of cuts on the disk, in a thread: after the death of a leader, many partitions are cut, and one write
+    and sync of the file is for all that wait then."""
+
+    def __init__(self, node: ReplicatingNode) -> None:
+        self._node = node
+        self._wanted: dict[TopicPartition, int] = {}
+        self._waiting: list[Deferred[BaseException | None]] = []
+        self._is_writing = False
+
+    def note(self, name: TopicPartition, offset: int) -> Deferred[BaseException | None]:
+        promise: Deferred[BaseException | None] = Deferred()
+        self._wanted[name] = min(offset, self._wanted.get(name, offset))
+        self._waiting.append(promise)
+        if not self._is_writing:
+            self._write()
+        return promise
+
+    def _write(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        waiting, self._waiting = self._waiting, []
+        self._is_writing = True
+        self._node.in_thread(lambda: self._node.directory.note_truncations(wanted)).then(
+            lambda failure: self._end(waiting, failure)
+        )
+
+    def _end(self, waiting: list[Deferred[BaseException | None]], failure: BaseException | None) -> None:
+        self._is_writing = False
+        if self._waiting:
+            self._write()
+        for promise in waiting:
+            promise.resolve(failure)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from kio.schema.list_offsets.v11.response import ListOffsetsResponse
 
-    from odradek.batches.steps import BatchSteps
     from odradek.broker.loop.clock import TimerHandle
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.remote.node_request import R
@@ -65,9 +64,6 @@ if TYPE_CHECKING:
 
         def start(self, steps: Steps[None]) -> Deferred[BaseException | None]:
             """Runs long work. The promise has its exception, or None."""
-
-        def run(self, steps: BatchSteps[object]) -> Steps[object]:
-            """Runs the steps of a log."""
 
         def call_later(self, delay_s: float, work: Callable[[], None]) -> TimerHandle: ...
 
@@ -249,7 +245,7 @@ class ReplicaFetcher:
     ) -> Steps[None]:
         """Appends the records of a reply: all of them, or none if they are damaged."""
         try:
-            info = yield from self._services.run(partition.append_fetched(row.records))
+            info = yield from partition.append_fetched(row.records)
         except (KafkaError, StorageError) as error:
             self._fail(partition, follower, error)
             return
@@ -289,10 +285,8 @@ class ReplicaFetcher:
     ) -> Steps[None]:
         before = partition.log_end_offset
         try:
-            if isinstance(effect, RestartAt):
-                partition.restart_at(effect.offset)
-            else:
-                yield from self._services.run(partition.truncate_to(effect.offset))
+            cut = partition.restart_at if isinstance(effect, RestartAt) else partition.truncate_to
+            yield from cut(effect.offset)
         except (KafkaError, StorageError) as error:
             self._fail(partition, follower, error)
             return

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_NODE
 from odradek.replication.effects import AlteredIsr, AlterIsr, MoveWatermark
 from odradek.replication.follower import PartitionFollower
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from odradek.batches.steps import BatchSteps
+    from odradek.broker.loop.scheduler import Steps
     from odradek.catalog.registrations import PartitionRegistration
+    from odradek.core.deferred import Deferred
     from odradek.core.ids import EndTransactionMarker, FetchingReplica
     from odradek.replication.effects import LeaderEffect, ReplicaBroker
     from odradek.replication.follower_states import FollowerState
@@ -79,8 +81,9 @@ if TYPE_CHECKING:
         def broker_state(self, broker_id: int) -> ReplicaBroker | None:
             """Returns the registration of a broker."""
 
-        def note_truncation(self, partition: Partition, offset: int) -> None:
-            """Lowers the noted recovery point of a log, before it is cut at ``offset``. Raises StorageError."""
+        def note_truncation(self, partition: Partition, offset: int) -> Deferred[BaseException | None]:
+            """Lowers the noted recovery point of a log on the disk, before the log is cut at ``offset``. The promise
+            has the failure, or None."""
 
 
 class DeletionWait(NamedTuple):
@@ -305,7 +308,7 @@ class ReplicatedPartition(Partition):
             self.follower = None
             self._services.fetcher.remove(self)
 
-    def append_fetched(self, data: bytes | memoryview) -> BatchSteps[AppendInfo | None]:
+    def append_fetched(self, data: bytes | memoryview) -> Steps[AppendInfo | None]:
         """Appends what this follower has fetched from its leader, in steps. See ``Log.begin_append_fetched``.
 
         An empty log may begin below the offset that was asked for: the leader's log start may be inside of a batch.
@@ -315,7 +318,7 @@ class ReplicatedPartition(Partition):
         while True:
             self._check_follows(epoch)
             try:
-                yield next(steps)
+                next(steps)
             except StopIteration as done:
                 info: AppendInfo | None = done.value
                 return info
@@ -323,21 +326,21 @@ class ReplicatedPartition(Partition):
                 end = log.log_end_offset
                 if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
                     raise
-                self.restart_at(error.first_offset)
+                yield from self.restart_at(error.first_offset)
                 steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
+            yield None
 
-    def truncate_to(self, offset: int) -> BatchSteps[None]:
+    def truncate_to(self, offset: int) -> Steps[None]:
         """Removes the batch with ``offset`` and all later ones, in steps. See ``Log.begin_truncation``.
 
-        The first step cuts the log, the later ones find out what its producers have written. Raises StorageError if
-        the cut cannot be noted: nothing is cut then.
+        First the cut is noted. Then the log is cut in one step, and the later ones find out what its producers have
+        written. Raises StorageError if the cut cannot be noted: nothing is cut then.
         """
         epoch, log = self.leader_epoch, self.log
         self._check_follows(epoch)
         if offset < log.log_end_offset:
-            self._services.note_truncation(self, self._end_before(offset))
-        rest = log.begin_truncation(offset, self._now_ms())
-        for _ in rest:
+            yield from self._note_cut(self._end_before(offset), epoch)
+        for _ in log.begin_truncation(offset, self._now_ms()):
             yield None
             self._check_follows(epoch)
 
@@ -348,11 +351,24 @@ class ReplicatedPartition(Partition):
             return min(offset, log.segments[0].base_offset)
         return min(offset, log.read(offset, 1, max_offset=log.log_end_offset).base_offset)
 
-    def restart_at(self, offset: int) -> None:
+    def restart_at(self, offset: int) -> Steps[None]:
         """Removes all records: the log begins again, empty, at ``offset``. Raises StorageError, KafkaError."""
-        self._check_follows(self.leader_epoch)
-        self._services.note_truncation(self, min(offset, self.log.log_start_offset))
+        epoch = self.leader_epoch
+        self._check_follows(epoch)
+        yield from self._note_cut(min(offset, self.log.log_start_offset), epoch)
         self.log.restart_at(offset, self._now_ms())
+
+    def _note_cut(self, end: int, epoch: int) -> Steps[None]:
+        """Lowers the recovery point of the log, and the noted one on the disk, to ``end``."""
+        sync = self.log.sync
+        while True:
+            sync.cut(end)
+            failure = yield self._services.note_truncation(self, end)
+            self._check_follows(epoch)
+            if failure is not None:
+                raise StorageError(f"the cut of {self.topic}-{self.index} at {end} cannot be noted: {failure}")
+            if sync.recovery_point <= end:  # no sync has raised it meanwhile
+                return
 
     def _check_follows(self, epoch: int) -> None:
         if self.role is not PartitionRole.FOLLOWER or self.leader_epoch != epoch:

@@ -31,7 +31,7 @@ from odradek.catalog.records import (
 )
 from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
@@ -288,8 +288,8 @@ def test_a_truncation_is_noted_before_it_cuts_a_log(files: MemoryFiles, is_noted
     partition.log.flush()
     node.directory.checkpoint_recovery_points()
     if is_noted:
-        node.directory.note_truncation(partition, 9)
-        node.directory.note_truncation(partition, 4)
+        for end in (9, 4):
+            node.directory.note_truncations({TopicPartition(OFFSETS_TOPIC, 0): end})
     partition.log.truncate_to(4, T0)
     node.directory.abandon()
     node = Node(files)

@@ -14,6 +14,7 @@ from support.logs import T0, batch, set_base_offset
 from support.partitions import NODE, registered
 from support.replicas import BACKOFF_MS, NodeOfPartitions
 
+from odradek.broker.loop.scheduler import finish as scheduled
 from odradek.broker.replication.replica_fetcher import FetchLimits, ReplicaFetcher
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.deferred import Deferred
@@ -76,14 +77,7 @@ class FollowerNode(NodeOfPartitions):
 
     @staticmethod
     def run_to_end(steps: Any, promise: Deferred[Any]) -> None:
-        try:
-            while True:
-                next(steps)
-        except StopIteration as done:
-            promise.resolve(done.value)
-
-    def run(self, steps: Any) -> Any:
-        return steps
+        promise.resolve(scheduled(steps))
 
     def call_later(self, delay_s: float, work: Callable[[], None]) -> Any:
         entry = self.time_ms + round(delay_s * 1000), work

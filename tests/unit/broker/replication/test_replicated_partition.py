@@ -23,7 +23,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC, FetchingReplica
+from odradek.core.ids import OFFSETS_TOPIC, FetchingReplica, TopicPartition
 from odradek.replication.effects import AlteredIsr
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
@@ -67,7 +67,7 @@ def follower(epoch: int = 0, noted: list[int] | None = None) -> ReplicatedPartit
 
 def test_a_follower_takes_what_it_has_fetched() -> None:
     one = follower(4)
-    info = finish(one.append_fetched(placed(0, 2) + placed(1, 4, 3) + placed(4, 5)))
+    info = scheduled(one.append_fetched(placed(0, 2) + placed(1, 4, 3) + placed(4, 5)))
     assert info is not None
     assert (info.base_offset, info.last_offset, one.log_end_offset, one.high_watermark) == (0, 3, 4, 0)
     assert one.log.epochs.entries == ((2, 0), (4, 1))
@@ -88,22 +88,22 @@ def test_a_change_of_the_role_between_two_steps_ends_the_append(change: Partitio
 
 def test_an_empty_log_may_begin_inside_of_a_batch_of_the_leader() -> None:
     one = follower()
-    one.restart_at(7)
-    finish(one.append_fetched(placed(5, count=4)))
+    scheduled(one.restart_at(7))
+    scheduled(one.append_fetched(placed(5, count=4)))
     assert (one.log_start_offset, one.log_end_offset) == (5, 9)
     for data in (placed(5, count=4), placed(8, count=9)):
         with pytest.raises(UnexpectedOffset):
-            finish(one.append_fetched(data))
-    one.restart_at(20)
+            scheduled(one.append_fetched(data))
+    scheduled(one.restart_at(20))
     with pytest.raises(UnexpectedOffset):
-        finish(one.append_fetched(placed(5, count=4)))
+        scheduled(one.append_fetched(placed(5, count=4)))
     assert one.log_start_offset == one.log_end_offset == 20
 
 
 def test_a_leader_takes_no_fetched_records() -> None:
     one = partition()
     one.apply(giving(LEADER, 0), NODE, 0)
-    assert code_of(lambda: finish(one.append_fetched(placed(0)))) is ErrorCode.not_leader_or_follower
+    assert code_of(lambda: scheduled(one.append_fetched(placed(0)))) is ErrorCode.not_leader_or_follower
 
 
 # --- cuts -------------------------------------------------------------------------------------------------------
@@ -112,24 +112,24 @@ def test_a_leader_takes_no_fetched_records() -> None:
 def test_a_truncation_is_noted_first_and_rebuilds_the_producers_in_steps() -> None:
     noted: list[int] = []
     one = follower(noted=noted)
-    finish(one.append_fetched(placed(0, count=4) + placed(4, count=4)))
-    finish(one.truncate_to(8))
+    scheduled(one.append_fetched(placed(0, count=4) + placed(4, count=4)))
+    scheduled(one.truncate_to(8))
     assert (noted, one.log_end_offset) == ([], 8), "nothing is cut"
-    finish(one.truncate_to(6))
+    scheduled(one.truncate_to(6))
     assert (noted, one.log_end_offset) == ([4], 4), "the whole batch with the offset goes"
-    finish(one.truncate_to(0))
+    scheduled(one.truncate_to(0))
     assert (noted, one.log_end_offset) == ([4, 0], 0)
 
 
 def test_nothing_is_cut_if_the_cut_cannot_be_noted() -> None:
     def refuse(one: Partition, offset: int) -> None:
-        raise StorageError("no space left")
+        raise OSError("no space left")
 
     one = replicated(NodeOfPartitions(refuse))
     one.adopt(Log.open(Path("/data/t-0"), LogConfig(), T0, clean=False, files=MemoryFiles()))
     one.apply(giving(FOLLOWER, 0), NODE, 0)
-    finish(one.append_fetched(placed(0, count=4)))
-    for cut in (lambda: finish(one.truncate_to(0)), lambda: one.restart_at(9)):
+    scheduled(one.append_fetched(placed(0, count=4)))
+    for cut in (lambda: scheduled(one.truncate_to(0)), lambda: scheduled(one.restart_at(9))):
         with pytest.raises(StorageError):
             cut()
     assert one.log_end_offset == 4
@@ -138,12 +138,12 @@ def test_nothing_is_cut_if_the_cut_cannot_be_noted() -> None:
 @pytest.mark.parametrize("change", [giving(LEADER, 5), giving(FOLLOWER, 5), giving(REMOVED, 5)])
 def test_only_a_follower_of_the_epoch_cuts_its_log(change: PartitionRegistration) -> None:
     one = follower(4)
-    finish(one.append_fetched(placed(0, count=4)))
+    scheduled(one.append_fetched(placed(0, count=4)))
     steps = one.truncate_to(0)
     one.apply(change, NODE, 0)
     if change.leader == NODE or NODE not in change.replicas:
         assert code_of(lambda: next(steps)) is ErrorCode.not_leader_or_follower
-        assert code_of(lambda: one.restart_at(9)) is ErrorCode.not_leader_or_follower
+        assert code_of(lambda: scheduled(one.restart_at(9))) is ErrorCode.not_leader_or_follower
     assert one.log_end_offset == 4
 
 
@@ -157,7 +157,7 @@ class Home:
             checkpoints.write_meta_properties(HOME, names, files)
         self.directory = LogDirectory(HOME, lambda: T0, files)
         self.directory.acquire(BrokerConfig(BROKER | {"node.id": str(NODE)}))
-        node = NodeOfPartitions(self.directory.note_truncation)
+        node = NodeOfPartitions(self.note)
         self.directory.new_partition = lambda topic, registration: replicated(node, topic.name)
         self.directory._offsets.read(clean=False)
         described = registered((OTHER, NODE), OTHER)
@@ -167,12 +167,15 @@ class Home:
         assert isinstance(found, ReplicatedPartition)
         self.partition = found
 
+    def note(self, partition: Partition, offset: int) -> None:
+        self.directory.note_truncations({TopicPartition(partition.topic, partition.index): offset})
+
 
 CUTS: list[Callable[[ReplicatedPartition], object]] = [
-    lambda one: finish(one.truncate_to(7)),
-    lambda one: finish(one.truncate_to(6)),
-    lambda one: one.restart_at(3),
-    lambda one: (one.restart_at(7), finish(one.append_fetched(placed(5, count=4)))),
+    lambda one: scheduled(one.truncate_to(7)),
+    lambda one: scheduled(one.truncate_to(6)),
+    lambda one: scheduled(one.restart_at(3)),
+    lambda one: (scheduled(one.restart_at(7)), scheduled(one.append_fetched(placed(5, count=4)))),
 ]
 
 
@@ -182,7 +185,7 @@ def test_a_crash_after_a_cut_loses_no_more_than_the_cut(cut: Callable[[Replicate
     that are written below it later would not be checked."""
     files = MemoryFiles()
     home = Home(files)
-    finish(home.partition.append_fetched(b"".join(placed(at, count=5) for at in range(0, 100, 5))))
+    scheduled(home.partition.append_fetched(b"".join(placed(at, count=5) for at in range(0, 100, 5))))
     home.partition.log.flush()
     home.directory.checkpoint_recovery_points()
     cut(home.partition)
@@ -196,14 +199,14 @@ def test_a_crash_after_a_cut_loses_no_more_than_the_cut(cut: Callable[[Replicate
 def test_the_noted_high_watermark_is_where_a_restart_begins() -> None:
     files = MemoryFiles()
     home = Home(files)
-    finish(home.partition.append_fetched(b"".join(placed(at) for at in range(9))))
+    scheduled(home.partition.append_fetched(b"".join(placed(at) for at in range(9))))
     home.partition.move_high_watermark(6)
     home.directory.checkpoint_high_watermarks()
     home.partition.move_high_watermark(8)
     home.directory.abandon()
     again = Home(files)
     assert (again.partition.high_watermark, again.partition.log_end_offset) == (6, 9)
-    finish(again.partition.truncate_to(4))
+    scheduled(again.partition.truncate_to(4))
     assert again.partition.high_watermark == 4
     again.directory.abandon()
     third = Home(files)
@@ -217,7 +220,7 @@ def test_the_noted_high_watermark_is_where_a_restart_begins() -> None:
 def test_a_new_topic_of_the_same_name_does_not_begin_at_the_former_high_watermark() -> None:
     files = MemoryFiles()
     home = Home(files)
-    finish(home.partition.append_fetched(placed(0, count=9)))
+    scheduled(home.partition.append_fetched(placed(0, count=9)))
     home.partition.move_high_watermark(6)
     home.directory.checkpoint_high_watermarks()
     topic = Topic(OFFSETS_TOPIC, UUID(int=7), [registered((OTHER, NODE), OTHER)])
@@ -225,7 +228,7 @@ def test_a_new_topic_of_the_same_name_does_not_begin_at_the_former_high_watermar
     scheduled(home.directory.forget([topic]))
     home.directory.abandon()
     again = Home(files)
-    finish(again.partition.append_fetched(placed(0, count=9)))
+    scheduled(again.partition.append_fetched(placed(0, count=9)))
     assert again.partition.high_watermark == 0
     again.directory.abandon()
 
