@@ -42,8 +42,9 @@ async def serving(directory: Path, *settings: str, files: Files | None = None) -
 connect = Client.connect
 
 
-PATIENCE_S = 60
-"""The timeout of a test. A broker that fails in a test closes no connection, so the client would wait for ever."""
+PATIENCE_S = 300
+"""The timeout of a test. A broker that fails in a test closes no connection, so the client would wait for ever. Two
+thousand partitions are ten thousand new files: more than a minute on a disk and processors that others use, too."""
 
 
 class Rounds:

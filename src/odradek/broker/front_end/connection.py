@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
-from odradek.broker.front_end.reply_slot import ReplySlot
 from odradek.broker.front_end.transport import REFUSALS, LostTransport, PartSender, can_send, make_sender, takes_spare
 from odradek.broker.limits.reply_memory import Hangup
 from odradek.broker.limits.request_memory import SMALL_REQUEST_BYTES
@@ -52,6 +51,17 @@ REPLY_DELAY_S = 0.005
 """The longest time in seconds that replies wait for later replies, to be written together. They wait only while the
 connection has requests that wait for another share."""
 _JOIN_BELOW = FILE_FROM_BYTES
+
+
+class ReplySlot:
+    """The place of one or several replies. ``chunks`` is ``None`` until they are ready."""
+
+    __slots__ = ("chunks", "request_bytes", "requests")
+
+    def __init__(self, request_bytes: int, requests: int = 1) -> None:
+        self.chunks: Sequence[Chunk] | None = None
+        self.request_bytes = request_bytes
+        self.requests = requests
 
 
 class FastPath(Protocol):

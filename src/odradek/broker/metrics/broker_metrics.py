@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import asyncio
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.registry import AnyCoordinator, Coordinators
     from odradek.broker.front_end.connection import Connection
     from odradek.broker.front_end.request_times import RequestStatistics
-    from odradek.broker.metrics.loop_lag import LoopLag
     from odradek.broker.partitions.fetch_sessions import FetchSessions
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.partition import Partition
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         def existing_log_cleaner(self) -> BrokerLogCleaner | None: ...
 
 
+EVERY_S = 0.5
+KEPT = 120
+"""The samples of a minute."""
 STEP_PARTITIONS = 50
 _REQUEST, _LOG, _PROTOCOL, _STATE = ("request",), ("topic", "partition"), ("protocol",), ("coordinator", "state")
 
@@ -74,6 +77,35 @@ METRICS: dict[str, Metric] = {
     "odradek_event_loop_lag_seconds": Metric("Seconds by which a timer of the event loop came late", (), "summary"),
     "odradek_event_loop_lag_max_seconds": Metric("Longest lag of the event loop within the last minute"),
 }
+
+
+class LoopLag:
+    """``begin`` starts the samples. ``seconds`` and ``samples``: of all; ``longest``: of the last minute."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.seconds = 0.0
+        self.samples = 0
+        self._loop = loop
+        self._last: deque[float] = deque(maxlen=KEPT)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def longest(self) -> float:
+        return max(self._last, default=0.0)
+
+    def begin(self) -> None:
+        self._timer = self._loop.call_later(EVERY_S, self._note, self._loop.time() + EVERY_S)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _note(self, due_s: float) -> None:
+        late_s = max(self._loop.time() - due_s, 0.0)
+        self.samples += 1
+        self.seconds += late_s
+        self._last.append(late_s)
+        self.begin()
 
 
 class BrokerMetrics:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.http_page import HttpPageProtocol, Page
 from odradek.broker.front_end.request_times import RequestStatistics
-from odradek.broker.metrics.broker_metrics import BrokerMetrics
-from odradek.broker.metrics.loop_lag import LoopLag
+from odradek.broker.metrics.broker_metrics import BrokerMetrics, LoopLag
 from odradek.broker.settings.listener import HTTP, Listener
 from odradek.text.prometheus import METRICS_TYPE
 
