@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import odradek
+from odradek.cli.broker.data_directory import check_unused_data_dir
 from odradek.cli.main import run
+from odradek.cli.terminal import CommandError
 
 NOWHERE = "127.0.0.1:1"
 
@@ -231,6 +233,59 @@ def test_a_group_that_does_not_exist_has_no_offsets_to_reset(
 )
 def test_an_option_says_what_has_its_place(capsys: pytest.CaptureFixture[str], words: str, text: str) -> None:
     assert text in line_of(capsys, *words.split(), "-b", NOWHERE)
+
+
+@pytest.mark.parametrize("command", ["serve --listen 127.0.0.1:0", "cluster format --node-id 1"])
+def test_a_broker_does_not_write_among_the_folders_of_another_program(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str
+) -> None:
+    """Kafka's broker does not start on a folder with other folders, for example on that of tables."""
+    for name in ("lost+found", ".snapshot", "events"):
+        (tmp_path / "lake" / name).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    text = line_of(capsys, *command.split(), "--data-dir", str(tmp_path / "lake"))
+    assert text == (
+        f"--data-dir {tmp_path / 'lake'} has folders that no broker has made, events for one: give an empty folder, or"
+        " a new one"
+    )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_new_volume_and_a_used_folder_are_data_directories(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "file").touch()
+    check_unused_data_dir(tmp_path)
+    (tmp_path / "events").mkdir()
+    with pytest.raises(CommandError, match="events for one"):
+        check_unused_data_dir(tmp_path)
+    (tmp_path / "orders-0").mkdir()
+    check_unused_data_dir(tmp_path)  # the broker says which files it misses
+    (tmp_path / "orders-0").rmdir()
+    (tmp_path / "meta.properties").touch()
+    check_unused_data_dir(tmp_path)
+    check_unused_data_dir(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("monitor --cluster-name", "--cluster-name: a cluster's name cannot be empty: leave it out for kafka"),
+        ("pipeline adopt --group g --output FILE", "--output FILE is a file: give the folder of the table that"),
+        (
+            "pipeline ingest --topics t --group g --output x --storage-option a=b",
+            "is for --table-format delta: Parquet",
+        ),
+        ("pipeline replay --topics t --output x --storage-option a=b", "--storage-option is for --table-format delta"),
+    ],
+)
+def test_an_option_that_would_do_something_else_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: str, text: str
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    given = [word.replace("FILE", str(file)) for word in words.split()]
+    given += [""] if given[-1] == "--cluster-name" else []
+    assert text.replace("FILE", str(file)) in line_of(capsys, *given, "-b", NOWHERE)
 
 
 def test_a_table_that_is_no_parquet_says_what_it_is(

@@ -36,6 +36,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "topics list": KAFKA, "topics create": ("t", *KAFKA), "topics describe": ("t", *KAFKA),
     "topics alter": ("t", "--partitions", "2", *KAFKA), "topics delete": ("t", "--yes", *KAFKA),
     "topics delete-records": ("--topic", "t", "--before", "3", "--yes", *KAFKA),
+    "topics elect": ("--topic", "t", *KAFKA),
     "transactions list": KAFKA, "transactions describe": ("--transactional-id", "x", *KAFKA),
     "transactions describe-producers": ("--topic", "t", "--partition", "0", *KAFKA),
     "transactions find-hanging": ("--broker-id", "1", *KAFKA),

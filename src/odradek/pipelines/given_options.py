@@ -87,6 +87,7 @@ def _fits(value: object, hint: object) -> bool:
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
+_OF_A_CHECKPOINT = {"metadata", "offsets", "commits", "sources", "state"}
 _WORDS = {str: "text", Path: "a path", bool: "True or False", int: "a whole number", type(None): "None"}
 
 
@@ -115,6 +116,19 @@ def check_local_folder(what: str, path: Path) -> None:
         if not os.access(known, os.W_OK | os.X_OK):
             raise ConfigError(f"{what} {path} cannot be used: {known} is not writable")
         return
+
+
+def check_checkpoint_folder(path: Path) -> None:
+    """Raises ConfigError if a folder of this machine is no place for a checkpoint. Creates nothing.
+
+    Spark writes its files among those of another program, for example of a table, which no reader can read then."""
+    check_local_folder("the checkpoint", path)
+    names = {one.name for one in path.iterdir()} if path.is_dir() and os.access(path, os.R_OK) else set()
+    others = sorted(name for name in names if not name.startswith("."))
+    if others and not names & _OF_A_CHECKPOINT:
+        raise ConfigError(
+            f"the checkpoint {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
+        )
 
 
 def columns(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.given_options import OF_A_QUERY, columns
+from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder, columns
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.replays.job import destination, find_ranges
@@ -134,3 +135,20 @@ def test_a_replay_checks_its_arguments_before_the_cluster(tmp_path: Path) -> Non
         destination(ReplayOptions("h:1", topics="a", output=tmp_path / "t", partition_by="nope"))
     with pytest.raises(ConfigError, match="topics: expected"):
         destination(ReplayOptions("h:1", topics=3, output=tmp_path / "t"))
+
+
+def test_a_folder_of_another_program_is_no_checkpoint(tmp_path: Path) -> None:
+    """A query whose checkpoint was the folder of a table wrote its files there. No reader could read the table then."""
+    check_checkpoint_folder(tmp_path / "new")
+    check_checkpoint_folder(tmp_path)
+    (tmp_path / ".hidden").touch()
+    check_checkpoint_folder(tmp_path)
+    (tmp_path / "part-0.parquet").touch()
+    message = re.escape(f"the checkpoint {tmp_path} holds something else, part-0.parquet for one: give an empty folder")
+    with pytest.raises(ConfigError, match=message):
+        check_checkpoint_folder(tmp_path)
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".hidden", "part-0.parquet"]
+    (tmp_path / "offsets").mkdir()
+    check_checkpoint_folder(tmp_path)  # what has a part of a checkpoint is judged by Spark
+    with pytest.raises(ConfigError, match="is not a folder"):
+        check_checkpoint_folder(tmp_path / "part-0.parquet")

@@ -17,12 +17,14 @@ def run_format(
     from odradek.broker.metadata_log.mark import encode_id
     from odradek.broker.partitions.log_directory import LogDirectory
     from odradek.broker.repair.node_format import check_cluster_id, format_node
+    from odradek.cli.broker.data_directory import check_unused_data_dir
     from odradek.core.operating_system import require_posix
 
     require_posix("the data directory of a broker")
     if cluster_id is not None:
         check_cluster_id(cluster_id)
     path, number = _node(data_dir, node_id, config)
+    check_unused_data_dir(path)
     directory = LogDirectory(path, lambda: time.time_ns() // 1_000_000)
     before = os.umask(0o077)  # as the broker's
     try:

@@ -37,6 +37,26 @@ def check_data_dir(path: Path) -> None:
         )
 
 
+def check_unused_data_dir(path: Path) -> None:
+    """Raises CommandError for a folder that no broker has used, and that has the folders of another program.
+
+    Kafka's broker does not start there; this one would write its files among those of, for example, a table."""
+    try:
+        if not path.is_dir() or (path / _META).exists():
+            return
+        names = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    except OSError:
+        return  # the broker says why it cannot use the folder
+    if any(_PARTITION.fullmatch(name) for name in names):
+        return  # the broker says which file it misses
+    foreign = [name for name in names if name != "lost+found" and not name.startswith(".")]
+    if foreign:
+        raise CommandError(
+            f"--data-dir {path} has folders that no broker has made, {foreign[0]} for one: give an empty folder, or a "
+            "new one"
+        )
+
+
 def _is_partition(path: Path) -> bool:
     """Returns whether a folder has the name and a file of a partition's log. Other folders have such names, too."""
     return _PARTITION.fullmatch(path.name) is not None and (

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from odradek.cli.broker.data_directory import check_unused_data_dir
 from odradek.cli.environment import LOG_LEVEL
 from odradek.core.counts import counted
 from odradek.text.log_lines import log_to_stderr
@@ -86,6 +87,7 @@ def serve(
                 f"{directory} is the folder of a cluster of {counted(nodes, 'broker')}: add --brokers {nodes}, or give "
                 "the folder of one node"
             )
+        check_unused_data_dir(directory)
         settings = BrokerConfig(texts)
         changes = _changes(directory, first)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):

@@ -40,6 +40,8 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     The port is open after some seconds; stderr says so."""
     if any(importlib.util.find_spec(name) is None for name in _PACKAGES):
         raise CommandError(f"the monitor needs {', '.join(_PACKAGES)}: {command_of('ui')}")
+    if not line.cluster_name.strip():
+        raise CommandError("--cluster-name: a cluster's name cannot be empty: leave it out for kafka")
     _check_choice("--source", line.source, SOURCES)
     _check_choice("--metrics-granularity", line.metrics_granularity, GRANULARITIES)
     host, port = parse_listen(line.listen)

@@ -21,6 +21,10 @@ def run_adopt_command(request: AdoptLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
+    if Path(str(request.output)).is_file():
+        raise CommandError(
+            f"--output {request.output} is a file: give the folder of the table that `ingest` has written"
+        )
     from odradek.pipelines.ingestion.adoption import adopt
     from odradek.pipelines.options import AdoptOptions
 

@@ -31,7 +31,7 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import Location, location_of
-from odradek.pipelines.given_options import OF_A_QUERY, check_local_folder, check_options
+from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder, check_options
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
@@ -114,7 +114,7 @@ class Transform:
         if self.trigger is not None:
             parse_trigger(self.trigger)
         if not is_uri(self.checkpoint):
-            check_local_folder("the checkpoint", local_path(self.checkpoint))
+            check_checkpoint_folder(local_path(self.checkpoint))
         config = parse_write_options(self.writing).client
         with Admin(with_short_timeouts(config)) as admin:
             check_topics(admin, [self.topic])
