@@ -25,7 +25,7 @@ from odradek.broker.metrics.page import add_metrics
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.wire import frames
-from odradek.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE
+from odradek.wire.api_keys import FETCH, OFFSET_COMMIT, PRODUCE, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "broker-metrics.md"
 REQUESTS = "kafka_network_requestmetrics_requests_total"
@@ -135,6 +135,36 @@ def test_commits_of_the_fast_path_are_counted_too(tmp_path: Path) -> None:
             assert size == 30 * (len(asked) - 4)
             assert found[sample("kafka_server_group_coordinator_metrics_group_count", protocol="classic")] == 1
             peer.close()
+
+    run(scenario())
+
+
+def test_the_requests_of_a_login_are_counted_too(tmp_path: Path) -> None:
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    settings = {
+        "listeners": "SAFE://127.0.0.1:0", "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.safe.plain.sasl.jaas.config": f'{module} required user_alice="secret";',
+    }  # fmt: skip
+
+    async def scenario() -> None:
+        broker = BrokerServer(BrokerConfig(settings), tmp_path, None)
+        add_metrics(broker, ("127.0.0.1", 0), asyncio.get_running_loop())
+        await broker.start()
+        try:
+            reader, writer = await asyncio.open_connection(*broker.address)
+            login = {"auth_bytes": b"\0alice\0secret"}
+            for key, version, message in ((SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}), (SASL_AUTHENTICATE, 2, login)):
+                writer.write(frames.encode_request(key, version, 1, "c", message))
+                reply = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                assert frames.decode_reply(key, version, reply)[1].error_code == 0
+            found = await scrape(broker)
+            assert found[sample(REQUESTS, request="SaslHandshake")] == 1
+            assert found[sample(REQUESTS, request="SaslAuthenticate")] == 1
+            assert found[sample("odradek_reply_bytes_total", request="SaslAuthenticate")] == 4 + len(reply)
+            writer.close()
+        finally:
+            await broker.stop()
 
     run(scenario())
 
