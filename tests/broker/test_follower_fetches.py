@@ -216,7 +216,6 @@ def test_no_quota_throttles_or_cuts_the_fetch_of_a_follower(run_scenario) -> Non
 
 def test_a_follower_of_an_earlier_incarnation_is_refused_and_the_present_one_is_noted() -> None:
     nodes = Nodes()
-    nodes.controller.broker.catalog.state.most_replicas = None
     nodes.network.cut_off.add(2)  # otherwise it fetches by itself
     del nodes.brokers[2]
     assignments = [{"partition_index": 0, "broker_ids": [1, 2]}]

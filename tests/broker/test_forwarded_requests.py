@@ -131,10 +131,11 @@ def test_a_change_of_several_resources_has_its_replies_in_order(nodes: Nodes) ->
 def test_refusals_are_those_of_the_controller(nodes: Nodes) -> None:
     assert create(nodes, 1, "t") is NONE
     assert create(nodes, 2, "t") is ErrorCode.topic_already_exists
-    refused = nodes.brokers[2].call(CREATE_TOPICS, 7, topic("two", factor=2)).topics[0]
+    refused = nodes.brokers[2].call(CREATE_TOPICS, 7, topic("three", factor=3)).topics[0]
     assert refused.error_code is ErrorCode.invalid_replication_factor
     assert refused.error_message == (
-        "Replication factor 2 is larger than 1: this release of Odradek does not replicate partitions."
+        "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached because "
+        "only 2 broker(s) are registered or some brokers have all their log directories cordoned."
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 from support.brokers import Wire, eventually
 
 import odradek
+from odradek.cli.broker.serve_cluster import replica_defaults, said_of_topics
 from odradek.cli.main import run
 from odradek.core.errors import ConfigError, ErrorCode, StorageError
 from odradek.testing.process import BrokerFailed
@@ -215,6 +216,7 @@ class Served:
             )
         assert self.process.stdout is not None
         self.line = self.process.stdout.readline().strip()
+        self.said_of_topics = self.process.stdout.readline().strip()
         self.addresses = self.line.removeprefix("ready ").split(",")
 
     def node(self, name: str) -> int:
@@ -250,9 +252,23 @@ def served(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Served]:
         made.process.wait()
 
 
+def test_three_brokers_have_three_replicas_and_a_minimum_of_two() -> None:
+    assert replica_defaults(1) == {"default.replication.factor": "1", "min.insync.replicas": "1"}
+    assert replica_defaults(2) == {"default.replication.factor": "2", "min.insync.replicas": "1"}
+    three = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+    assert replica_defaults(3) == replica_defaults(7) == three
+    assert said_of_topics(three) == "new topics: default.replication.factor=3, min.insync.replicas=2"
+
+
+@pytest.mark.parametrize("served", [["--config=default.replication.factor=1"]], indirect=True)
+def test_a_setting_of_the_user_counts(served: Served) -> None:
+    assert served.said_of_topics == "new topics: default.replication.factor=1, min.insync.replicas=1"
+
+
 def test_one_command_runs_a_cluster(served: Served) -> None:
     first, second = (int(address.rpartition(":")[2]) for address in served.addresses)
     assert second == first + 1
+    assert served.said_of_topics == "new topics: default.replication.factor=2, min.insync.replicas=1"
     assert create(served.addresses[1], "t") is ErrorCode.none
     eventually(lambda: "t" in topics(served.addresses[0]))
     running = served.nodes()
@@ -291,7 +307,7 @@ def test_nodes_that_die_are_named_and_started_again(served: Served) -> None:
 
 def test_a_broker_that_dies_is_not_started_again_without_the_option(served: Served) -> None:
     os.kill(served.node("2"), signal.SIGKILL)
-    eventually(lambda: "its partitions have no leader until it is back" in served.said())
+    eventually(lambda: "partitions without another replica have no leader until it is back" in served.said())
     assert served.node("2") == 0
     assert "was killed by SIGKILL" in served.said()
     os.kill(served.node("1"), signal.SIGKILL)

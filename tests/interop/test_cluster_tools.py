@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.brokers import eventually
 from support.jvm import KafkaTools
 
 import odradek
@@ -189,3 +190,38 @@ def test_our_command_describes_apache_kafka(kafka_cp: str, tmp_path: Path, capsy
     (found,) = json.loads(capsys.readouterr().out)["nodes"]
     assert (found["roles"], found["fenced"], found["lag"]) == (["broker", "controller"], False, 0)
     assert f"{found['host']}:{found['port']}" == node.bootstrap
+
+
+def test_replicas_are_described_and_leaders_elected(
+    cluster: odradek.Cluster, kafka_tools: KafkaTools, tmp_path: Path
+) -> None:
+    """kafka-topics with its filters, and kafka-leader-election, while a broker is away."""
+    topics, elections = f"{TOOLS}TopicCommand", f"{TOOLS}LeaderElectionCommand"
+    where = ("--bootstrap-server", cluster.bootstrap_servers)
+    name = "r"
+    settings = ("--config", "min.insync.replicas=2")
+    said(kafka_tools, topics, *where, "--create", "--topic", name, "--replica-assignment", "3:1:2,1:2:3", *settings)
+
+    def described(*options: str) -> list[str]:
+        text = said(kafka_tools, topics, *where, "--describe", "--topic", name, *options)
+        return [line.strip() for line in text.splitlines() if "\tPartition: " in line]
+
+    rows = described()
+    assert re.search(r"Partition: 0\s+Leader: 3\s+Replicas: 3,1,2\s+Isr: 3,1,2\s+Elr:\s+LastKnownElr:", rows[0]), rows
+    filters = "--under-replicated-partitions", "--under-min-isr-partitions", "--at-min-isr-partitions"
+    filters = (*filters, "--unavailable-partitions")
+    assert [len(described(option)) for option in filters] == [0, 0, 0, 0]
+    cluster.stop(3)
+    assert [len(described(option)) for option in filters] == [2, 0, 2, 0]
+    assert re.search(r"Partition: 0\s+Leader: 1\s", described()[0])
+    one = ("--election-type", "preferred", "--topic", name, "--partition", "0")
+    refused = kafka_tools.run(elections, *where, *one)
+    assert refused.returncode != 0
+    assert "The preferred leader was not available" in refused.stdout + refused.stderr
+    cluster.start(3)
+    eventually(lambda: described(filters[0]) == [], within_s=60, what="broker 3 in sync")
+    text = said(kafka_tools, elections, *where, "--election-type", "preferred", "--all-topic-partitions")
+    assert f"Successfully completed leader election (PREFERRED) for partitions {name}-0" in text
+    assert re.search(r"Partition: 0\s+Leader: 3\s", described()[0])
+    text = said(kafka_tools, elections, *where, "--election-type", "unclean", "--topic", name, "--partition", "1")
+    assert "Valid replica already elected for partitions r-1" in text

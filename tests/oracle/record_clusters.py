@@ -2,7 +2,7 @@
 ``python -m tests.oracle.record_clusters [scenario …]``.
 
 Each node is a process of its own on loopback. Without names, all scenarios are recorded; with names, their traces
-replace those in ``traces/clusters.json``. The comparison with Odradek needs no Java.
+replace those in ``traces/clusters.json`` and ``traces/replicas.json``. The comparison with Odradek needs no Java.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,14 +22,16 @@ _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation  # noqa: E402
-from cluster_scenarios import SCENARIOS, base_of  # noqa: E402
+from cluster_scenarios import SCENARIOS, Scenario, base_of  # noqa: E402
+from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS  # noqa: E402
+from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS  # noqa: E402
 from recording import TRACES, packed_traces  # noqa: E402
 from support.brokers import Wire  # noqa: E402
 from support.jvm import kafka_java_options  # noqa: E402
 
 from bench.apache import ApacheBroker, new_cluster_id  # noqa: E402
 
-TRACE = TRACES / "clusters.json"
+TRACE, REPLICAS = TRACES / "clusters.json", TRACES / "replicas.json"
 HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
 _OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
@@ -41,7 +43,7 @@ class ApacheNodes:
 
     topics_of_a_sample = 60
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.cluster_id = new_cluster_id()
         self._nodes: dict[str, ApacheBroker] = {}
         for name in (CONTROLLER, *map(str, BROKERS)):
@@ -58,7 +60,7 @@ class ApacheNodes:
             if name != CONTROLLER:
                 own["broker.rack"] = RACKS[int(name)]
             with (node.directory / "server.properties").open("a") as file:
-                file.writelines(f"{key}={value}\n" for key, value in {**own, **SETTINGS, **_OF_KAFKA}.items())
+                file.writelines(f"{key}={value}\n" for key, value in {**own, **settings, **_OF_KAFKA}.items())
 
     def begin(self) -> None:
         for node in self._nodes.values():
@@ -119,22 +121,31 @@ def _wait_until_served(node: ApacheBroker) -> None:
 
 
 @contextmanager
-def apache_nodes() -> Iterator[ApacheNodes]:
+def apache_nodes(settings: Mapping[str, str]) -> Iterator[ApacheNodes]:
     with tempfile.TemporaryDirectory() as directory, ExitStack() as end:
-        nodes = ApacheNodes(Path(directory))
+        nodes = ApacheNodes(Path(directory), settings)
         end.callback(nodes.end)
         nodes.begin()
         yield nodes
 
 
 def main(wanted: list[str]) -> int:
-    traces = json.loads(TRACE.read_text()) if TRACE.exists() else {}
-    failed = []
-    with apache_nodes() as nodes:
-        for scenario in SCENARIOS:
+    failed = record(TRACE, SCENARIOS, SETTINGS, wanted)
+    failed += record(REPLICAS, REPLICA_SCENARIOS, SETTINGS | REPLICA_SETTINGS, wanted)
+    print("failed:", ", ".join(failed) if failed else "none")
+    return bool(failed)
+
+
+def record(trace: Path, scenarios: Sequence[Scenario], settings: Mapping[str, str], wanted: list[str]) -> list[str]:
+    """Records these scenarios, or the wanted ones of them. Returns the names of those that have failed."""
+    traces = json.loads(trace.read_text()) if trace.exists() else {}
+    failed: list[str] = []
+    chosen = [one for one in scenarios if not wanted or one.__name__ in wanted]
+    if not chosen:
+        return failed
+    with apache_nodes(settings) as nodes:
+        for scenario in chosen:
             name = scenario.__name__
-            if wanted and name not in wanted:
-                continue
             begun = time.monotonic()
             try:
                 traces[name] = run_conversation(nodes, scenario, base_of(scenario))
@@ -142,10 +153,9 @@ def main(wanted: list[str]) -> int:
                 failed.append(name)
                 traceback.print_exc()
             print(f"{name}: {len(traces.get(name, ()))} steps, {time.monotonic() - begun:.0f} s", flush=True)
-            names = [one.__name__ for one in SCENARIOS]
-            TRACE.write_text(packed_traces({one: traces[one] for one in names if one in traces}))
-    print("failed:", ", ".join(failed) if failed else "none")
-    return bool(failed)
+            names = [one.__name__ for one in scenarios]
+            trace.write_text(packed_traces({one: traces[one] for one in names if one in traces}))
+    return failed
 
 
 if __name__ == "__main__":

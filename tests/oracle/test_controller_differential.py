@@ -41,7 +41,7 @@ DEVIATIONS: dict[tuple[str, int], str] = {}
 def controller(scenario: Scenario) -> Iterator[SimulatedController]:
     settings = {"broker.session.timeout.ms": str(SESSION_MS)}
     settings |= PERIODIC_SETTINGS if scenario in PERIODIC_SCENARIOS else {}
-    made = SimulatedController(settings, most_replicas=None)
+    made = SimulatedController(settings)
     yield made
     made.node.kill()
 

@@ -28,7 +28,6 @@ SIZE = len(batch(3))
 
 def replicated(nodes: Nodes) -> Any:
     """Creates the topic ``t``, led by broker 1 and followed by broker 2. Returns its id."""
-    nodes.controller.broker.catalog.state.most_replicas = None  # type: ignore[attr-defined]  # that of a cluster
     topic = {"name": "t", "num_partitions": -1, "replication_factor": -1, "configs": [],
              "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}]}  # fmt: skip
     message = {"topics": [topic], "timeout": 10_000, "validate_only": False}

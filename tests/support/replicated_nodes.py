@@ -26,7 +26,7 @@ class ReplicatedNodes:
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1, count: int = 3) -> None:
         self._settings = QUICK | dict(settings or {})
-        self.controller = SimulatedController(self._settings, seed=seed, most_replicas=None)
+        self.controller = SimulatedController(self._settings, seed=seed)
         self.world = self.controller.world
         self.network = SimulatedNetwork(self.controller)
         self.brokers = {number: SimulatedBroker(self.network, number, self._settings) for number in range(1, count + 1)}

@@ -95,11 +95,13 @@ class SimulatedLink:
 class SimulatedNetwork:
     """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways.
 
-    ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host."""
+    ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host. ``ports``: hosts
+    by port, of nodes that have the same address."""
 
     def __init__(self, controller: SimulatedController) -> None:
         self.controller = controller
         self.brokers: dict[str, SimulatedBroker] = {}
+        self.ports: dict[int, str] = {}
         self.cut_off: set[int] = set()
         self.most_travel_ms = TRAVEL_MS
 
@@ -109,8 +111,9 @@ class SimulatedNetwork:
     def is_up(self, node: SimulatedNode) -> bool:
         return node.broker.node_id not in self.cut_off
 
-    def node_at(self, host: str) -> SimulatedNode | None:
-        """Returns the present process of the node at a host; None if there is none."""
+    def node_at(self, host: str, port: int) -> SimulatedNode | None:
+        """Returns the present process of the node at an address; None if there is none."""
+        host = self.ports.get(port, host)
         if host == CONTROLLER_HOST:
             return self.controller.node
         broker = self.brokers.get(host)
@@ -123,7 +126,7 @@ class SimulatedNetwork:
         made: asyncio.Future[SimulatedLink] = near.loop.create_future()
 
         def arrive() -> None:
-            far = self.node_at(host)
+            far = self.node_at(host, port)
             if made.cancelled() or not self.is_up(near) or (far is not None and not self.is_up(far)):
                 return  # the packets are lost
             if far is not None and far.process.is_alive:

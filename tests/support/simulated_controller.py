@@ -26,9 +26,7 @@ ANSWER_MS = 1000
 class SimulatedController:
     """One controller with an empty directory. ``restart`` kills it, or stops it cleanly, and starts it again."""
 
-    def __init__(
-        self, settings: Mapping[str, str] | None = None, *, seed: int = 1, most_replicas: int | None = 1
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1) -> None:
         self.world = World(seed)
         self.files = MemoryFiles()
         make_voter(HOME, CONTROLLER, files=self.files)
@@ -39,12 +37,10 @@ class SimulatedController:
         for directory in (HOME, *HOME.parents):
             self.files.sync_dir(directory)
         self._settings = {"node.id": str(CONTROLLER)} | dict(settings or {})
-        self._most_replicas = most_replicas
         self.begin()
 
     def begin(self) -> None:
         self.node = SimulatedNode(self.world, self.files, self._settings, new_role=ControllerRole)
-        self.role.most_replicas = self._most_replicas
         self.node.begin()
         self.world.settle()
 

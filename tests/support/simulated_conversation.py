@@ -30,6 +30,7 @@ class SimulatedNodes:
         self.controller = SimulatedController(dict(settings) | own, seed=seed)
         self.world = self.controller.world
         self.network = SimulatedNetwork(self.controller)
+        self.network.ports = {_PORTS[str(number)]: f"b{number}" for number in _RACKS}
         self.cluster_id: str = self.controller.broker.cluster_id
         self.brokers = {str(number): self._broker(number, settings) for number in (1, 2, 3)}
         for one in self.brokers.values():

@@ -40,8 +40,6 @@ class ControllerRole(WriterRole):
     Its directory has the file ``quorum-state``: other nodes follow its log, so each start begins a leader epoch.
     """
 
-    most_replicas: int | None = 1
-    """The most replicas of a partition. None sets no limit; no broker follows a leader's log yet."""
     envelope_bytes = 1 << 17
     """An envelope has the principal of the client, whose type and name have up to 32,767 bytes each."""
     has_broker_settings = False
@@ -56,7 +54,6 @@ class ControllerRole(WriterRole):
         node = self.node
         settings = {name: node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
         catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(node.new_uuid().int), settings)
-        catalog.most_replicas = self.most_replicas
         catalog.node_name = str(node.node_id)
         return catalog
 

@@ -94,8 +94,6 @@ def with_remedy(error: Exception) -> str:
             text.removesuffix(".")
             + ": the user of this connection has no right to it: an ACL of the cluster must grant it"
         )
-    if "does not replicate partitions" in text:
-        text = text.removesuffix(".") + ": leave --replication-factor out, or give 1"
     if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):
         text += _REMEDIES[ending]
     return with_plain_number(text)

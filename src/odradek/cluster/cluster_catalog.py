@@ -65,8 +65,6 @@ class ClusterCatalog(CatalogState):
 
     node_name = ""
     """The id of this node, by which dynamic settings name it. Empty: no dynamic setting is only for this node."""
-    most_replicas: int | None = None
-    """The most replicas of a new partition; None without a limit."""
 
     def __init__(self, make_id: IdFactory, dice: Dice, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(make_id, (), make_id(bytes(16)))
@@ -128,18 +126,7 @@ class ClusterCatalog(CatalogState):
                 yield UsableBroker(broker.broker_id, broker.rack, broker.is_fenced)
 
     def _placed(self, first: int, count: int, factor: int) -> Iterable[tuple[int, ...]]:
-        placed = place(count, factor, self.usable_brokers(), self._dice)
-        self._check_factor(factor)  # after all that Kafka refuses
-        return placed
-
-    def _check_factor(self, factor: int) -> None:
-        """Raises KafkaError (INVALID_REPLICATION_FACTOR) for more replicas than a partition may have."""
-        if self.most_replicas is not None and factor > self.most_replicas:
-            raise KafkaError(
-                ErrorCode.invalid_replication_factor,
-                f"Replication factor {factor} is larger than {self.most_replicas}: this release of Odradek does not "
-                "replicate partitions.",
-            )
+        return place(count, factor, self.usable_brokers(), self._dice)
 
     def _check_assignment(self, index: int, replicas: tuple[int, ...], factor: int) -> None:
         super()._check_assignment(index, replicas, factor)
@@ -153,7 +140,6 @@ class ClusterCatalog(CatalogState):
     def partition_record(self, topic_id: Id16, index: int, replicas: tuple[int, ...]) -> PartitionRecord:
         """Returns the record of a new partition. Raises KafkaError (INVALID_REPLICATION_FACTOR) if no broker of it may
         lead."""
-        self._check_factor(len(replicas))
         isr = tuple(filter(self.nodes.is_active, replicas))
         if not isr:
             raise KafkaError(

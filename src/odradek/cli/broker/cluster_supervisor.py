@@ -43,13 +43,15 @@ def main() -> int:
     with open(int(sys.argv[1]), "rb") as file:
         given = json.load(file)
     nodes = [SupervisedNode(**row) for row in given["nodes"]]
-    return asyncio.run(_Supervisor(nodes, exit_with_parent=given["exit_with_parent"]).run())
+    return asyncio.run(_Supervisor(nodes, given["said"], exit_with_parent=given["exit_with_parent"]).run())
 
 
 class _Supervisor:
-    """The processes of the nodes, the controller first. ``run`` returns after the end of all."""
+    """The processes of the nodes, the controller first. ``said``: the line after that with the addresses. ``run``
+    returns after the end of all."""
 
-    def __init__(self, nodes: Sequence[SupervisedNode], *, exit_with_parent: bool) -> None:
+    def __init__(self, nodes: Sequence[SupervisedNode], said: str, *, exit_with_parent: bool) -> None:
+        self._said = said
         self._nodes = [_NodeProcess(node) for node in nodes]
         self._exit_with_parent = exit_with_parent
         self._stop: asyncio.Event
@@ -104,7 +106,7 @@ class _Supervisor:
             return False
         addresses = ",".join(node.node.address for node in self._nodes[1:])
         try:
-            print(f"ready {addresses}", flush=True)
+            print(f"ready {addresses}\n{self._said}", flush=True)
         except BrokenPipeError:
             sys.stdout = None  # its buffer must not be written again
             return False
@@ -135,7 +137,8 @@ class _Supervisor:
             if self._stop.is_set():
                 return
             remedy = "it is started again" if node.node.restart else (
-                "its partitions have no leader until it is back: start this command again, or use --restart"
+                "partitions without another replica have no leader until it is back: start this command again, or use "
+                "--restart"
             )  # fmt: skip
             error_line(f"{node.node.name} at {node.node.address} {node.ending()}: {remedy}")
             if not node.node.restart:

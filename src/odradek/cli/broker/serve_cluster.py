@@ -20,6 +20,9 @@ from typing import NamedTuple, NoReturn
 from odradek.broker.repair.cluster_layout import ClusterNode, lay_out, prepare
 from odradek.cli.terminal import CommandError
 
+FACTOR, MIN_ISR = "default.replication.factor", "min.insync.replicas"
+_REPLICAS, _IN_SYNC = 3, 2
+"""Of new topics, in a cluster of at least three brokers: any broker may die, and no acknowledged record is lost."""
 _CHOSEN = range(10_000, 30_000)
 """Ports for ``--listen HOST:0``. The system chooses higher ones for the clients' ends of connections."""
 
@@ -48,12 +51,25 @@ def serve_cluster(
     if ports[-1] > 65_535:
         raise CommandError(f"--listen {host}:{port}: the last of {len(ports)} ports in a row is above 65535")
     _check_no_more(data_dir, options.brokers)
+    settings = replica_defaults(options.brokers) | dict(settings)
     nodes = lay_out(data_dir.absolute(), host, ports, options.racks, settings)
     prepare(nodes)
-    _become_supervisor(nodes, options)
+    _become_supervisor(nodes, options, said_of_topics(settings))
 
 
-def _become_supervisor(nodes: Sequence[ClusterNode], options: ClusterOptions) -> NoReturn:
+def replica_defaults(brokers: int) -> dict[str, str]:
+    """Returns the settings of new topics in a cluster of so many brokers."""
+    factor = min(brokers, _REPLICAS)
+    return {FACTOR: str(factor), MIN_ISR: str(_IN_SYNC if factor == _REPLICAS else 1)}
+
+
+def said_of_topics(settings: Mapping[str, str]) -> str:
+    """Returns what the start says about new topics."""
+    names = ", ".join(f"{name}={settings[name]}" for name in (FACTOR, MIN_ISR))
+    return f"new topics: {names}"
+
+
+def _become_supervisor(nodes: Sequence[ClusterNode], options: ClusterOptions, said: str) -> NoReturn:
     """Replaces the program of this process. The settings, which may have passwords, are in a file without a name."""
     rows = [
         {
@@ -67,7 +83,8 @@ def _become_supervisor(nodes: Sequence[ClusterNode], options: ClusterOptions) ->
         for node in nodes
     ]
     with tempfile.TemporaryFile() as file:
-        file.write(json.dumps({"nodes": rows, "exit_with_parent": options.exit_with_parent}).encode())
+        given = {"nodes": rows, "exit_with_parent": options.exit_with_parent, "said": said}
+        file.write(json.dumps(given).encode())
         file.flush()
         file.seek(0)
         os.set_inheritable(file.fileno(), True)

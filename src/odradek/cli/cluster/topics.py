@@ -23,7 +23,7 @@ from odradek.cli.options import (
     parse_partitions,
     table_or_blocks,
 )
-from odradek.cli.terminal import EXIT_FAILED, CommandError, note, note_table, print_json, progress
+from odradek.cli.terminal import EXIT_FAILED, CommandError, error_line, note, note_table, print_json, progress
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -239,11 +239,16 @@ def _with_offsets(
     *,
     all_configs: bool,
 ) -> list[_Described]:
+    from odradek.core.errors import OdradekError
     from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
     led = [TopicPartition(t.name, p.partition) for t in topics for p in t.partitions if p.leader >= 0]
-    starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
-    ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
+    starts, ends = {}, {}
+    try:
+        starts = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, EARLIEST)).items()}
+        ends = {tp: row.offset for tp, row in admin.list_offsets(dict.fromkeys(led, LATEST)).items()}
+    except OdradekError as error:  # a leader that has just died must not hide the state of the replicas
+        error_line(f"some offsets are not shown: {error}")
     described = []
     for topic in topics:
         rows = _partition_rows(topic.partitions)
