@@ -189,6 +189,7 @@ def test_elections_and_moves_of_replicas_do_what_they_say(nodes: Nodes) -> None:
 
 # --- the client -----------------------------------------------------------------------------------------------------
 
+ALTER_PARTITION = 56
 SECURED = {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS;User:root"}
 
 
@@ -246,6 +247,25 @@ def test_only_a_broker_may_send_envelopes() -> None:
     reply = wire.call(ENVELOPE, 0, envelope(CREATION))
     assert reply.error_code is ErrorCode.cluster_authorization_failed
     assert nodes.controller.broker.catalog.topic("t") is None
+
+
+def test_only_a_broker_may_ask_for_an_isr() -> None:
+    """ClusterAction is asked about before anything else: also for an empty request."""
+    nodes = Nodes(SECURED)
+    assert create(nodes, 2, "t", user="root") is NONE
+    found = nodes.controller.broker.catalog.topic("t")
+    assert found is not None
+    part = {"partition_index": 0, "leader_epoch": 0, "new_isr_with_epochs": [], "leader_recovery_state": 0,
+            "partition_epoch": 0}  # fmt: skip
+    topics = [{"topic_id": found.id, "partitions": [part]}]
+    wire = nodes.controller.connect()
+    for asked in (topics, []):
+        message = {"broker_id": 1, "broker_epoch": 5, "topics": asked}
+        wire._wire.connection.principal = Principal(USER, "mallory")
+        assert wire.call(ALTER_PARTITION, 3, message).error_code is ErrorCode.cluster_authorization_failed
+        wire._wire.connection.principal = ANONYMOUS
+        expected = ErrorCode.stale_broker_epoch if asked else NONE
+        assert wire.call(ALTER_PARTITION, 3, message).error_code is expected
 
 
 @pytest.mark.parametrize(

@@ -326,7 +326,8 @@ def writes_with_replicas_down(c: ClusterRun) -> None:
 
 
 SCENARIOS = (
-    assignments_of_replicas, wrong_assignments_of_replicas, wrong_assignments_of_new_partitions, impossible_replication_factors,
+    assignments_of_replicas, wrong_assignments_of_replicas, wrong_assignments_of_new_partitions,
+    impossible_replication_factors,
     a_killed_leader, a_stopped_leader, two_killed_brokers, a_partition_without_a_candidate,
     an_unclean_leader_on_request, an_unclean_leader_by_setting, the_last_known_leader,
     a_topic_is_deleted_without_a_replica, a_topic_is_created_again_without_a_replica,

@@ -23,6 +23,7 @@ sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation  # noqa: E402
 from cluster_scenarios import SCENARIOS, Scenario, base_of  # noqa: E402
+from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS  # noqa: E402
 from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS  # noqa: E402
 from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS  # noqa: E402
 from recording import TRACES, packed_traces  # noqa: E402
@@ -131,7 +132,8 @@ def apache_nodes(settings: Mapping[str, str]) -> Iterator[ApacheNodes]:
 
 def main(wanted: list[str]) -> int:
     failed = record(TRACE, SCENARIOS, SETTINGS, wanted)
-    failed += record(REPLICAS, REPLICA_SCENARIOS, SETTINGS | REPLICA_SETTINGS, wanted)
+    of_replicas = (*FAILOVER_SCENARIOS, *REPLICA_SCENARIOS)
+    failed += record(REPLICAS, of_replicas, SETTINGS | REPLICA_SETTINGS, wanted)
     print("failed:", ", ".join(failed) if failed else "none")
     return bool(failed)
 

@@ -11,11 +11,14 @@ import re
 import pytest
 from cluster_conversation import SETTINGS, run_conversation
 from cluster_scenarios import base_of
-from cluster_scenarios_replicas import SCENARIOS, Scenario
+from cluster_scenarios_failover import SCENARIOS as OF_FAILOVER
+from cluster_scenarios_replicas import SCENARIOS as OF_ASSIGNMENTS
 from cluster_scenarios_replicas import SETTINGS as OF_REPLICAS
+from cluster_scenarios_replicas import Scenario
 from recording import compare, load
 from support.simulated_conversation import SimulatedNodes
 
+SCENARIOS = (*OF_FAILOVER, *OF_ASSIGNMENTS)
 DEVIATIONS: dict[str, tuple[str, ...]] = {}
 """Scenario → the lines of its differences. Each has its reason in front of it."""
 

@@ -13,8 +13,10 @@ from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, ProducerIdsRecord
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
 from odradek.cluster.cluster_catalog import ControlSteps
-from odradek.cluster.control import MAX_PRODUCER_ID, Directories
+from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
+from odradek.cluster.elections import Election
 from odradek.cluster.isr_changes import IsrChange, IsrMember
+from odradek.cluster.leader_elections import MOST_AT_ONCE
 from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
@@ -376,3 +378,52 @@ def test_the_last_known_leader_may_lack_records_too(cluster: ControlledCluster) 
     (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(back, Directories()))
     assert "broker 1 leads by an unclean election" in line
     assert line.endswith("Brokers that may have had them: none")
+
+
+# --- elections from time to time --------------------------------------------------------------------------------
+
+
+def test_many_leaders_are_balanced_in_parts(cluster: ControlledCluster) -> None:
+    """Each part is one batch of the metadata log, and the next one follows at once."""
+    cluster.create("t", *[(1, 2)] * (MOST_AT_ONCE + 7), (2, 1))
+    cluster.beat(1, fence=True)
+    cluster.beat(1)
+    assert cluster.decided(cluster.control.balance_leaders()) == ([], False)  # broker 1 is not in sync
+    epoch = cluster.catalog.nodes.brokers[2].epoch
+    asked = [
+        IsrChange(cluster.catalog.topics["t"].id, one.partition_id, one.leader_epoch, one.partition_epoch,
+                  (IsrMember(2), IsrMember(1)))
+        for one in cluster.catalog.topics["t"].partitions
+    ]  # fmt: skip
+    assert ErrorCode.none not in cluster.decide(cluster.control.change_isrs(2, epoch, asked))
+    parts = [cluster.decided(cluster.control.balance_leaders()) for _ in range(3)]
+    assert [(len(records), is_more) for records, is_more in parts] == [(MOST_AT_ONCE, True), (7, False), (0, False)]
+    assert {one.leader for one in cluster.catalog.topics["t"].partitions[:-1]} == {1}
+    assert cluster.partition("t", MOST_AT_ONCE + 7).leader == 2
+
+
+def test_unclean_leaders_are_elected_only_where_a_topic_allows_them(cluster: ControlledCluster) -> None:
+    for name in ("t", "u"):
+        cluster.create(name, (1, 2))
+        cluster.beat(2, fence=True)
+        cluster.beat(2)
+    cluster.beat(1, fence=True)
+    assert {cluster.partition(name).leader for name in ("t", "u")} == {-1}
+    assert cluster.decided(cluster.control.elect_unclean_leaders()) == ([], False)
+    cluster.request(AlterConfigs(TOPIC, "u", {"unclean.leader.election.enable": "true"}))
+    records, is_more = cluster.decided(cluster.control.elect_unclean_leaders())
+    assert (len(records), is_more) == (1, False)
+    assert (cluster.partition("u").leader, cluster.partition("u").recovery_state) == (2, 1)
+    assert cluster.partition("t").leader == -1
+
+
+def test_a_replica_in_an_offline_directory_may_not_lead(cluster: ControlledCluster) -> None:
+    cluster.create("t", (1, 2))
+    offline = UUID(int=77 << 64)
+    assigned = [ReplicaDirectory(cluster.catalog.topics["t"].id, 0, offline)]
+    cluster.decide(cluster.control.assign_directories(2, cluster.catalog.nodes.brokers[2].epoch, assigned))
+    assert cluster.partition("t").isr == (1,)
+    cluster.beat(1, fence=True)
+    assert cluster.partition("t").leader == -1
+    (_, (result,)) = cluster.decide(cluster.control.elect_leaders(Election.UNCLEAN, [("t", [0])]))[0]
+    assert result.code is ErrorCode.eligible_leaders_not_available
