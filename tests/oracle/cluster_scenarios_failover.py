@@ -247,18 +247,26 @@ def a_producer_over_a_change_of_leaders(c: ClusterRun) -> None:
     given = c.quietly(22, 4, {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1,
                               "producer_epoch": -1})  # fmt: skip
     producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
-    write(c, name, 3, count=2, base_sequence=0, **producer)
-    write(c, name, 3, count=2, base_sequence=2, **producer)
+
+    def send(at: int, sequence: int, count: int) -> None:
+        """The producer id is another one in each run, so the trace has only what it leads to."""
+        message = produce_message(name, batch(count, base_sequence=sequence, **producer))
+        found = c.quietly(0, 12, message, client=str(at)).responses[0].partition_responses[0]
+        asked = {"at": at, "sequence": sequence, "count": count}
+        c.note("write", asked, {"code": found.error_code.name, "base offset": found.base_offset})
+
+    send(3, 0, 2)
+    send(3, 2, 2)
     c.kill(3)
     c.await_fence(3)
-    write(c, name, 1, count=2, base_sequence=2, **producer)
-    write(c, name, 1, count=1, base_sequence=9, **producer)
-    write(c, name, 1, count=1, base_sequence=4, **producer)
+    send(1, 2, 2)
+    send(1, 9, 1)
+    send(1, 4, 1)
     c.start(3)
     await_isr(c, name, (1, 3))
     elect(c, PREFERRED, {name: [0]})
-    write(c, name, 3, count=1, base_sequence=4, **producer)
-    write(c, name, 3, count=1, base_sequence=5, **producer)
+    send(3, 4, 1)
+    send(3, 5, 1)
     offsets(c, name, 3, -1)
 
 
