@@ -12,6 +12,8 @@ from cluster_scenarios_admin import BROKER, SET, change
 from cluster_scenarios_replicas import PREFERRED, UNCLEAN, await_isr, elect, partitions_at, replicated
 from scenarios_log import batch, fetch_message, produce_message
 
+from odradek.core.errors import ErrorCode
+
 _LATER = {"timeout": 10_000}
 
 
@@ -244,8 +246,8 @@ def records_are_deleted_with_replicas(c: ClusterRun) -> None:
 def a_producer_over_a_change_of_leaders(c: ClusterRun) -> None:
     """The producer's state is replicated: the new leader knows the sequence numbers."""
     name = replicated(c, "t", (3, 1))
-    given = c.quietly(22, 4, {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1,
-                              "producer_epoch": -1})  # fmt: skip
+    asked = {"transactional_id": None, "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+    given = c.until(22, 4, asked, lambda reply: reply.error_code is ErrorCode.none)
     producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
 
     def send(at: int, sequence: int, count: int) -> None:
