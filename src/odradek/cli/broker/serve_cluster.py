@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from odradek.broker.repair.cluster_layout import ClusterNode, lay_out, prepare
+from odradek.broker.settings.config import MIN_ISR
 from odradek.cli.terminal import CommandError
 
-FACTOR, MIN_ISR = "default.replication.factor", "min.insync.replicas"
+FACTOR = "default.replication.factor"
 _REPLICAS, _IN_SYNC = 3, 2
 """Of new topics, in a cluster of at least three brokers: any broker may die, and no acknowledged record is lost."""
 _CHOSEN = range(10_000, 30_000)
