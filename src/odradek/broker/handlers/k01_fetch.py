@@ -385,12 +385,12 @@ class _Fetch:
     def _with_records(self, item: RequestedPartition, result: _Result) -> _Result:
         """Returns the result with its records: a slice of the file for ``sendfile`` if it is large, else bytes.
 
-        A follower always gets bytes: a truncation may rewrite the file above the high watermark while it is sent.
+        A follower gets bytes above the high watermark: a truncation may rewrite the file there while it is sent.
         """
         if type(result) is not FetchedPartition or not result.size:
             return result
         records = self._slices[item.topic, item.partition]
-        if records.size >= FILE_FROM_BYTES and self._connection.sends_files and not self._reader.is_follower:
+        if records.size >= FILE_FROM_BYTES and self._connection.sends_files and records.is_final:
             return result._replace(records=(records,))
         try:
             data = records.bytes()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from odradek.broker.partitions.purgatory import Wake
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH
+from odradek.storage.segments.slice import UncommittedSlice
 from odradek.wire.produce_fetch_replies import FetchedPartition
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class FollowerReader:
         marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
         if asked.last_fetched_epoch >= 0 and (diverging := _divergence(log, asked)) is not None:
             return FetchedPartition(asked.partition, 0, *marks, diverging=diverging), None, False
-        records = log.read(asked.fetch_offset, max_bytes, max_offset=log.log_end_offset, min_one=min_one)
+        records = _read_to_end(log, asked.fetch_offset, max_bytes, min_one=min_one)
         if is_first:
             self._check_incarnation()
             partition.note_fetch(self.replica, asked.fetch_offset, asked.follower_log_start, self._now_ms)
@@ -110,6 +111,17 @@ class FollowerReader:
         if own != NO_EPOCH and present is not None and own < present:
             text = f"broker {self.replica.broker_id} has registered with epoch {present}, after {own}"
             raise KafkaError(ErrorCode.not_leader_or_follower, text)
+
+
+def _read_to_end(log: Log, offset: int, max_bytes: int, *, min_one: bool) -> Slice:
+    """Reads up to the log end. Only records below the high watermark may be sent from the file: most of those that an
+    empty replica needs."""
+    records = log.read(offset, max_bytes, max_offset=log.log_end_offset, min_one=min_one)
+    if records.size and offset < log.high_watermark:
+        committed = log.read(offset, max_bytes, max_offset=log.high_watermark, min_one=min_one)
+        if committed.size == records.size:
+            return records
+    return UncommittedSlice.of(records)
 
 
 CONSUMER, COMMITTED = ConsumerReader(is_committed=False), ConsumerReader(is_committed=True)

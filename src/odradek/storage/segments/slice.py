@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from odradek.storage.disk.files import File
 from odradek.storage.segments.segment import Segment
@@ -16,6 +17,9 @@ class Slice:
     """
 
     __slots__ = ("base_offset", "file", "on_failure", "position", "size")
+
+    is_final: ClassVar[bool] = True
+    """Whether no truncation rewrites these bytes of the file."""
 
     def __init__(
         self,
@@ -55,6 +59,17 @@ class Slice:
 
     def memoryview(self) -> memoryview:
         return memoryview(self.bytes())
+
+
+class UncommittedSlice(Slice):
+    """Bytes for a follower that may be above the high watermark: a truncation may rewrite them in the file."""
+
+    __slots__ = ()
+    is_final: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, read: Slice) -> UncommittedSlice:
+        return cls(read.file, read.position, read.size, read.base_offset, read.on_failure)
 
 
 def read_slice(
