@@ -28,6 +28,7 @@ from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.runs import Run
+from odradek.pipelines.tables.table import Table, Target
 from odradek.spark.offset_ranges import Range
 
 
@@ -380,6 +381,17 @@ def begun(location: LocalLocation) -> Iterator[Run]:
     run.begin()
     yield run
     run.end()
+
+
+def test_the_lock_of_a_table_names_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of the other run looks dead, for example because of the clock of another container."""
+    target = Target(str(tmp_path / "t"))
+    with contextlib.closing(Table(target, None)) as table:
+        monkeypatch.setattr(runs, "_is_alive", lambda record: False)
+        says = rf"another pipeline is writing to .*: process {os.getpid()} on .*, run {table._run.id[:8]}\. Run the com"
+        with pytest.raises(StorageError, match=says):
+            Table(target, None)
+    Table(target, None).close()
 
 
 def test_a_live_run_is_named_in_the_refusal(location: LocalLocation) -> None:

@@ -239,7 +239,7 @@ def test_a_run_that_is_killed_inside_a_create_leaves_files_that_no_reader_sees_a
     (state / "runs" / f"{record.run}.json").write_text(json.dumps(record._asdict()))
     table = Table(target, None)
     assert not any(path.exists() for path in left)
-    assert table.newest_query([]) is None, "the log has no entry"
+    assert table.notes([]).newest_query is None, "the log has no entry"
     table.close()
 
 

@@ -20,7 +20,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.machine import TableRun, drive
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag
+from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.spark.commit_marks import is_output, mark_commit, with_output
@@ -146,19 +146,16 @@ class AdoptedTable:
     def row_ends(self) -> dict[TopicPartition, int]:
         return self._world.store.row_ends(self._world.topics.ends)
 
-    def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
-        found = self._state(partitions).newest_query
-        if found is None or found.offsets is None or not isinstance(self._world.store, SimVersions):
-            return found
-        wanted = set(partitions)  # Delta's notes are asked for named partitions
-        return replace(found, offsets={tp: at for tp, at in found.offsets.items() if tp in wanted})
-
-    def lost_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        return sorted((self._state(partitions).lost or {}).keys() & set(partitions))
-
-    def _state(self, partitions: Iterable[TopicPartition]) -> Any:
+    def notes(self, partitions: Iterable[TopicPartition]) -> TableState:
         plan = BatchPlan("", 0, "", "", offsets=dict.fromkeys(partitions, 0))
-        return drive(self._run.look(plan), self._perform)
+        found: TableState = drive(self._run.look(plan), self._perform)
+        lost = None if found.lost is None else {tp: at for tp, at in found.lost.items() if tp in plan.offsets}
+        newest = found.newest_query
+        if newest is None or newest.offsets is None or not isinstance(self._world.store, SimVersions):
+            return replace(found, lost=lost)
+        known = {tp: at for tp, at in newest.offsets.items() if tp in plan.offsets}  # Delta's are asked for by name
+        queries = {name: replace(one, offsets=known) if one is newest else one for name, one in found.queries.items()}
+        return replace(found, lost=lost, queries=queries)
 
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         self.adopted = plan.offsets

@@ -50,6 +50,10 @@ def _show(request: AdoptLine, adoption: Adoption) -> None:
     rows = [(tp.topic, str(tp.partition), str(at), str(held.get(tp, "-"))) for tp, at in adoption.offsets.items()]
     note_table(columns(("TOPIC", "PARTITION", "TABLE", "GROUP BEFORE"), rows, right=frozenset({1, 2, 3})))
     note(f"The offsets of the table are known by {adoption.known_by}.")
+    if adoption.is_new_group:
+        note(f"Group {request.group} has no offsets: if the pipeline has another group, give that one.")
+    for output in adoption.outputs:
+        note(f"Group {request.group} is also the group of the table {output}: both pipelines overwrite its offsets.")
     for topic in adoption.replaced:
         note(f"Topic {topic} was deleted and created again: all its records are new, so it begins at its start.")
     for topic in adoption.unknown:
@@ -101,5 +105,6 @@ def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
             for tp, at in adoption.deleted.items()
         ],
         "lost": sorted(adoption.lost),
+        "outputs": list(adoption.outputs),
         "done": adoption.is_done,
     }

@@ -18,7 +18,14 @@ from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.keyword_options import with_keywords
-from odradek.pipelines.commit.state import BatchPlan, ends_of, replaced_topics, topic_of
+from odradek.pipelines.commit.state import (
+    BatchPlan,
+    QueryState,
+    TableState,
+    ends_of,
+    replaced_topics,
+    topic_of,
+)
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import AdoptOptions
@@ -28,7 +35,7 @@ from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
-from odradek.spark.commit_marks import is_of_table, mark_commit, with_output
+from odradek.spark.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import is_uri
 
@@ -56,7 +63,8 @@ class Adoption:
     ``forgotten``: partitions of which the table has nothing, although a run of it has committed them: the table is
     an older copy. The group is set to their log starts. ``deleted``: partitions whose records from the table's offset
     on were deleted, and that offset: they begin at their log start. ``lost``: files of the newest micro-batch that are
-    nowhere: the table goes on without their rows. ``is_done``: whether it was done."""
+    nowhere: the table goes on without their rows. ``outputs``: other tables whose pipelines have committed to it.
+    ``is_new_group``: whether the group has no offsets. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
     known_by: str
@@ -69,6 +77,8 @@ class Adoption:
     forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
     deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
+    outputs: tuple[str, ...] = ()
+    is_new_group: bool = False
     is_done: bool = False
 
 
@@ -88,7 +98,7 @@ def adopt(options: AdoptOptions) -> Adoption:
     with open_table(target, get_spark) as (table, _), Admin(client) as admin:
         table.check_own_checkpoint()
         table.check_notes()
-        seen = table.newest_query(())  # before all other looks: a run may add a micro-batch between two of them
+        seen = table.notes(()).newest_query  # before all other looks: a run may add a micro-batch between two of them
         noted, known_by, topics = _offsets_of(table, admin)
         if not noted:
             raise ConfigError(
@@ -114,7 +124,11 @@ def adopt(options: AdoptOptions) -> Adoption:
         kept_as = None if old is None else f"{old.uri.rstrip('/')}.before-{uuid.uuid4().hex[:8]}"
         old_uri = None if old is None else old.uri
         lost = table.lost_files
-        found = Adoption(offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, forgotten, deleted, lost)
+        others_of = tuple(sorted({other_output(one, output) for one in committed.values()} - {""}))
+        found = Adoption(
+            offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, forgotten, deleted, lost,
+            outputs=others_of, is_new_group=not committed,
+        )  # fmt: skip
         if not options.execute:
             return found
         starts = dict(sorted((offsets | new | forgotten).items()))
@@ -185,12 +199,20 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
     """
     rows = table.row_ends()
     partitions = _partitions_of(admin.describe_topics())
-    newest = table.newest_query({*rows, *partitions})
-    if newest is None and (lost := table.lost_partitions(partitions)):
+    notes = table.notes({*rows, *partitions})
+    newest = notes.newest_query
+    if newest is None and (lost := sorted(notes.lost or ())):
         return dict.fromkeys(lost, 0), START, {}
-    if newest is not None and newest.offsets and newest.offsets.keys() >= rows.keys():
+    if newest is not None and newest.offsets and _has_all(notes, newest, rows):
         return dict(newest.offsets), NOTES, newest.topics
     return rows, ROWS, {}
+
+
+def _has_all(notes: TableState, newest: QueryState, rows: Collection[TopicPartition]) -> bool:
+    """Returns whether the notes have every partition that the table has read. ``rows``: those with rows. A topic that
+    was deleted and created again may have fewer partitions now, and its former rows stay."""
+    others = [tp for tp in rows if tp not in (newest.offsets or {})]
+    return not others or (notes.is_whole and all(tp.topic in newest.topics for tp in others))
 
 
 def _partitions_of(described: Topics) -> set[TopicPartition]:

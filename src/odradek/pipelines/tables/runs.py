@@ -72,6 +72,11 @@ class Run:
         self.gone: frozenset[str] = frozenset()
         """Runs that have left a record and look dead: there may be leftovers of them."""
 
+    @property
+    def description(self) -> str:
+        """The process, the machine and the run, for messages."""
+        return _names(self._record)
+
     def begin(self) -> None:
         """Writes this run's record. Raises StorageError if another run of this table is alive."""
         _active_runs.add(self)  # before the record exists: a signal may end the process at any line from now on
@@ -197,9 +202,11 @@ def _is_alive(record: RunRecord) -> bool:
 
 
 def _description(record: RunRecord) -> str:
-    ago_s = max(0.0, time.time() - record.seen_s)
-    process = record.process.partition("@")[0]
-    return f"process {process} on {record.host}, run {record.run[:8]}, last seen {ago_s:.0f} s ago"
+    return f"{_names(record)}, last seen {max(0.0, time.time() - record.seen_s):.0f} s ago"
+
+
+def _names(record: RunRecord) -> str:
+    return f"process {record.process.partition('@')[0]} on {record.host}, run {record.run[:8]}"
 
 
 def _order(record: RunRecord) -> tuple[float, str]:

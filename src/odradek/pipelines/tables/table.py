@@ -34,6 +34,7 @@ from odradek.pipelines.commit.state import (
     BatchPlan,
     QueryState,
     TableRefused,
+    TableState,
     held_batch,
     unfinished,
 )
@@ -73,6 +74,7 @@ from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
+from odradek.text.printable import printable
 from odradek.text.table_paths import delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
@@ -175,7 +177,7 @@ class Table:
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
-            locked.callback(_lock(self.location).close)
+            locked.callback(_lock(self.location, run).close)
             staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
             self.checkpoint: Location = state.child(CHECKPOINT)
@@ -360,15 +362,9 @@ class Table:
         for query in (*self._writer.state().queries, ""):
             self._writer.check_notes(query)
 
-    def newest_query(self, partitions: Iterable[TopicPartition]) -> QueryState | None:
-        """Returns the newest query of the table's notes, with its offsets in these partitions; None without notes."""
-        offsets = dict.fromkeys(partitions, 0)
-        return self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).newest_query
-
-    def lost_partitions(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Returns those of these partitions that the table's query has read, if a RESTORE took back all of its rows."""
-        offsets = dict.fromkeys(partitions, 0)
-        return sorted(self._writer.state(BatchPlan("", 0, "", "", offsets=offsets)).lost or ())
+    def notes(self, partitions: Iterable[TopicPartition]) -> TableState:
+        """Returns the table's notes, with the offsets of its newest query in these partitions."""
+        return self._writer.state(BatchPlan("", 0, "", "", offsets=dict.fromkeys(partitions, 0)))
 
     def row_ends(self) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each partition that has rows. Reads the table. Raises
@@ -497,8 +493,9 @@ def _refuse_bad(staged: DataFrame) -> None:
         )
 
 
-def _lock(location: Location) -> contextlib.ExitStack | TextIO:
-    """Locks a local table for one writer on this machine. The lock ends with the process. Raises StorageError.
+def _lock(location: Location, run: Run) -> contextlib.ExitStack | TextIO:
+    """Locks a local table for one writer on this machine. The lock ends with the process, and its file names the run.
+    Raises StorageError.
 
     There is no lock for a table with a URI, and none on Windows.
     """
@@ -513,8 +510,16 @@ def _lock(location: Location) -> contextlib.ExitStack | TextIO:
         path.parent.mkdir(exist_ok=True)
         held = path.open("a+")
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.truncate(0)
+        held.write(run.description)
+        held.flush()
     except BlockingIOError as error:
-        raise StorageError(f"another pipeline is writing to {location.uri}") from error
+        held.seek(0)
+        name = printable(held.readline().strip()) or "a process that has not noted its name"
+        held.close()
+        raise StorageError(
+            f"another pipeline is writing to {location.uri}: {name}. Run the command again when it has ended"
+        ) from error
     except OSError as error:
         raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error
     return held
