@@ -23,6 +23,14 @@ _START_S = 120.0
 _LATE = "Timed out while waiting for the Python worker to connect back"
 _LOST_CHECKPOINT = re.compile(r"File \S+/(?:offsets|commits|metadata|sources)(?:/\S*)? does not exist")
 """Spark's words for a checkpoint that was there when the query began."""
+_REMEDIES = {
+    "Stream closed": ": a Python process of Spark has ended, for example for lack of memory. Run the command again",
+    "No space left on device": (
+        " (the disk of the checkpoint, of Spark's local folder or of the temporary folder). Make room, and run the "
+        "command again"
+    ),
+}
+"""What to do about causes that name no place."""
 _TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
 
 
@@ -131,7 +139,15 @@ def spark_failures(what: str, failed: Sequence[Exception] = ()) -> Iterator[None
 
 
 def _with_remedy(cause: str) -> str:
-    """Adds the right that a user lacks, or what to do about a folder that was removed meanwhile."""
+    """Adds what to do about the cause, if Spark's words do not say it."""
+    for said, remedy in _REMEDIES.items():
+        if cause.endswith(said):
+            return f"{cause}{remedy}"
+    if "INVALID_TIMESTAMP" in cause:
+        return (
+            f"{cause}: times in milliseconds. The clock of this machine differs from the broker's, or the topic's "
+            "message.timestamp.before.max.ms or message.timestamp.after.max.ms is too low"
+        )
     if _LOST_CHECKPOINT.search(cause):
         return (
             f"{cause}: the folder was removed or replaced while the run was writing. Put it back, and run the command "

@@ -188,3 +188,17 @@ def test_a_check_of_spark_without_a_text_names_the_other_run() -> None:
     assert "another run used it at the same time. Let only one run use a checkpoint" in cause_of(error)
     error._stackTrace = "java.lang.AssertionError: assertion failed\n\tat org.example.Udf.call(Udf.java:1)\n"
     assert cause_of(error) == "assertion failed"
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [
+        ("java.io.IOException: Stream closed", "Stream closed: a Python process of Spark has ended.*again$"),
+        ("java.io.IOException: No space left on device", r"the disk of the checkpoint.*Make room, and run .* again$"),
+        ("INVALID_TIMESTAMP: t-0: timestamp 9 of record 0 is outside of [1, 2]", "clock of this machine differs from"),
+    ],
+)
+def test_a_cause_without_a_place_names_what_helps(said: str, remedy: str) -> None:
+    """Before, the line ended with the words of Java."""
+    with pytest.raises(QueryFailed, match=remedy), spark_failures("the Spark query stopped"):
+        raise StreamingQueryException(said)

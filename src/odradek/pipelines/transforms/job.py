@@ -35,7 +35,7 @@ from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder,
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
-from odradek.pipelines.queries import run_query
+from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
@@ -214,6 +214,7 @@ def _run_query(
 
     with contextlib.ExitStack() as stack:
         stack.callback(write.close)
+        stack.enter_context(spark_failures("the Spark query stopped"))
         losses = stack.enter_context(contextlib.closing(LossNotes()))
         task_options = {} if watch is None else stack.enter_context(progress_options(spark, watch.on_read))
         options = dict(job.source.options) | losses.options | task_options
