@@ -144,7 +144,8 @@ def test_each_record_becomes_a_row_once(
     for name in (".0.c230db7f.tmp", "..0.c230db7f.tmp.crc"):
         (tmp_path / "c" / "offsets" / name).touch()
     for wrong, says in (
-        ("SELEC 1", "the query failed: .*PARSE_SYNTAX_ERROR"),
+        ("SELEC 1", r"not with SELEC \(did you mean SELECT\?\)"),
+        ("SELECT 1 FRM records r s", "the query failed: .*PARSE_SYNTAX_ERROR"),
         ("SELECT valeu FROM records", "the query failed: .*valeu"),
         (
             "SELECT key, key AS Value FROM records",

@@ -177,7 +177,12 @@ class Table:
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
-            locked.callback(_lock(self.location, run).close)
+            lock = _lock(self.location)
+            locked.callback(lock.close)
+            if not isinstance(lock, contextlib.ExitStack):  # a run that is refused names this one
+                lock.truncate(0)
+                lock.write(run.description)
+                lock.flush()
             staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
             self.checkpoint: Location = state.child(CHECKPOINT)
@@ -493,9 +498,9 @@ def _refuse_bad(staged: DataFrame) -> None:
         )
 
 
-def _lock(location: Location, run: Run) -> contextlib.ExitStack | TextIO:
-    """Locks a local table for one writer on this machine. The lock ends with the process, and its file names the run.
-    Raises StorageError.
+def _lock(location: Location) -> contextlib.ExitStack | TextIO:
+    """Locks a local table for one writer on this machine, and returns the open lock. The lock ends with the process.
+    Raises StorageError with the name of the run that the lock's file has.
 
     There is no lock for a table with a URI, and none on Windows.
     """
@@ -510,9 +515,6 @@ def _lock(location: Location, run: Run) -> contextlib.ExitStack | TextIO:
         path.parent.mkdir(exist_ok=True)
         held = path.open("a+")
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held.truncate(0)
-        held.write(run.description)
-        held.flush()
     except BlockingIOError as error:
         held.seek(0)
         name = printable(held.readline().strip()) or "a process that has not noted its name"
