@@ -179,7 +179,8 @@ class LocalLocation:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be used: {error.strerror}") from error
+            why = "it is a file, not a folder" if isinstance(error, FileExistsError) else error.strerror
+            raise StorageError(f"{self.path} cannot be used: {why}") from error
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
             raise StorageError(f"{self.path} cannot be used: it is not readable and writable")
 
