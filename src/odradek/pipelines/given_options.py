@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.table_state import TABLE_MARK
 
 _SET_BY_US = "the pipeline sets it"
 OF_A_QUERY: Mapping[str, str] = {
@@ -87,7 +88,7 @@ def _fits(value: object, hint: object) -> bool:
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
-_OF_A_CHECKPOINT = {"metadata", "offsets", "commits", "sources", "state"}
+_OF_A_CHECKPOINT = {"metadata", "offsets", "commits", "sources", "state", TABLE_MARK}
 _WORDS = {str: "text", Path: "a path", bool: "True or False", int: "a whole number", type(None): "None"}
 
 

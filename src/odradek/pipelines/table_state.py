@@ -22,7 +22,7 @@ from odradek.text.json_depth import parse_json
 STATE = "_odradek"
 BATCHES = "batches"
 _FILE = "table.json"
-_MARK = "odradek-table"
+TABLE_MARK = "odradek-table"
 _DELTA = "_delta_log"
 _RUNS = "has_runs"
 CHECKPOINT = "checkpoint"
@@ -156,7 +156,7 @@ def _has_records(
 
 def check_new(checkpoint: Location, table: Location) -> None:
     """Raises ConfigError if a new table gets the checkpoint of another query. Writes nothing."""
-    is_used = checkpoint.read_text(_MARK) is not None or {"offsets", "metadata"} & set(checkpoint.children())
+    is_used = checkpoint.read_text(TABLE_MARK) is not None or {"offsets", "metadata"} & set(checkpoint.children())
     is_new = table.child(STATE).read_text(_FILE) is None and not set(table.children()) - {STATE}
     if is_used and is_new:
         raise ConfigError(
@@ -168,7 +168,7 @@ def check_new(checkpoint: Location, table: Location) -> None:
 def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool | None) -> None:
     """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches.
     ``has_batches``: None if it may have some."""
-    mark = checkpoint.read_text(_MARK)
+    mark = checkpoint.read_text(TABLE_MARK)
     if mark is not None and mark.strip() == table_id:
         return
     if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
@@ -215,7 +215,7 @@ def check_own_checkpoint(checkpoint: Location, table: Location, table_id: str | 
     held = checkpoint.children()
     if not held or _is_in(checkpoint, table):
         return
-    mark = checkpoint.read_text(_MARK)
+    mark = checkpoint.read_text(TABLE_MARK)
     if mark is not None and mark.strip() == table_id:
         return
     if mark is None and not {"offsets", "metadata"} & set(held):
@@ -237,10 +237,10 @@ def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: b
 
 def mark(checkpoint: Location, table_id: str) -> bool:
     """Marks a checkpoint as that of a table, unless it has a mark: then returns False."""
-    if checkpoint.read_text(_MARK) is not None:
+    if checkpoint.read_text(TABLE_MARK) is not None:
         return False
     checkpoint.make()
-    return checkpoint.create(_MARK, table_id + "\n")
+    return checkpoint.create(TABLE_MARK, table_id + "\n")
 
 
 def stored_layout(table: Location) -> TableLayout:

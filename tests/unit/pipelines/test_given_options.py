@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_a_folder_of_another_program_is_no_checkpoint(tmp_path: Path) -> None:
     check_checkpoint_folder(tmp_path)
     (tmp_path / ".hidden").touch()
     check_checkpoint_folder(tmp_path)
+    (tmp_path / "adopted").mkdir()
+    (tmp_path / "adopted" / "odradek-table").touch()  # after an adoption, a checkpoint has only the table's mark
+    check_checkpoint_folder(tmp_path / "adopted")
+    shutil.rmtree(tmp_path / "adopted")
     (tmp_path / "part-0.parquet").touch()
     message = re.escape(f"the checkpoint {tmp_path} holds something else, part-0.parquet for one: give an empty folder")
     with pytest.raises(ConfigError, match=message):
