@@ -6,6 +6,11 @@ to it and the end of that epoch (KIP-595). Then the follower truncates by leader
 and 279), and takes nothing else from this reply: the high watermark rises only when the logs are equal (KAFKA-14704).
 An offset that the leader does not have at all is settled by its log end and its log start.
 
+A leader knows no leader epochs before its log start, and takes each to end there. So it cannot say whether the records
+before it are equal. A follower that has only such records begins again at the leader's log start, unless a reply in
+this leader epoch has shown that the logs are equal. In Kafka it keeps the records until its log start has moved, too,
+and a crash may move that back: then two readers could see different records at one offset.
+
 The machine reads its log, and changes it only by effects. While the runtime carries out an ``Append``, ``Truncate`` or
 ``RestartAt``, which may take many steps, the machine fetches nothing. A reply counts if it is for the present leader
 epoch, log end and last epoch. A late one that says where the log diverged before a truncation must not cut it again.
@@ -100,7 +105,7 @@ _PHASE = FollowerPhase
 class PartitionFollower:
     """The follower of one partition. ``follow`` comes first. ``backoff_ms``: replica.fetch.backoff.ms."""
 
-    __slots__ = ("_due_ms", "_log", "_news", "_search", "backoff_ms", "leader_epoch", "phase")
+    __slots__ = ("_due_ms", "_equal_in", "_log", "_news", "_search", "backoff_ms", "leader_epoch", "phase")
 
     def __init__(self, log: FollowerLog, backoff_ms: int) -> None:
         self.leader_epoch = NO_EPOCH
@@ -109,6 +114,8 @@ class PartitionFollower:
         self._log = log
         self._due_ms: int | None = None
         self._search: FindOffset | None = None
+        self._equal_in = NO_EPOCH
+        """The leader epoch in which a reply has shown that the logs are equal."""
         self._news: tuple[int, int, int] | None = None
         """The leader epoch, high watermark and log start of the reply whose records are being appended."""
 
@@ -149,7 +156,11 @@ class PartitionFollower:
         if reply.error is not ErrorCode.none:
             return self._on_error(reply.error, now_ms)
         if reply.diverging is not None:
-            return self._on_diverging(*reply.diverging, now_ms)
+            return self._on_diverging(*reply.diverging, reply.log_start, now_ms)
+        if self._equal_in != self.leader_epoch:
+            if log.log_start_offset < asked.offset <= reply.log_start:
+                return self._work(RestartAt(reply.log_start))
+            self._equal_in = self.leader_epoch
         news = self.leader_epoch, reply.high_watermark, reply.log_start
         if reply.has_records:
             self._news = news
@@ -212,8 +223,11 @@ class PartitionFollower:
             return self._find(LATEST)
         return self._retry(code, now_ms)
 
-    def _on_diverging(self, epoch: int, end: int, now_ms: int) -> tuple[FollowerEffect, ...]:
-        """Truncates to the end of what both logs may have in common. The next fetch shows whether they are equal."""
+    def _on_diverging(self, epoch: int, end: int, leader_start: int, now_ms: int) -> tuple[FollowerEffect, ...]:
+        """Truncates to the end of what both logs may have in common. The next fetch shows whether they are equal.
+
+        If nothing in common is above the leader's log start, the log begins again there (see above).
+        """
         log = self._log
         to = min(end, log.log_end_offset)
         if epoch != NO_EPOCH:
@@ -223,6 +237,8 @@ class PartitionFollower:
                 to = min(own_end, log.log_end_offset) if own_epoch != epoch else min(own_end, to)
         if to < 0 or (to == log.log_end_offset and log.epochs.latest <= epoch):
             return self._retry(ErrorCode.corrupt_message, now_ms)  # nothing would change
+        if log.log_start_offset < leader_start >= to:
+            return self._work(RestartAt(leader_start))
         return self._work(Truncate(to))
 
     def _follow_offsets(self, leader_epoch: int, watermark: int, log_start: int) -> tuple[FollowerEffect, ...]:

@@ -85,7 +85,7 @@ def test_the_watermark_does_not_go_back_with_that_of_a_new_leader() -> None:
 
 
 def test_the_log_start_does_not_pass_the_watermark() -> None:
-    follower = following(log_of(1, 1, 1, watermark=1))
+    follower = following(log_of(1, 1, 1, 1, watermark=1))
     assert reply_to(follower, FetchedPart(OK, 0, 3)) == [DeleteBefore(1)]
 
 
@@ -110,6 +110,29 @@ def test_a_diverging_reply_truncates_and_moves_nothing_else() -> None:
 def test_the_truncation_goes_by_leader_epochs(epochs: tuple[int, ...], diverging: tuple[int, int], to: int) -> None:
     log = log_of(*epochs)
     assert reply_to(following(log), FetchedPart(OK, 0, 0, diverging=diverging)) == [Truncate(to)]
+
+
+@pytest.mark.parametrize(("leader_start", "effect"), [(3, RestartAt(3)), (4, RestartAt(4)), (2, Truncate(3))])
+def test_nothing_stays_of_a_log_that_diverged_before_the_log_start_of_the_leader(
+    leader_start: int, effect: RestartAt | Truncate
+) -> None:
+    """The leader knows no epoch before its log start, and answers that epoch 1 ends there: at 3. The own records at 1
+    and 2 may be others than the leader had. Simulated seed 228 has shown it."""
+    follower = following(log_of(1, 1, 1, 1, 1))
+    assert reply_to(follower, FetchedPart(OK, 9, leader_start, diverging=(1, 3))) == [effect]
+
+
+def test_records_before_the_log_start_of_a_new_leader_do_not_stay_when_the_log_ends_there() -> None:
+    follower = following(log_of(1, 1, 1))
+    assert reply_to(follower, FetchedPart(OK, 9, 3, has_records=True)) == [RestartAt(3)]
+
+
+def test_a_log_that_was_equal_in_this_epoch_keeps_its_states_when_the_leader_deletes_all() -> None:
+    follower = following(log_of(1, 1, 1, watermark=3))
+    assert reply_to(follower, FetchedPart(OK, 3, 0)) == []
+    assert reply_to(follower, FetchedPart(OK, 3, 3)) == [DeleteBefore(3)]
+    follower.follow(10)
+    assert reply_to(follower, FetchedPart(OK, 3, 3)) == [RestartAt(3)]
 
 
 def test_an_epoch_that_began_without_a_record_is_cut_off() -> None:
@@ -235,7 +258,7 @@ def test_refused_records_are_fetched_again_and_an_offline_log_is_not() -> None:
         (ErrorCode.kafka_storage_error, Stop(ErrorCode.kafka_storage_error)),
     ):
         asked = fetch_of(follower, NOW + BACKOFF_MS)
-        assert follower.on_reply(asked, FetchedPart(OK, 9, 9, has_records=True), NOW + BACKOFF_MS) == (Append(),)
+        assert follower.on_reply(asked, FetchedPart(OK, 9, 0, has_records=True), NOW + BACKOFF_MS) == (Append(),)
         assert follower.on_failed(code, NOW) == (effect,)
         assert follower.on_failed(code, NOW) == (), "only once"
     assert follower.phase is FollowerPhase.STOPPED
