@@ -9,8 +9,8 @@ import pytest
 from support.cluster_schedule import ClusterSchedule
 from support.world import SimulationFailure
 
-from odradek.broker import cluster_role
-from odradek.broker.cluster_role import BrokerMember
+from odradek.broker import cluster_member
+from odradek.broker.cluster_member import BrokerMember
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
@@ -19,9 +19,9 @@ from odradek.catalog.delta import Delta
 SEEDS, MORE_SEEDS = range(4), range(4, 204)
 
 
-def failure_of(seed: int) -> str:
+def failure_of(seed: int, *, combined: bool = False) -> str:
     """Runs a schedule. Returns why it fails, with the last events; "" if it does not."""
-    schedule = ClusterSchedule(seed)
+    schedule = ClusterSchedule(seed, combined=combined)
     try:
         schedule.run()
     except (SimulationFailure, AssertionError) as failure:
@@ -31,15 +31,17 @@ def failure_of(seed: int) -> str:
     return ""
 
 
+@pytest.mark.parametrize("combined", [False, True], ids=["controller", "both roles"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nodes_agree_whatever_fails(seed: int) -> None:
-    assert failure_of(seed) == ""
+def test_nodes_agree_whatever_fails(seed: int, combined: bool) -> None:
+    assert failure_of(seed, combined=combined) == ""
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("combined", [False, True], ids=["controller", "both roles"])
 @pytest.mark.parametrize("seed", MORE_SEEDS)
-def test_nodes_agree_in_many_schedules(seed: int) -> None:
-    assert failure_of(seed) == ""
+def test_nodes_agree_in_many_schedules(seed: int, combined: bool) -> None:
+    assert failure_of(seed, combined=combined) == ""
 
 
 # --- planted bugs ---------------------------------------------------------------------------------------------------
@@ -53,14 +55,14 @@ def reply_before_the_change_is_applied(patch: pytest.MonkeyPatch) -> None:
 
 
 def snapshots_delete_nothing(patch: pytest.MonkeyPatch) -> None:
-    right = cluster_role.delta_between
+    right = cluster_member.delta_between
 
     def delta_between(before: Any, after: Any) -> Generator[None, None, Delta]:
         delta = yield from right(before, after)
         delta.deleted.clear()
         return delta
 
-    patch.setattr(cluster_role, "delta_between", delta_between)
+    patch.setattr(cluster_member, "delta_between", delta_between)
 
 
 def producer_ids_of_any_record(patch: pytest.MonkeyPatch) -> None:
@@ -79,7 +81,7 @@ def loads_before_it_has_caught_up(patch: pytest.MonkeyPatch) -> None:
     right = BrokerMember.call_after
 
     def call_after(self: BrokerMember, delay_ms: int, work: Callable[[], None]) -> None:
-        if not self.has_loaded and self._role.membership.lifecycle.epoch >= 0:
+        if not self.has_loaded and self.membership.lifecycle.epoch >= 0:
             self.on_caught_up()
         right(self, delay_ms, work)
 

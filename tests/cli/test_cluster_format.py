@@ -146,15 +146,32 @@ def test_a_folder_of_more_brokers_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert "has a broker 3: with --brokers 2 its partitions have no leader. Give --brokers 3" in capsys.readouterr().err
 
 
-def test_both_roles_make_a_lone_broker_and_the_command_says_so(
+@pytest.mark.parametrize(
+    "changed", [{"listeners": "PLAINTEXT://:9092"}, {"controller.quorum.voters": ""}], ids=["no listener", "no voter"]
+)
+def test_both_roles_may_make_a_lone_broker_and_the_command_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, str]
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("".join(f"{name}={text}\n" for name, text in (KAFKAS_PROPERTIES | changed).items()))
+    formatted(tmp_path / "d", "--config", str(file))
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == (
+        "With process.roles=broker,controller and these settings the node is a lone broker: other nodes cannot join "
+        "it. For a cluster, set controller.quorum.voters to this node, and add a listener of controller.listener.names "
+        "to listeners"
+    )
+    assert second.startswith(f"{tmp_path}/d is formatted: node 1 of the cluster ")
+
+
+def test_the_properties_of_a_node_with_both_roles_are_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "server.properties"
     file.write_text("".join(f"{name}={text}\n" for name, text in KAFKAS_PROPERTIES.items()))
     formatted(tmp_path / "d", "--config", str(file))
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == (
-        "With process.roles=broker,controller and no other voter the node is a lone broker: other nodes cannot join "
-        "it. For a cluster, give the controller a process and a directory of its own"
-    )
-    assert second.startswith(f"{tmp_path}/d is formatted: node 1 of the cluster ")
+    assert capsys.readouterr().out.startswith(f"{tmp_path}/d is formatted: node 1 of the cluster ")
+    file.write_text(file.read_text().replace("CONTROLLER://:9093", "CONTROLLER://:9093,OTHER://:9094"))
+    words = ["--data-dir", str(tmp_path / "e"), "--config", str(file)]
+    assert run(["cluster", "format", *words]) == 2
+    assert "it has no protocol for the listener OTHER" in capsys.readouterr().err

@@ -67,7 +67,7 @@ OF_A_QUORUM = {
 }  # fmt: skip
 OF_A_CLUSTER = (
     "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.controller_role",
-    "odradek.broker.cluster_role",
+    "odradek.broker.cluster_role", "odradek.broker.cluster_member", "odradek.broker.combined_role",
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.incarnation", "odradek.broker.remote",

@@ -39,10 +39,7 @@ AUTHORIZER_SETTINGS = {
 
 # Settings that the broker can ignore safely, by reason. A new setting without effect belongs here or in PROTECTIONS.
 HARMLESS = {
-    "It names the protocol of a listener, which settings/listener_settings checks.": "security.inter.broker.protocol",
-    "The broker opens no connection to brokers and controllers, so it logs in to none.": """
-        sasl.client.callback.handler.class sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
-    """,
+    "The login of a node at other nodes has no callbacks.": "sasl.client.callback.handler.class",
     "They belong to Kerberos; a listener with Kerberos is refused.": """
         sasl.kerberos.kinit.cmd sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
     """,

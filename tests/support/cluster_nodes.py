@@ -9,6 +9,7 @@ from odradek.catalog.image import CatalogImage
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk import checkpoints
 from odradek.wire.api_keys import OFFSET_COMMIT, PRODUCE
+from support.combined_nodes import SimulatedCombined
 from support.logs import batch
 from support.simulated_brokers import SimulatedBroker, SimulatedNetwork
 from support.simulated_controller import SimulatedController
@@ -23,10 +24,15 @@ NONE, LEFT = ErrorCode.none, ErrorCode.not_leader_or_follower
 class Nodes:
     """A controller and two brokers. ``common``: settings of all; ``of_controller``: with _ in place of dots."""
 
-    def __init__(self, common: Mapping[str, str] | None = None, *, seed: int = 1, **of_controller: str) -> None:
+    def __init__(
+        self, common: Mapping[str, str] | None = None, *, seed: int = 1, combined: bool = False, **of_controller: str
+    ) -> None:
+        """``combined``: the controller is a broker, too."""
         self._common = SHORT | dict(common or {})
         own = {name.replace("_", "."): text for name, text in of_controller.items()}
-        self.controller = SimulatedController(self._common | own, seed=seed)
+        self.controller = (SimulatedCombined if combined else SimulatedController)(self._common | own, seed=seed)
+        if isinstance(self.controller, SimulatedCombined):
+            self.controller.run_until_joined()
         self.world = self.controller.world
         self.network = SimulatedNetwork(self.controller)
         self.brokers = {number: self.new_broker(number) for number in (1, 2)}

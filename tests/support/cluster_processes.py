@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 from odradek.broker.partitions.log_directory import LogDirectory
@@ -20,6 +20,8 @@ from support.brokers import Wire
 from support.controller_process import CLUSTER_ID, CONTROLLER, controller_settings
 
 SHORT_SESSIONS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+COMBINED = 3
+"""The node with both roles of ``CombinedCluster``."""
 _NOW_MS = 1_700_000_000_000
 
 
@@ -76,7 +78,7 @@ class ClusterProcesses:
     def wire(self, broker: int) -> Wire:
         return Wire(self.brokers[broker].bootstrap)
 
-    def __enter__(self) -> ClusterProcesses:
+    def __enter__(self) -> Self:
         try:
             self.start()
         except BaseException:
@@ -93,3 +95,36 @@ class ClusterProcesses:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.kill()
+
+
+def settings_of_both(port: int, controller_port: int, node_id: int = COMBINED) -> dict[str, str]:
+    return SHORT_SESSIONS | {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+    }
+
+
+class CombinedCluster(ClusterProcesses):
+    """Node 3 is broker and controller, nodes 1 and 2 are brokers."""
+
+    def __init__(self, home: Path) -> None:
+        one, two, own, controller = self._ports = reserve_ports(4)
+        both = settings_of_both(own.port, controller.port)
+        self.controller = self._node(home / str(COMBINED), COMBINED, both, own)
+        self.brokers = {COMBINED: self.controller}
+        for number, port in ((1, one), (2, two)):
+            own_settings = SHORT_SESSIONS | {
+                "process.roles": "broker", "node.id": str(number), "listeners": f"PLAINTEXT://127.0.0.1:{port.port}",
+                "controller.quorum.voters": both["controller.quorum.voters"],
+                "controller.listener.names": "CONTROLLER",
+            }  # fmt: skip
+            self.brokers[number] = self._node(home / str(number), number, own_settings, port)
+        controller.close()
+
+    def start(self, *brokers: int) -> None:
+        if not brokers:
+            self.controller.start()
+        super().start(*(brokers or (1, 2)))

@@ -21,8 +21,10 @@ from odradek.storage.disk import checkpoints
 from odradek.wire import frames
 from odradek.wire.api_keys import CREATE_TOPICS, DELETE_TOPICS, INCREMENTAL_ALTER_CONFIGS, INIT_PRODUCER_ID
 from support.cluster_nodes import SESSION_MS, Nodes, described, logs_of
+from support.combined_nodes import SimulatedCombined
 from support.controlled_cluster import new_catalog
 from support.simulated_brokers import SimulatedBroker
+from support.simulated_controller import CONTROLLER
 from support.simulated_node import HOME
 from support.world import SimulationFailure
 
@@ -44,10 +46,10 @@ class AskedValue:
 
 
 class ClusterSchedule:
-    """``run`` runs it. Raises SimulationFailure."""
+    """``run`` runs it. Raises SimulationFailure. ``combined``: the controller is a broker, too, with clients."""
 
-    def __init__(self, seed: int) -> None:
-        self.nodes = Nodes(SNAPSHOTS if seed % 2 else None, seed=seed)
+    def __init__(self, seed: int, *, combined: bool = False) -> None:
+        self.nodes = Nodes(SNAPSHOTS if seed % 2 else None, seed=seed, combined=combined)
         self.world = self.nodes.world
         self.rng = self.world.rng
         late = self.nodes.new_broker(3)
@@ -62,7 +64,7 @@ class ClusterSchedule:
         self.values: dict[str, list[AskedValue]] = {}
         """Topic → the values of its setting that were asked for."""
         self.producer_ids: list[int] = []
-        self._asked_brokers: dict[str, SimulatedBroker] = {}
+        self._asked_brokers: dict[str, SimulatedBroker | SimulatedCombined] = {}
         self.nodes.settle()
         controller = self.nodes.controller.broker
         self._base = described(controller.catalog.state)
@@ -92,18 +94,26 @@ class ClusterSchedule:
     def _send(self, api_key: int, version: int, message: dict[str, Any], on_reply: Callable[[Any], None]) -> None:
         """Sends a request to a random broker. ``on_reply`` is called if a reply comes."""
         alive = [number for number in sorted(self.up) if self.nodes.brokers[number].is_joined]
+        own = self.nodes.controller
+        if isinstance(own, SimulatedCombined) and self.is_controller_up and own.is_joined:
+            alive.append(CONTROLLER)
         if not alive:
             return
         number = self.rng.choice(alive)
+        asked = self._node(number)
         if api_key == CREATE_TOPICS:
-            self._asked_brokers[message["topics"][0]["name"]] = self.nodes.brokers[number]
+            self._asked_brokers[message["topics"][0]["name"]] = asked
         self.world.note(f"client of {number}", "{} {}", api_key, message)
 
         def on_frame(frame: bytes) -> None:
             on_reply(frames.decode_reply(api_key, version, frame)[1])
 
-        wire = self.nodes.brokers[number].node.connect(on_frame)
+        wire = asked.node.connect(on_frame)
         wire.send(frames.encode_request(api_key, version, 1, "client", message))
+
+    def _node(self, number: int) -> SimulatedBroker | SimulatedCombined:
+        own = self.nodes.controller
+        return own if number == CONTROLLER and isinstance(own, SimulatedCombined) else self.nodes.brokers[number]
 
     def _create(self) -> None:
         self._names += 1
@@ -281,21 +291,24 @@ class ClusterSchedule:
         self._start_controller()
         while len(self.up) < len(self.nodes.brokers):
             self._start_broker()
-        for broker in self.nodes.brokers.values():
+        each: dict[int, SimulatedBroker | SimulatedCombined] = dict(self.nodes.brokers)
+        if isinstance(self.nodes.controller, SimulatedCombined):
+            each[CONTROLLER] = self.nodes.controller
+        for broker in each.values():
             broker.run_until_joined(90_000)
         self.world.advance(35_000)  # the end of all requests under way
-        for number in sorted(self.nodes.brokers):
+        for number in sorted(each):
             self._create_at(number, f"last{number}")
         self.nodes.check_images()
         self.check()
         self._check_acknowledged()
-        for number, broker in self.nodes.brokers.items():
+        for number, broker in each.items():
             self._check_logs(number, broker)
 
     def _create_at(self, number: int, name: str) -> None:
         row = {"name": name, "num_partitions": 3, "replication_factor": 1, "assignments": [], "configs": []}
         message = {"topics": [row], "timeout": 10_000, "validate_only": False}
-        reply = self.nodes.brokers[number].call(CREATE_TOPICS, 7, message, answer_ms=40_000)
+        reply = self._node(number).call(CREATE_TOPICS, 7, message, answer_ms=40_000)
         # A broker forwards a request again if the reply of the controller was lost, as Kafka's does.
         if reply.topics[0].error_code not in {_NONE, ErrorCode.topic_already_exists}:
             raise SimulationFailure(f"after all faults, broker {number} answers {reply.topics[0]}")
@@ -319,7 +332,7 @@ class ClusterSchedule:
             if answered and found not in allowed:
                 raise SimulationFailure(f"the acknowledged setting of {name} is lost: {found}", name)
 
-    def _check_logs(self, number: int, broker: SimulatedBroker) -> None:
+    def _check_logs(self, number: int, broker: SimulatedBroker | SimulatedCombined) -> None:
         wanted = set()
         for topic in broker.broker.catalog.topics():
             for part in topic.partitions:

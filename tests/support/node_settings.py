@@ -130,6 +130,7 @@ OF_LISTENERS: list[tuple[dict[str, str], str]] = [
 ]
 """Settings of a node that Kafka refuses, too, which other checks than those of roles find."""
 
+LOGIN_AT_CONTROLLER = {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT"}
 NOT_YET: list[tuple[dict[str, str], str]] = [
     (
         CLUSTER,
@@ -151,9 +152,52 @@ NOT_YET: list[tuple[dict[str, str], str]] = [
     ),
     (
         CONTROLLER | {"listener.security.protocol.map": "CONTROLLER:SASL_PLAINTEXT"},
-        "listener.security.protocol.map: the listener CONTROLLER of the controllers is SASL_PLAINTEXT, and the nodes "
-        "of a cluster connect without TLS and logins: set it to CONTROLLER:PLAINTEXT, and let only these nodes reach "
-        "its port",
+        "listener.name.controller.sasl.enabled.mechanisms: GSSAPI (Kerberos), Kafka's default, is not supported: set "
+        "it to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or some of them",
+    ),
+    (
+        BROKER | LOGIN_AT_CONTROLLER,
+        "sasl.mechanism.controller.protocol: GSSAPI is not supported between nodes: set it to PLAIN, SCRAM-SHA-256, "
+        "SCRAM-SHA-512, because the listener CONTROLLER is SASL_PLAINTEXT",
+    ),
+    (
+        BROKER | LOGIN_AT_CONTROLLER | {"sasl.mechanism.controller.protocol": "OAUTHBEARER"},
+        "sasl.mechanism.controller.protocol: OAUTHBEARER is not supported between nodes: set it to PLAIN, "
+        "SCRAM-SHA-256, SCRAM-SHA-512, because the listener CONTROLLER is SASL_PLAINTEXT",
     ),
 ]
 """Settings that Kafka accepts and this release refuses."""
+
+JAAS_OF_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+BETWEEN_BROKERS = BROKER | {
+    "listeners": "INNER://:9092", "inter.broker.listener.name": "INNER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,INNER:SASL_PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN", "listener.name.inner.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.inner.plain.sasl.jaas.config": f'{JAAS_OF_PLAIN} user_a="s3cret";',
+}  # fmt: skip
+OF_LOGINS: list[tuple[dict[str, str], str]] = [
+    (
+        BROKER | LOGIN_AT_CONTROLLER | {"sasl.mechanism.controller.protocol": "PLAIN"},
+        "listener.name.controller.plain.sasl.jaas.config: it has no name and password of this node: add username and "
+        "password, as in org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="NODE" password="PASSWORD";',
+    ),
+    (
+        BETWEEN_BROKERS,
+        "listener.name.inner.plain.sasl.jaas.config: it has no name and password of this node: add username and "
+        "password, as in org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="NODE" password="PASSWORD";',
+    ),
+    (
+        BETWEEN_BROKERS | {"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"},
+        "sasl.mechanism.inter.broker.protocol: SCRAM-SHA-256 is not enabled at the listener INNER, by which brokers "
+        "connect: add it to listener.name.inner.sasl.enabled.mechanisms",
+    ),
+    (
+        BROKER | {"listener.security.protocol.map": "CONTROLLER:SSL,PLAINTEXT:PLAINTEXT",
+                  "listener.name.controller.ssl.truststore.location": "/none.pem",
+                  "listener.name.controller.ssl.truststore.type": "PEM"},
+        "listener.name.controller.ssl.truststore.location /none.pem: No such file or directory",
+    ),
+]  # fmt: skip
+"""Settings of nodes whose connections to other nodes could not work."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 from odradek.broker.cluster_role import ClusterRole
@@ -14,10 +14,10 @@ from odradek.security.principal import USER, Principal
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
-from support.simulated_controller import ANSWER_MS, CONTROLLER, SimulatedController
+from support.simulated_controller import ANSWER_MS, CONTROLLER, CONTROLLER_HOST
 from support.simulated_node import HOME, SimulatedNode, Wire
+from support.world import World
 
-CONTROLLER_HOST = "controller"
 TRAVEL_MS = 1
 """How long bytes travel from one node to another, at least."""
 
@@ -33,7 +33,7 @@ class SimulatedLink:
         self._protocol = near.loop.run(make)
         self.is_open = True
         self._arrivals = {"near": 0, "far": 0}
-        self._wire: Wire = far.connect(self._on_frame, self._on_end)
+        self._wire: Wire = far.accept(self._on_frame, self._on_end)
         near.loop.run(lambda: self._protocol.connection_made(self))
 
     @property
@@ -92,13 +92,23 @@ class SimulatedLink:
         self._near.world.at(self._arrival("far"), self._wire.hang_up)
 
 
+class ControllingNode(Protocol):
+    """The node of the controller over its restarts."""
+
+    world: World
+    node: SimulatedNode
+
+    @property
+    def broker(self) -> Node: ...
+
+
 class SimulatedNetwork:
     """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways.
 
     ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host. ``ports``: hosts
     by port, of nodes that have the same address."""
 
-    def __init__(self, controller: SimulatedController) -> None:
+    def __init__(self, controller: ControllingNode) -> None:
         self.controller = controller
         self.brokers: dict[str, SimulatedBroker] = {}
         self.ports: dict[int, str] = {}

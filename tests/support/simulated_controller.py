@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from odradek.broker.controller_role import ControllerRole
@@ -16,11 +16,18 @@ from support.simulated_node import HOME, SimulatedNode, Wire
 from support.voters import make_voter
 from support.world import World
 
-CONTROLLER = 100
+CONTROLLER, CONTROLLER_HOST = 100, "controller"
 CLUSTER_ID = "J8aAPcfLQt2bqs1JT_rMgQ"
 """That of a controller whose settings have roles: such a directory has to be formatted."""
 ANSWER_MS = 1000
 """A request that is not answered within this virtual time has no answer."""
+
+
+class BlockingNode(Protocol):
+    """A node over its restarts."""
+
+    world: World
+    node: SimulatedNode
 
 
 class SimulatedController:
@@ -72,13 +79,19 @@ class SimulatedController:
 class BlockingWire:
     """The client's end of a connection, like ``support.brokers.Wire``: a call lets the world run until the reply."""
 
-    def __init__(self, controller: SimulatedController, client_id: str, *, answer_ms: int = ANSWER_MS) -> None:
+    def __init__(
+        self, controller: BlockingNode, client_id: str, *, answer_ms: int = ANSWER_MS, as_node: bool = False
+    ) -> None:
+        """``as_node``: the connection is that of another node of the cluster."""
         self._controller = controller
         self._answer_ms = answer_ms
         self._client_id = client_id
         self._ids = itertools.count(1)
         self._frames: list[bytes] = []
-        self._wire: Wire = controller.node.connect(self._frames.append)
+        node = controller.node
+        self._wire: Wire = (
+            node.accept(self._frames.append, lambda: None) if as_node else node.connect(self._frames.append)
+        )
         self.socket = self  # for those who close it
 
     def close(self) -> None:

@@ -51,10 +51,13 @@ class Wire:
         self._on_frame = on_frame
         self._on_end = on_end
         self._reader = FrameReader()
-        self.connection = Connection(node.broker, None, node.loop)
+        self.connection = self.new_connection(node)
         node.loop.run(lambda: self.connection.connection_made(self))
         if self.is_open:
             node.wires.append(self)
+
+    def new_connection(self, node: SimulatedNode) -> Connection:
+        return Connection(node.broker, None, node.loop)
 
     def send(self, data: bytes) -> None:
         """Passes bytes to the broker, if the connection is open."""
@@ -152,9 +155,12 @@ class SimulatedNode:
             self._look_up,
             connect=self.connect_to,
         )
-        config = BrokerConfig(settings)
+        config = self.new_config(settings)
         listen = None if "listeners" in settings else ADDRESS
         self.broker = Node(config, HOME, config.listeners_at(listen), outside, new_role)
+
+    def new_config(self, settings: dict[str, str]) -> BrokerConfig:
+        return BrokerConfig(settings)
 
     async def connect_to(
         self, make: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -185,6 +191,10 @@ class SimulatedNode:
 
     def connect(self, on_frame: Callable[[bytes], None], on_end: Callable[[], None] = lambda: None) -> Wire:
         return Wire(self, on_frame, on_end)
+
+    def accept(self, on_frame: Callable[[bytes], None], on_end: Callable[[], None]) -> Wire:
+        """Accepts the connection of another node."""
+        return self.connect(on_frame, on_end)
 
     def stop(self) -> Any:
         """Begins a clean stop. Returns its task."""

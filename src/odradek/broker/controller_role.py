@@ -29,6 +29,7 @@ from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.metadata.catalog_view import Publisher
     from odradek.broker.node import Node
     from odradek.catalog.state import CatalogState
 
@@ -76,11 +77,8 @@ class ControllerRole(WriterRole):
         brokers = RegisteredBrokers(node, state, node.config.broker_session_timeout_ms, reads)
         self.registered_brokers = brokers
         idle_records = IdleRecords(node, node.config.metadata_max_idle_interval_ms)
-        own = BrokerSettings(node.config, node.node_id, node.host_limits)
-        modes = PrivateDirectory(node.directory, node.in_thread)
-        access = [part for part in (node.authorizer, node.tokens) if part is not None]
-        node.loader = MetadataLoader(node.catalog, [own, modes, node.quotas, *access, node.catalog, brokers, reads])
-        node.directory.begin_recovery(node.catalog)
+        node.loader = self.new_loader([brokers, reads])
+        self.begin_recovery()
         node.loader.load()
         brokers.begin()
         self._idle_records = idle_records
@@ -96,6 +94,18 @@ class ControllerRole(WriterRole):
             yield PeriodicElections(brokers, loop, balance_s, ClusterControl.balance_leaders)
         unclean_s = config.unclean_leader_election_interval_ms / 1000
         yield PeriodicElections(brokers, loop, unclean_s, ClusterControl.elect_unclean_leaders)
+
+    def new_loader(self, own: list[Publisher]) -> MetadataLoader:
+        """Returns the loader. ``own``: the publishers of the controller."""
+        node = self.node
+        settings = BrokerSettings(node.config, node.node_id, node.host_limits)
+        modes = PrivateDirectory(node.directory, node.in_thread)
+        access = [part for part in (node.authorizer, node.tokens) if part is not None]
+        return MetadataLoader(node.catalog, [settings, modes, node.quotas, *access, node.catalog, *own])
+
+    def begin_recovery(self) -> None:
+        """Removes the mark of a clean stop."""
+        self.node.directory.begin_recovery(self.node.catalog)
 
     def new_brokers(self) -> Brokers:
         node = self.node

@@ -9,7 +9,7 @@ from odradek.broker.front_end.router import Api, Router, served_apis
 from odradek.broker.handlers.api import Context
 from odradek.broker.handlers.client_view import ClientView
 from odradek.broker.limits.reply_memory import Hangup
-from odradek.broker.remote.forwarder import FORWARD_TIMEOUT_MS, RequestForwarder
+from odradek.broker.remote.forwarder import FORWARD_TIMEOUT_MS
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import (
     ALTER_CLIENT_QUOTAS,
@@ -28,8 +28,15 @@ from odradek.wire.schemas import milliseconds
 if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Client, Later, Reply
     from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.remote.forwarder import RequestForwarder
     from odradek.core.deferred import Deferred
     from odradek.wire.chunks import Chunk
+
+Forward = Callable[[Context, bytes, bool, int], "Steps[bytes]"]
+"""Passes a whole request on to the controller, and returns the whole reply, both without their lengths. It gets the
+context of the request, whether the request changes the catalogue, and the most ms that the reply waits for the change.
+
+Raises KafkaError (``RequestForwarder.forward``)."""
 
 READS = frozenset({DESCRIBE_QUORUM, LIST_PARTITION_REASSIGNMENTS})
 """These change nothing, so no reply waits."""
@@ -46,8 +53,8 @@ class RequestToForward(ClientView):
 class ForwardingRouter(Router):
     """The router of a broker of a cluster."""
 
-    def __init__(self, broker: BrokerServices, forwarder: RequestForwarder) -> None:
-        super().__init__(broker, forwarding_apis(forwarder))
+    def __init__(self, broker: BrokerServices, forward: Forward) -> None:
+        super().__init__(broker, forwarding_apis(forward))
 
     def dispatch(self, frame: bytes, connection: Client) -> list[Chunk] | Deferred[list[Chunk] | None]:
         if int.from_bytes(frame[:2], "big") in FORWARDED:
@@ -55,22 +62,31 @@ class ForwardingRouter(Router):
         return super().dispatch(frame, connection)
 
 
-def forwarding_apis(forwarder: RequestForwarder) -> dict[int, Api]:
+def by_envelopes(forwarder: RequestForwarder) -> Forward:
+    """Returns how a broker passes requests on to a controller in another process."""
+
+    def forward(context: Context, request: bytes, changes: bool, wait_ms: int) -> Steps[bytes]:
+        return forwarder.forward(request, context.principal, context.client_host, changes=changes, wait_ms=wait_ms)
+
+    return forward
+
+
+def forwarding_apis(forward: Forward) -> dict[int, Api]:
     """Returns the APIs of a broker of a cluster. Those of the controller forward their requests."""
     apis, own = served_apis(), served_apis()
     for key in FORWARDED & apis.keys():
-        _forward(apis[key], own[key], forwarder)
+        _forward(apis[key], own[key], forward)
     return apis
 
 
-def _forward(api: Api, own: Api, forwarder: RequestForwarder) -> None:
+def _forward(api: Api, own: Api, pass_on: Forward) -> None:
     """Lets an API forward its requests. ``own``: the same API, as a lone broker serves it."""
 
     def handle(broker: BrokerServices, context: Context, message: object) -> Later | Steps[Later]:
         client = cast(RequestToForward, context.connection)
 
         def forward(request: bytes) -> Steps[bytes]:
-            return _forwarded(forwarder, context, message, request)
+            return _forwarded(pass_on, context, message, request)
 
         if context.api_key in (ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS):
             from odradek.broker.handlers import forwarded_settings
@@ -83,13 +99,11 @@ def _forward(api: Api, own: Api, forwarder: RequestForwarder) -> None:
     api.handle, api.load = handle, own.load
 
 
-def _forwarded(forwarder: RequestForwarder, context: Context, message: object, request: bytes) -> Steps[bytes]:
+def _forwarded(pass_on: Forward, context: Context, message: object, request: bytes) -> Steps[bytes]:
     """Returns the message of the controller's reply. Raises KafkaError."""
     timeout = getattr(message, "timeout", None)
     wait_ms = FORWARD_TIMEOUT_MS if timeout is None else min(milliseconds(timeout), FORWARD_TIMEOUT_MS)
-    reply = yield from forwarder.forward(
-        request, context.principal, context.client_host, changes=context.api_key not in READS, wait_ms=wait_ms
-    )
+    reply = yield from pass_on(context, request, context.api_key not in READS, wait_ms)
     return _message(context, reply)
 
 

@@ -20,7 +20,9 @@ TLS_CHECK_S = 2.0
 
 
 class BrokerListeners:
-    """``bind``, then ``open`` when the node can serve, then ``close``; ``release`` after a start that has failed."""
+    """``bind``, then ``open`` when the node can serve, then ``close``; ``release`` after a start that has failed.
+
+    ``open_others`` comes before ``open``: the controller in a broker's process serves while the broker starts."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -42,7 +44,7 @@ class BrokerListeners:
     def bind(self) -> None:
         """Reads certificates and binds the addresses. Raises ConfigError, ListenError."""
         node = self._node
-        secured = [listener for listener in (*node.listeners, *self._pages) if listener.has_tls]
+        secured = [one for one in (*node.listeners, *node.other_listeners, *self._pages) if one.has_tls]
         if secured:
             from odradek.broker.settings.listener_settings import ListenerSettings
             from odradek.broker.tls.listener_tls import ListenerTls
@@ -50,22 +52,38 @@ class BrokerListeners:
             self._tls = {
                 one.name: ListenerTls(ListenerSettings(node.config, one), one.name, node.in_thread) for one in secured
             }
-        self._sockets.bind((*node.listeners, *self._pages))
+        self._sockets.bind((*node.listeners, *node.other_listeners, *self._pages))
         bound, count = self._sockets.listeners, len(node.listeners)
-        node.listeners = bound[:count]
-        self._pages = dict(zip(bound[count:], self._pages.values(), strict=True))
+        end = count + len(node.other_listeners)
+        node.listeners, node.other_listeners = bound[:count], bound[count:end]
+        self._pages = dict(zip(bound[end:], self._pages.values(), strict=True))
+
+    async def open_others(self) -> None:
+        """Accepts connections at the listeners of a controller in the process of a broker."""
+        if self._node.other_listeners:
+            await self._open(self._node.other_listeners)
 
     async def open(self) -> None:
-        node = self._node
-        self._owners = {one.name: node.connection_owners(one) for one in node.listeners if one.has_sasl or one.has_tls}
-        if any(one.has_sasl for one in node.listeners):
-            await node.logins.prepare()
-        await self._sockets.open(self._protocols)
+        await self._open((*self._node.listeners, *self._pages))
         if self._tls:
             self._refresh_tls()
 
+    async def _open(self, listeners: tuple[Listener, ...]) -> None:
+        node = self._node
+        others = node.other_listeners
+        self._owners |= {
+            one.name: node.connection_owners(one)
+            for one in listeners
+            if not one.is_page and (one.has_sasl or one.has_tls or one in others)
+        }
+        if any(one.has_sasl for one in listeners):
+            await node.logins.prepare()
+        await self._sockets.open(self._protocols, listeners)
+
     def release(self) -> None:
         self._sockets.release()
+        for tls in self._tls.values():
+            tls.abort()
 
     def close(self) -> None:
         """Accepts no more connections, and ends those that are within their TLS handshake."""
@@ -86,7 +104,7 @@ class BrokerListeners:
         """Returns the factory of the protocols of a listener's sockets."""
         node, make = self._node, self._pages.get(listener)
         if make is None:
-            if not listener.has_sasl and not listener.has_tls:
+            if listener.name not in self._owners:
                 return lambda: Connection(node, listener)
             make = self._connections(listener)
         if listener.has_tls:

@@ -37,6 +37,7 @@ from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.listener import CLIENT
 from odradek.broker.upkeep import LOAD_REST_S, Upkeep, load_in_turn
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
-    from odradek.broker.front_end.connection import Connection
+    from odradek.broker.front_end.connection import Connection, ConnectionOwner
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.front_end.router import Api, Router
@@ -163,7 +164,13 @@ class Node:
         self.world = world
         self.clock = world.clock
         self.directory = LogDirectory(data_dir, self.clock.now_ms, world=world)
-        self.listeners = listeners
+        of_clients = tuple(one for one in listeners if one.kind == CLIENT)
+        self.listeners = of_clients or listeners
+        """The listeners of the node's own requests: those of clients, or of a controller alone."""
+        self.other_listeners = tuple(one for one in listeners if one not in self.listeners)
+        """The listeners of a controller in the process of a broker."""
+        self.other_owner: ConnectionOwner = self
+        """The owner of the connections of these listeners."""
         self.connections: set[Connection] = set()
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
@@ -413,7 +420,8 @@ class Node:
 
     def connection_owners(self, listener: Listener) -> OwnerFactory:
         """Returns the factory of the owners of a listener's connections."""
-        return self.logins.sessions(listener) if listener.has_sasl else lambda accepted_s: self
+        owner = self.other_owner if listener in self.other_listeners else self
+        return self.logins.sessions(listener, owner) if listener.has_sasl else lambda accepted_s: owner
 
     @cached_property
     def logins(self) -> Logins:
@@ -481,6 +489,9 @@ class Node:
         self._stopping = True
         if not self.role.has_loaded():
             self._alarms.cancel_all()
+            for connection in tuple(self.connections):
+                connection.abort()
+            await self._end_of_sync()
             await self.give_up()  # no log was opened, so the mark of an earlier clean stop stays
             return
         for connection in tuple(self.connections):

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 Ready = Callable[[str], None]
-"""Gets ``HOST:PORT`` of each listener in the order of the settings, with spaces between them."""
+"""Gets ``HOST:PORT`` of each listener in the order of the settings, with spaces between them. A node with both roles
+gives those of its broker."""
 EXIT_DISK_FAILED = 74
 """The exit code after a failed write: EX_IOERR of sysexits.h."""
 
@@ -91,6 +92,7 @@ def run(
     except ImportError:
         new_loop = asyncio.new_event_loop
     with asyncio.Runner(loop_factory=new_loop) as runner:
+        choose_roles(config, data_dir)
         new_role = partial(role_class(config), changes=changes)
         broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role)
         if metrics is not None:
@@ -100,10 +102,35 @@ def run(
         return runner.run(_serve(broker, ready, parent))
 
 
+def choose_roles(config: BrokerConfig, data_dir: Path) -> None:
+    """Makes a node with both roles one of a cluster if its directory was formatted for that; otherwise it is a lone
+    broker. Raises ConfigError, StorageError."""
+    if not config.may_be_combined:
+        return
+    from odradek.broker.metadata_log import bootstrap
+    from odradek.storage.disk.files import OsFiles
+
+    try:
+        is_of_a_cluster = bootstrap.is_of_both_roles(data_dir, OsFiles())
+    except OSError as error:
+        raise StorageError(f"{data_dir} cannot be read: {error.strerror or error}") from error
+    if is_of_a_cluster:
+        config.use_both_roles()
+        return
+    log.warning(
+        "process.roles=broker,controller: the node is a lone broker, because %s was not formatted for a node of a "
+        "cluster: other nodes cannot join it", data_dir,
+    )  # fmt: skip
+
+
 def role_class(config: BrokerConfig) -> type[LoneRole] | type[ClusterRole] | type[ControllerRole]:
     """Returns the role that the settings describe. Only nodes of a cluster load its modules."""
     if config.roles is None:
         return LoneRole
+    if config.roles.is_controller and config.roles.is_broker:
+        from odradek.broker.combined_role import CombinedRole
+
+        return CombinedRole
     if config.roles.is_controller:
         from odradek.broker.controller_role import ControllerRole
 

@@ -45,6 +45,7 @@ class BrokerServer(Node):
         self.listening.bind()
         try:
             self.begin(asyncio.get_running_loop())
+            await self.listening.open_others()
             await self._join()
         except BaseException:
             self.listening.release()

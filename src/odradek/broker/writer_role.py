@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.node import Node
     from odradek.broker.upkeep import Upkeep
     from odradek.catalog.state import CatalogState
+    from odradek.core.deferred import Deferred
 
 log = logging.getLogger("odradek.broker")
 
@@ -44,7 +45,7 @@ class WriterRole:
 
     quorums: ClassVar[Quorums] = Quorums()
     """The maker of the quorums of this process. The process of a test may have another one."""
-    joined = None
+    joined: Deferred[Exception | None] | None = None
     stored: StoredCatalog
 
     def __init__(self, node: Node, changes: StartChanges = NO_CHANGES) -> None:

@@ -264,6 +264,12 @@ class Controller:
         events."""
         return _QueueEntry(self._queue)
 
+    def apply(self, steps: Steps[None]) -> Steps[None]:
+        """Runs steps between two events. A snapshot of this node sees all that they apply, or nothing."""
+        with self._queued() as entry:
+            yield entry.at_front
+            yield from steps
+
     # --- topics -------------------------------------------------------------------------------------------------
 
     def new_topic(self, topic: TopicSpec) -> CreateTopic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.connection import ConnectionOwner
@@ -95,15 +95,18 @@ class BoundSockets:
             _warn(listener, bound)
         return listener._replace(port=int(listening.getsockname()[1])), listening
 
-    async def open(self, protocols: Callable[[Listener], ProtocolFactory]) -> None:
-        """Accepts connections. ``protocols(listener)`` returns the factory of the protocols of its sockets."""
+    async def open(self, protocols: Callable[[Listener], ProtocolFactory], listeners: Collection[Listener]) -> None:
+        """Accepts connections at these listeners. ``protocols(listener)`` returns the factory of the protocols of its
+        sockets."""
         loop = asyncio.get_running_loop()
         for listener, listening in self._bound:
-            make = protocols(listener)
-            self._servers.append(await loop.create_server(make, sock=listening, backlog=self._backlog))
+            if listener in listeners:
+                make = protocols(listener)
+                self._servers.append(await loop.create_server(make, sock=listening, backlog=self._backlog))
 
     def release(self) -> None:
-        """Closes the sockets of listeners that were never opened."""
+        """Closes the sockets of all listeners, after a start that has failed."""
+        self.close()
         for _, listening in self._bound:
             listening.close()
 

@@ -14,12 +14,13 @@ from time import perf_counter
 from types import GeneratorType
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard, TypeVar, cast
 
-from odradek.broker.handlers import CLIENT, HandlerFile, handler_files
+from odradek.broker.handlers import HandlerFile, handler_files
 from odradek.broker.handlers.api import Context, Handle, Later, Reply
 from odradek.broker.handlers.middleware import CountTime, Middleware, Serve, chain, time_counter
 from odradek.broker.limits.reply_memory import MAX_REPLY_BYTES, Hangup
 from odradek.broker.limits.request_elements import FEW_ELEMENTS
 from odradek.broker.loop.scheduler import SHARE_S, Steps, Task
+from odradek.broker.settings.listener import CLIENT
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segments.slice import Slice

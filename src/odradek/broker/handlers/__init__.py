@@ -18,8 +18,9 @@ The router has no code for a single API. A file sets these names where its API n
   do not count towards the limit of all requests (``broker/limits/request_elements``); the handler keeps few of them.
 * ``LISTENERS``: the kinds of listeners that serve the API. Without it, the API is for clients: ``("client",)``. An API
   of controllers names ``"controller"``; other listeners do not advertise it, and for them it does not exist. Where
-  controllers serve an API in another way, the file has ``handle_at_controller``. All listeners of a node are of one
-  kind. As in Kafka, brokers send each other requests at listeners of clients: the handler asks for ClusterAction.
+  controllers serve an API in another way, the file has ``handle_at_controller``. A node with both roles has
+  listeners of both kinds. As in Kafka, brokers send each other requests at listeners of clients: the handler asks for
+  ClusterAction.
 * ``KEEPS_REQUESTS``: clients repeat the same long request, so the router keeps its decoded message.
 
 A message is an instance of kio's class for the version of the request. Its type annotation is the class of the newest
@@ -39,8 +40,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
-CLIENT = "client"
-KINDS = (CLIENT, "controller")
+from odradek.broker.settings.listener import AT_CONTROLLER, CLIENT
+
+KINDS = (CLIENT, AT_CONTROLLER)
 """The kinds of listeners: those of a broker, which serve an API unless its file names others, and of a controller."""
 _FILE = re.compile(r"(k\d\d_\w+)\.pyc?")
 _TYPES: dict[str, type] = {

@@ -181,12 +181,8 @@ if TYPE_CHECKING:
         def check_transactions(self) -> None:
             """Raises KafkaError (COORDINATOR_NOT_AVAILABLE) if the node serves no transactional ids."""
 
-    class BrokerServices(Protocol):
-        """The parts of a broker that handlers may use. A handler that needs another part adds it here first.
-
-        A handler passes each change of the catalogue to the controller. The publishers (``broker/publishers``)
-        then apply it to logs, quotas, settings and groups. A test checks that handlers do not do this themselves.
-        """
+    class NodeServices(Protocol):
+        """The parts of a node that handlers at all kinds of listeners may use."""
 
         config: BrokerConfig
         authorizer: Authorizer | None
@@ -194,8 +190,6 @@ if TYPE_CHECKING:
         tokens: DelegationTokens | None
         """The delegation tokens. None: the broker has none."""
         controller: Controller
-        coordinators: Coordinators
-        fetch_sessions: FetchSessions
         purgatory: Purgatory
         quotas: Quotas
         scheduler: Scheduler
@@ -214,17 +208,6 @@ if TYPE_CHECKING:
         @property
         def quorum(self) -> MetadataQuorum:
             """The state of the metadata log, which handlers only read."""
-
-        @property
-        def producer_ids(self) -> ProducerIds: ...
-
-        @property
-        def groups(self) -> GroupRuntime:
-            """The runtime of groups, for the handlers of group APIs. Handlers of other coordinators call
-            ``coordinators.runtime``."""
-
-        @property
-        def partitions_of_transactions(self) -> PartitionsOfTransactions: ...
 
         @property
         def leftovers(self) -> Leftovers: ...
@@ -267,6 +250,30 @@ if TYPE_CHECKING:
         def advertised_address(self, context: Context) -> tuple[str, int]:
             """Returns the host and port at which this client reaches this node."""
 
+        def log_failure(self, topic: str, partition_count: int) -> str:
+            """Returns why a log of a new topic could not be created, or an empty text."""
+
+    class BrokerServices(NodeServices, Protocol):
+        """The parts of a broker that handlers may use. A handler that needs another part adds it here first.
+
+        A handler passes each change of the catalogue to the controller. The publishers (``broker/publishers``)
+        then apply it to logs, quotas, settings and groups. A test checks that handlers do not do this themselves.
+        """
+
+        coordinators: Coordinators
+        fetch_sessions: FetchSessions
+
+        @property
+        def producer_ids(self) -> ProducerIds: ...
+
+        @property
+        def groups(self) -> GroupRuntime:
+            """The runtime of groups, for the handlers of group APIs. Handlers of other coordinators call
+            ``coordinators.runtime``."""
+
+        @property
+        def partitions_of_transactions(self) -> PartitionsOfTransactions: ...
+
         def partition(self, topic: str, index: int) -> Partition | None:
             """Returns a partition that this broker leads. None for any other: ``missing_partition`` has the error."""
 
@@ -281,18 +288,16 @@ if TYPE_CHECKING:
         def log_dir(self) -> Path:
             """The directory with the logs of the partitions."""
 
-        def log_failure(self, topic: str, partition_count: int) -> str:
-            """Returns why a log of a new topic could not be created, or an empty text."""
-
         def checkpoint_log_starts(self) -> None:
             """Writes the checkpoint of log start offsets. Raises OSError."""
 
     class ControllerRoleServices(RoleServices, Protocol):
         """What handlers ask at a cluster's controller."""
 
-        registered_brokers: RegisteredBrokers
+        @property
+        def registered_brokers(self) -> RegisteredBrokers: ...
 
-    class ControllerServices(BrokerServices, Protocol):
+    class ControllerServices(NodeServices, Protocol):
         """The services of a cluster's controller, for the APIs that only its listener has. Such an API is one handler
         file and one method of ``cluster/control.ClusterControl``, which the handler submits to
         ``role.registered_brokers``."""

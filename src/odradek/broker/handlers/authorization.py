@@ -11,7 +11,7 @@ from odradek.core.access.acl import CLUSTER_NAME, Resource
 from odradek.core.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from odradek.broker.handlers.api import BrokerServices, Context
+    from odradek.broker.handlers.api import Context, NodeServices
 
 DENIED = {
     Resource.TOPIC: ErrorCode.topic_authorization_failed,
@@ -29,7 +29,7 @@ _TEXTS = {
 
 
 def is_allowed(
-    broker: BrokerServices,
+    broker: NodeServices,
     context: Context,
     operation: int,
     resource_type: int,
@@ -42,20 +42,18 @@ def is_allowed(
     return authorizer is None or authorizer.allows(context, operation, resource_type, name, logs_denial=logs_denial)
 
 
-def is_allowed_for_cluster(
-    broker: BrokerServices, context: Context, operation: int, *, logs_denial: bool = True
-) -> bool:
+def is_allowed_for_cluster(broker: NodeServices, context: Context, operation: int, *, logs_denial: bool = True) -> bool:
     """Returns whether the client may do the operation with the cluster."""
     return is_allowed(broker, context, operation, Resource.CLUSTER, CLUSTER_NAME, logs_denial=logs_denial)
 
 
-def check(broker: BrokerServices, context: Context, operation: int, resource_type: int, name: str) -> None:
+def check(broker: NodeServices, context: Context, operation: int, resource_type: int, name: str) -> None:
     """Raises KafkaError if the client may not do the operation."""
     if not is_allowed(broker, context, operation, resource_type, name):
         raise refusal(resource_type)
 
 
-def check_cluster(broker: BrokerServices, context: Context, operation: int) -> None:
+def check_cluster(broker: NodeServices, context: Context, operation: int) -> None:
     """Raises KafkaError (CLUSTER_AUTHORIZATION_FAILED) if the client may not do the operation with the cluster."""
     check(broker, context, operation, Resource.CLUSTER, CLUSTER_NAME)
 

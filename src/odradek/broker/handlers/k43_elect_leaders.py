@@ -24,7 +24,7 @@ from odradek.core.ids import NO_NODE
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2.request import ElectLeadersRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
+    from odradek.broker.handlers.api import Context, ControllerServices, NodeServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -38,7 +38,7 @@ _FAILED = {
 """The replies for a partition whose replicas are all fenced."""
 
 
-def handle(broker: BrokerServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
+def handle(broker: NodeServices, context: Context, message: ElectLeadersRequest) -> Steps[list[Chunk]]:
     whole = ErrorCode.none
     kind = message.election_type if context.version >= 1 else PREFERRED
     row: Callable[[str, int], dict[str, object]] = partial(_row, broker, kind)
@@ -84,7 +84,7 @@ def handle_at_controller(
     return reply(context, {"error_code": ErrorCode.none, "replica_election_results": topics})
 
 
-def _without_leaders(broker: BrokerServices) -> Iterator[tuple[str, Iterable[int]]]:
+def _without_leaders(broker: NodeServices) -> Iterator[tuple[str, Iterable[int]]]:
     """Yields all topics, as Kafka does, each with those of its partitions that have no leader."""
     for topic in broker.catalog.topics():
         yield topic.name, (part.partition_id for part in topic.partitions if part.leader == NO_NODE)
@@ -103,7 +103,7 @@ def _refused(name: str, index: int) -> dict[str, object]:
     return {"partition_id": index, "error_code": code, "error_message": text}
 
 
-def _row(broker: BrokerServices, kind: int, name: str, index: int) -> dict[str, object]:
+def _row(broker: NodeServices, kind: int, name: str, index: int) -> dict[str, object]:
     topic = broker.catalog.topic(name)
     if topic is None:
         code, text = ErrorCode.unknown_topic_or_partition, f"No such topic as {name}"

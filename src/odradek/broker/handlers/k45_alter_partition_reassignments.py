@@ -22,11 +22,11 @@ if TYPE_CHECKING:
         ReassignablePartition,
     )
 
-    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices, NodeServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
-    Check = Callable[[BrokerServices, str, int, "tuple[int, ...] | None"], None]
+    Check = Callable[[NodeServices, str, int, "tuple[int, ...] | None"], None]
 
 VERSIONS = (0, 1)
 LISTENERS = ("client", "controller")
@@ -43,7 +43,7 @@ def handle_at_controller(
 
 
 def _answer(
-    broker: BrokerServices, context: Context, message: AlterPartitionReassignmentsRequest, check: Check
+    broker: NodeServices, context: Context, message: AlterPartitionReassignmentsRequest, check: Check
 ) -> Steps[list[Chunk]]:
     if not is_allowed_for_cluster(broker, context, Operation.ALTER):
         return (yield from _refused(context, message))
@@ -75,7 +75,7 @@ def _refused(context: Context, message: AlterPartitionReassignmentsRequest) -> S
     return reply(context, {"allow_replication_factor_change": True, "responses": topics} | error)
 
 
-def _row(broker: BrokerServices, check: Check, name: str, part: ReassignablePartition) -> dict[str, object]:
+def _row(broker: NodeServices, check: Check, name: str, part: ReassignablePartition) -> dict[str, object]:
     code, text = ErrorCode.none, None
     try:
         check(broker, name, part.partition_index, part.replicas)
@@ -84,7 +84,7 @@ def _row(broker: BrokerServices, check: Check, name: str, part: ReassignablePart
     return {"partition_index": part.partition_index, "error_code": code, "error_message": text}
 
 
-def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+def _check(broker: NodeServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
     """Raises KafkaError. A lone broker is the only possible replica."""
     topic = broker.catalog.topic(name)
     if topic is None:
@@ -96,7 +96,7 @@ def _check(broker: BrokerServices, name: str, index: int, replicas: tuple[int, .
     broker.catalog.check_replicas(tuple(replicas))
 
 
-def _check_at_controller(broker: BrokerServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
+def _check_at_controller(broker: NodeServices, name: str, index: int, replicas: tuple[int, ...] | None) -> None:
     _check(broker, name, index, replicas)
     topic = broker.catalog.topic(name)
     if topic is not None and replicas is not None and tuple(replicas) != topic.partitions[index].replicas:

@@ -20,7 +20,7 @@ from odradek.core.ids import METADATA_TOPIC
 if TYPE_CHECKING:
     from kio.schema.describe_quorum.v2.request import DescribeQuorumRequest
 
-    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices
+    from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices, NodeServices
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
@@ -56,7 +56,7 @@ def handle_at_controller(
 
 
 def _described(
-    broker: BrokerServices,
+    broker: NodeServices,
     context: Context,
     message: DescribeQuorumRequest,
     observers: list[dict[str, object]],

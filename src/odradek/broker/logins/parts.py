@@ -49,11 +49,13 @@ class Logins:
         self._scram = ScramUsers(catalog.users, catalog.credential_forms, key, by_token)
         self._providers: dict[KeySetSource, ProviderKeys] = {}
 
-    def sessions(self, listener: Listener) -> Callable[[float | None], LoginSession]:
-        """Returns the factory of the sessions of a listener. It gets the time of the acceptance, or None for now."""
+    def sessions(self, listener: Listener, owner: ConnectionOwner) -> Callable[[float | None], LoginSession]:
+        """Returns the factory of the sessions of a listener. It gets the time of the acceptance, or None for now.
+
+        ``owner``: serves the requests after the login."""
         settings = ListenerSettings(self._owner.config, listener)
         mechanisms = ListenerMechanisms(settings, self._scram, self._now_ms, self._keys_of)
-        return lambda accepted_s: LoginSession(self._owner, listener.name, mechanisms, accepted_s=accepted_s)
+        return lambda accepted_s: LoginSession(owner, listener.name, mechanisms, accepted_s=accepted_s)
 
     def _keys_of(self, source: KeySetSource, times: FetchTimes) -> ProviderKeys:
         keys = self._providers.get(source)

@@ -70,8 +70,9 @@ class LoginSession:
     @property
     def most_request_bytes(self) -> int:
         """The longest request: shorter before the login."""
-        config = self.config
-        return config.sasl_server_max_receive_size if self._logged_in is None else config.socket_request_max_bytes
+        if self._logged_in is None:
+            return self.config.sasl_server_max_receive_size
+        return self._owner.most_request_bytes
 
     # --- the owner of a connection ----
 

@@ -28,27 +28,45 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 
-class ControllerLink(Protocol):
-    """Requests to the controller. Each answer is called at most once; never, if no reply comes. An answer of NONE or
-    None says early that no reply will come."""
+class SessionLink(Protocol):
+    """Requests to the controller about the registration. Each answer is called at most once, after the call; never, if
+    no reply comes. An answer of NONE says early that no reply will come."""
 
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None: ...
 
     def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None: ...
+
+
+class ControllerLink(SessionLink, Protocol):
+    """Requests to a controller in another process. An answer of None says early that no reply will come."""
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None: ...
 
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None: ...
 
 
-class ClusterMember(Protocol):
-    """The broker, as its membership sees it."""
+class JoiningBroker(Protocol):
+    """A broker, as its membership sees it."""
 
     def now_ms(self) -> int:
         """Returns the time of a clock that only goes forward."""
 
     def call_after(self, delay_ms: int, work: Callable[[], None]) -> None:
         """Calls a function once, in place of the former one if that was not called yet."""
+
+    def on_caught_up(self) -> None:
+        """Called once, when the broker has all records up to its registration: now it opens its logs. Then it calls
+        ``BrokerMembership.set_ready``."""
+
+    def on_unfenced(self) -> None:
+        """Called once, when the controller has lifted the fence: now the broker serves clients."""
+
+    def on_end(self, failure: str) -> None:
+        """Called once: the controller allows the stop, or the broker has to end for a reason."""
+
+
+class ClusterMember(JoiningBroker, Protocol):
+    """A broker that follows the log of a controller in another process."""
 
     def start(self, steps: Steps[None]) -> Deferred[Exception | None]:
         """Runs long work. The promise holds its exception, or None."""
@@ -59,33 +77,18 @@ class ClusterMember(Protocol):
     def replace(self, values: Iterator[bytes]) -> Steps[None]:
         """Replaces the catalogue by that of a snapshot: the values of its records."""
 
-    def on_caught_up(self) -> None:
-        """Called once, when the broker has all records up to its registration: now it opens its logs. Then it calls
-        ``ClusterMembership.set_ready``."""
 
-    def on_unfenced(self) -> None:
-        """Called once, when the controller has lifted the fence: now the broker serves clients."""
-
-    def on_end(self, failure: str) -> None:
-        """Called once: the controller allows the stop, or the broker has to end for a reason."""
-
-
-class ClusterMembership:
+class BrokerMembership:
     """One incarnation of a broker. ``begin`` registers it, ``begin_shutdown`` asks for a controlled shutdown, ``leave``
-    ends everything at once."""
+    ends everything at once. ``applied_end``: returns the end of what the catalogue has of the metadata log."""
 
     def __init__(
-        self,
-        member: ClusterMember,
-        link: ControllerLink,
-        lifecycle: BrokerLifecycle,
-        observer: LogObserver,
-        copy: ObserverLog,
+        self, member: JoiningBroker, link: SessionLink, lifecycle: BrokerLifecycle, applied_end: Callable[[], int]
     ) -> None:
-        self.lifecycle, self.observer, self.copy = lifecycle, observer, copy
+        self.lifecycle = lifecycle
         self._member, self._link = member, link
-        self._is_over = self._is_applying = self._has_caught_up = self._has_waited = False
-        self._snapshots = observer.snapshots
+        self._applied_end = applied_end
+        self._is_over = self._has_caught_up = self._has_waited = False
         self._refusal = ErrorCode.none
 
     def begin(self) -> None:
@@ -110,8 +113,8 @@ class ClusterMembership:
         """Sends what is due, and sets the next alarm."""
         if self._is_over:
             return
-        member, link, now_ms = self._member, self._link, self._member.now_ms()
-        beat = self.lifecycle.next_request(self.copy.applied.end_offset - 1, now_ms)
+        link, now_ms = self._link, self._member.now_ms()
+        beat = self.lifecycle.next_request(self._applied_end() - 1, now_ms)
         number = self.lifecycle.number
         if isinstance(beat, NewBroker):
             link.register(beat, lambda answer: self._take(lambda: self._on_registered(number, answer)))
@@ -120,17 +123,15 @@ class ClusterMembership:
         if self.lifecycle.state is LifecycleState.ENDED:
             self._end(self.lifecycle.failure)
             return
-        asked = self.observer.next_request(now_ms)
-        fetch = self.observer.number
-        if isinstance(asked, RecordsRequest):
-            link.read(asked, lambda answer: self._take(lambda: self._on_records(fetch, answer)))
-        elif asked is not None:
-            link.read_part(asked, lambda answer: self._take(lambda: self._on_part(fetch, answer)))
-        if self.observer.failure:
-            self._end(self.observer.failure)
-            return
-        next_ms = min(self.lifecycle.next_ms, self.observer.next_ms)
-        member.call_after(max(next_ms - member.now_ms(), 0), self._drive)
+        self._follow(now_ms)
+        if not self._is_over:
+            self._member.call_after(max(self._next_ms() - self._member.now_ms(), 0), self._drive)
+
+    def _follow(self, now_ms: int) -> None:
+        """Asks for records of the metadata log, if another process has it."""
+
+    def _next_ms(self) -> int:
+        return self.lifecycle.next_ms
 
     def _take(self, work: Callable[[], None]) -> None:
         """Takes a reply, and sends what is due then."""
@@ -169,6 +170,37 @@ class ClusterMembership:
             self._has_caught_up = True
             self._member.on_caught_up()
 
+
+class ClusterMembership(BrokerMembership):
+    """The membership of a broker whose controller is another process: it copies the metadata log, too."""
+
+    def __init__(
+        self,
+        member: ClusterMember,
+        link: ControllerLink,
+        lifecycle: BrokerLifecycle,
+        observer: LogObserver,
+        copy: ObserverLog,
+    ) -> None:
+        super().__init__(member, link, lifecycle, lambda: copy.applied.end_offset)
+        self.observer, self.copy = observer, copy
+        self._follower, self._reads = member, link
+        self._is_applying = False
+        self._snapshots = observer.snapshots
+
+    def _follow(self, now_ms: int) -> None:
+        asked = self.observer.next_request(now_ms)
+        fetch = self.observer.number
+        if isinstance(asked, RecordsRequest):
+            self._reads.read(asked, lambda answer: self._take(lambda: self._on_records(fetch, answer)))
+        elif asked is not None:
+            self._reads.read_part(asked, lambda answer: self._take(lambda: self._on_part(fetch, answer)))
+        if self.observer.failure:
+            self._end(self.observer.failure)
+
+    def _next_ms(self) -> int:
+        return min(self.lifecycle.next_ms, self.observer.next_ms)
+
     def _on_records(self, number: int, answer: RecordsReply | None) -> None:
         if answer is None:
             self.observer.on_failed(number, self._member.now_ms())
@@ -200,20 +232,20 @@ class ClusterMembership:
         if self._snapshots == self.observer.snapshots and self.copy.applied.end_offset >= self.observer.committed:
             return
         self._is_applying = True
-        self._member.start(self._applying()).then(self._on_applied)
+        self._follower.start(self._applying()).then(self._on_applied)
 
     def _applying(self) -> Steps[None]:
         """Applies all that is committed by then. A snapshot that comes meanwhile is loaded first."""
         while not self._is_over:
             if self._snapshots != self.observer.snapshots:
                 self._snapshots = self.observer.snapshots
-                yield from self._member.replace(self.copy.read_newest_snapshot())
+                yield from self._follower.replace(self.copy.read_newest_snapshot())
                 continue
             if self.copy.applied.end_offset >= self.observer.committed:
                 return
             for batch in self.copy.committed_batches(self.observer.committed):
                 changes = [records.decode(value, _id_of) for value in batch.values]
-                yield from self._member.commit(batch.base_offset, changes)
+                yield from self._follower.commit(batch.base_offset, changes)
                 if self._snapshots != self.observer.snapshots or self._is_over:
                     break  # the copy begins at the snapshot now
                 self.copy.note_applied(batch)

@@ -23,11 +23,17 @@ log = logging.getLogger("odradek.broker")
 
 
 class MetadataLoader:
-    """Passes deltas to the publishers, one at a time, because the controller writes one change after another."""
+    """Passes deltas to the publishers, one at a time, because the controller writes one change after another.
 
-    def __init__(self, catalog: CommittedCatalog, publishers: Sequence[Publisher]) -> None:
+    ``waiting``: those of the publishers that get nothing before ``load_waiting``."""
+
+    def __init__(
+        self, catalog: CommittedCatalog, publishers: Sequence[Publisher], waiting: Sequence[Publisher] = ()
+    ) -> None:
         self._catalog = catalog
-        self._publishers = publishers
+        self._all = publishers
+        self._waiting = waiting
+        self._publishers = [one for one in publishers if one not in waiting] if waiting else publishers
 
     def load(self) -> None:
         """Publishes the whole image at the broker's start. Raises the errors of a publisher."""
@@ -35,8 +41,16 @@ class MetadataLoader:
 
     def load_in_steps(self) -> Steps[None]:
         """Publishes the whole image, as ``load``. No change may be committed meanwhile."""
+        yield from self._load(self._publishers)
+
+    def load_waiting(self) -> Steps[None]:
+        """Publishes the whole image to the publishers that wait. From then on they are in their order."""
+        yield from self._load(self._waiting)
+        self._publishers, self._waiting = self._all, ()
+
+    def _load(self, publishers: Sequence[Publisher]) -> Steps[None]:
         delta = self._catalog.initial_delta()
-        for publisher in self._publishers:
+        for publisher in publishers:
             steps = publisher.on_metadata_update(delta, self._catalog)
             if steps is not None:
                 yield from steps

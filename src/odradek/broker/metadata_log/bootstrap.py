@@ -12,12 +12,17 @@ from pathlib import Path
 from uuid import UUID
 
 from odradek.broker.metadata_log import snapshot
+from odradek.broker.metadata_log.check import has_content
+from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY
 from odradek.catalog import records
 from odradek.catalog.features import AT_FIRST, KRAFT, METADATA
 from odradek.catalog.records import FeatureLevelRecord
 from odradek.core.errors import StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
+
+ROLES, BOTH = "process.roles", "broker,controller"
+"""A line of ``meta.properties`` that Apache Kafka ignores."""
 
 
 def write(data_dir: Path, files: Files, now_ms: int) -> None:
@@ -45,6 +50,25 @@ def check(data_dir: Path, files: Files) -> bool:
                 "another directory with `odradek cluster format`"
             )
     return True
+
+
+def is_of_both_roles(data_dir: Path, files: Files) -> bool:
+    """Returns whether a directory is that of a node with both roles: it was formatted, and is not used yet, or was used
+    by such a node. Raises StorageError, OSError."""
+    if not files.exists(data_dir / checkpoints.BOOTSTRAP):
+        return False
+    if checkpoints.read_meta_properties(data_dir, files).get(ROLES, ""):
+        return True
+    return not has_content(data_dir / METADATA_DIRECTORY, files)
+
+
+def note_both_roles(data_dir: Path, files: Files) -> None:
+    """Notes in ``meta.properties`` that a node with both roles uses the directory. A broker alone refuses it then.
+
+    Raises StorageError, OSError."""
+    properties = checkpoints.read_meta_properties(data_dir, files)
+    if not properties.get(ROLES, ""):
+        checkpoints.write_meta_properties(data_dir, properties | {ROLES: BOTH}, files)
 
 
 def _levels(path: Path, files: Files) -> Mapping[str, int]:

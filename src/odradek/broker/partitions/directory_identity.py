@@ -52,6 +52,11 @@ def identify(
         raise StorageError(f"{path} {state}, but a broker has used the directory; {remedy}")
     if mark is not None:
         _compare(path, properties, mark, remedy)
+    if properties.get("process.roles") and (config.roles is None or len(config.roles.roles) == 1):
+        raise StorageError(
+            f"{data_dir} is the directory of a node with both roles of a cluster: start it with the settings of such a "
+            "node, process.roles=broker,controller (docs/cluster.md)"
+        )
     if config.roles is not None and not properties.get("cluster.id"):
         raise StorageError(
             f"{data_dir} is not formatted, as that of a node of a cluster has to be: run `odradek cluster format "

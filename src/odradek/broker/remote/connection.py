@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, cast
 
+from odradek.broker.remote.dialer import OTHER_PROTOCOL
 from odradek.broker.remote.node_request import NodeRequest, R, R_co
 from odradek.wire.frames import FrameError, FrameReader
 
@@ -118,7 +119,7 @@ class RemoteNode:
         sent.timer = self._loop.call_later(timeout_ms / 1000, self._on_timeout, sent)
         if self._is_closed:
             self._loop.call_soon(sent.answer)
-        elif self._connection is not None:
+        elif self._connection is not None and not self._ends_session(self._connection):
             self._write(sent)
         else:
             self._waiting.append(sent)
@@ -136,6 +137,16 @@ class RemoteNode:
                 queue.popleft().answer()
 
     # --- the connection -----------------------------------------------------------------------------------------
+
+    def _ends_session(self, connection: _ExchangeWithNode) -> bool:
+        """Closes a connection without requests in flight whose login has to be repeated: the next one logs in again.
+
+        A server ends a session in which a client has not logged in again (KIP-368)."""
+        if not connection.ends_s or self._loop.time() < connection.ends_s or self._in_flight:
+            return False
+        self._connection = None
+        connection.close()
+        return True
 
     def _dial(self) -> None:
         """Begins to connect, unless an attempt or a pause is in progress."""
@@ -194,6 +205,12 @@ class RemoteNode:
             self._write(request)
         return True
 
+    def reason(self, error: Exception | None, *, has_answered: bool) -> str:
+        """Returns why a connection has ended."""
+        if error is None and has_answered:
+            return "it has closed the connection"
+        return self._dialer.reason(error)
+
     def _write(self, request: _RequestToNode[object]) -> None:
         assert self._connection is not None
         self._number = (self._number + 1) % _NUMBERS
@@ -250,8 +267,12 @@ class RemoteNode:
 class _ExchangeWithNode(asyncio.Protocol):
     """The asyncio protocol of one connection of a ``RemoteNode``."""
 
+    ends_s = 0.0
+    """When another connection has to take its place, by the loop's clock; 0: never."""
+
     def __init__(self, node: RemoteNode, attempt: int, most_bytes: int) -> None:
         self._node = node
+        self._has_answered = False
         self._attempt = attempt
         self._reader = FrameReader(most_bytes)
         self._transport: asyncio.Transport | None = None
@@ -264,15 +285,19 @@ class _ExchangeWithNode(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._reader.feed(data):
+                self._has_answered = True
                 if self._transport is not None:
                     self._node.on_frame(frame)
         except ValueError as error:
             self.close()
-            self._node.on_lost(self, str(error))
+            self._node.on_lost(self, str(error) if self._has_answered else f"{error}: {OTHER_PROTOCOL}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        self._node.on_lost(self, str(error or "it has closed the connection"))
+        self._node.on_lost(self, self._node.reason(error, has_answered=self._has_answered))
+
+    def limit_session(self, ends_s: float) -> None:
+        self.ends_s = ends_s
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:

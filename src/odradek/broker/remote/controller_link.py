@@ -19,8 +19,8 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 
-HEARTBEATS = Channel("heartbeats", 1 << 20, logging.WARNING)
-METADATA_READS = Channel("metadata reads", 64 << 20)
+HEARTBEATS = Channel("heartbeats", 1 << 20, logging.WARNING, at_controller=True)
+METADATA_READS = Channel("metadata reads", 64 << 20, at_controller=True)
 """Fetches of the metadata log and of snapshots. A reply has a batch of any size, and what comes with it."""
 
 

@@ -1,4 +1,6 @@
-"""How a node opens a connection to another node. TLS and logins between nodes get dialers of their own here."""
+"""How a node opens a connection to another node: the contract, and connections without TLS and logins.
+
+``remote/access`` has the others."""
 
 from __future__ import annotations
 
@@ -13,15 +15,24 @@ if TYPE_CHECKING:
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
+    class NodeProtocol(asyncio.Protocol, Protocol):  # type: ignore[misc]
+        """What uses a connection."""
+
+        def limit_session(self, ends_s: float) -> None:
+            """Notes, before ``connection_made``, when the login has to be repeated, by the loop's clock."""
+
     class Dialer(Protocol):
         """Opens connections to one address."""
 
         def dial(
-            self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
+            self, make_protocol: Callable[[], NodeProtocol], on_failure: Callable[[str], None]
         ) -> Callable[[], object]:
             """Begins to connect. The protocol gets ``connection_made``, or ``on_failure`` the reason.
 
             Returns a function that gives up: then neither of both is called."""
+
+        def reason(self, error: Exception | None) -> str:
+            """Returns why a connection has ended that had no reply, or ended with an error; with the remedy."""
 
     class NamedDialer(Dialer, Protocol):
         """A dialer of one node. ``name``: the subject of log lines about the node."""
@@ -30,8 +41,18 @@ if TYPE_CHECKING:
         def name(self) -> str: ...
 
 
+OTHER_PROTOCOL = "perhaps its listener has another protocol: check listener.security.protocol.map of both nodes"
+
+
+def reason_of(error: Exception | None) -> str:
+    """Returns why a connection over TCP could not be opened, or has ended."""
+    if error is None:
+        return f"it has closed the connection without a reply: {OTHER_PROTOCOL}"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
 class TcpDialer:
-    """Connects over TCP, without TLS. ``connect``: how this node's world opens connections."""
+    """Connects over TCP, without TLS and without a login. ``connect``: how this node's world opens connections."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, connect: Connect, host: str, port: int) -> None:
         self._loop = loop
@@ -39,12 +60,15 @@ class TcpDialer:
         self._address = host, port
 
     def dial(
-        self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
+        self, make_protocol: Callable[[], NodeProtocol], on_failure: Callable[[str], None]
     ) -> Callable[[], object]:
         return self._loop.create_task(self._dial(make_protocol, on_failure)).cancel
 
-    async def _dial(self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]) -> None:
+    async def _dial(self, make_protocol: Callable[[], NodeProtocol], on_failure: Callable[[str], None]) -> None:
         try:
             await self._connect(make_protocol, *self._address)
         except OSError as error:
-            on_failure(error.strerror or str(error))
+            on_failure(reason_of(error))
+
+    def reason(self, error: Exception | None) -> str:
+        return reason_of(error)

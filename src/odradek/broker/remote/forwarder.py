@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.node_request import NodeRequest, R, schema_request
-from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS, Peers
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS, REQUEST_TIMEOUT_MS, Peers
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC, NO_OFFSET
 from odradek.security.forwarded_principal import pack_principal
@@ -96,7 +96,9 @@ class RequestForwarder:
 
     def _reply(self, request: NodeRequest[R], timeout_ms: int) -> Steps[R | None]:
         """Returns the reply, None if none has come in time."""
-        reply: R | None = yield self._peers.send(self._controller_id, request, timeout_ms, repeats=True)
+        reply: R | None = yield self._peers.send(
+            self._controller_id, request, timeout_ms, channel=CONTROLLER_REQUESTS, repeats=True
+        )
         return reply
 
 

@@ -17,8 +17,10 @@ from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.catalog_view import CatalogView
-    from odradek.broker.remote.dialer import Dialer
+    from odradek.broker.remote.dialer import Dialer, NodeProtocol
 
+DialerOf = Callable[[str, int, bool], "Dialer"]
+"""Returns how a node opens connections to a host and a port, and whether that is the listener of a controller."""
 REQUEST_TIMEOUT_MS = 30_000
 """The time after which a node has not answered: Kafka's request.timeout.ms."""
 
@@ -27,15 +29,19 @@ class Channel(NamedTuple):
     """A kind of requests with connections of its own: a node replies in the order of the requests, so a request that
     may wait there delays the later ones of its connection.
 
-    ``most_bytes``: the longest reply. ``log_level``: that of the lines about a node that cannot be reached."""
+    ``most_bytes``: the longest reply. ``log_level``: that of the lines about a node that cannot be reached.
+    ``at_controller``: the requests are for the node's listener for controllers, and not for that between brokers."""
 
     name: str
     most_bytes: int = MOST_REPLY_BYTES
     log_level: int = logging.INFO
+    at_controller: bool = False
 
 
 REQUESTS = Channel("requests")
-"""The channel of requests that a node answers at once."""
+"""The channel of requests that a broker answers at once."""
+CONTROLLER_REQUESTS = Channel("controller requests", at_controller=True)
+"""The channel of requests that a controller answers at once."""
 
 
 class ClusterAddresses:
@@ -48,20 +54,21 @@ class ClusterAddresses:
         self._controllers = controllers
         self._listener = listener
 
-    def of(self, node_id: int) -> tuple[str, int] | None:
-        """Returns host and port of a node; None if it is not registered, or does not have the listener."""
-        if node_id in self._controllers:
-            host, port = self._controllers[node_id]
-            return host, port
+    def of(self, node_id: int, *, at_controller: bool) -> tuple[str, int] | None:
+        """Returns host and port of a node as a broker, or as a controller; None if it is not registered as such, or
+        does not have the listener."""
+        if at_controller:
+            address = self._controllers.get(node_id)
+            return None if address is None else (address[0], address[1])
         broker = self._image.registered_brokers().get(node_id)
         endpoints = () if broker is None else broker.endpoints
         return next(((one.host, one.port) for one in endpoints if one.name == self._listener), None)
 
-    def name(self, node_id: int) -> str:
+    def name(self, node_id: int, *, at_controller: bool) -> str:
         """Returns a node with its present address, as the subject of a log line."""
-        address = self.of(node_id)
+        address = self.of(node_id, at_controller=at_controller)
         place = "" if address is None else f" at {address[0]}:{address[1]}"
-        return f"the controller, node {node_id}{place}," if node_id in self._controllers else f"node {node_id}{place}"
+        return f"the controller, node {node_id}{place}," if at_controller else f"node {node_id}{place}"
 
 
 class PeerDialer:
@@ -72,24 +79,32 @@ class PeerDialer:
         loop: asyncio.AbstractEventLoop,
         node_id: int,
         addresses: ClusterAddresses,
-        dialer_of: Callable[[str, int], Dialer],
+        dialer_of: DialerOf,
+        *,
+        at_controller: bool,
     ) -> None:
         self._loop = loop
         self._node_id = node_id
+        self._at_controller = at_controller
+        self._dialer: Dialer | None = None
         self._addresses = addresses
         self._dialer_of = dialer_of
 
     @property
     def name(self) -> str:
-        return self._addresses.name(self._node_id)
+        return self._addresses.name(self._node_id, at_controller=self._at_controller)
 
     def dial(
-        self, make_protocol: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]
+        self, make_protocol: Callable[[], NodeProtocol], on_failure: Callable[[str], None]
     ) -> Callable[[], object]:
-        address = self._addresses.of(self._node_id)
+        address = self._addresses.of(self._node_id, at_controller=self._at_controller)
         if address is None:
             return self._loop.call_soon(on_failure, "it is not registered").cancel
-        return self._dialer_of(*address).dial(make_protocol, on_failure)
+        self._dialer = self._dialer_of(*address, self._at_controller)
+        return self._dialer.dial(make_protocol, on_failure)
+
+    def reason(self, error: Exception | None) -> str:
+        return str(error) if self._dialer is None else self._dialer.reason(error)
 
 
 class Peers:
@@ -99,7 +114,7 @@ class Peers:
         self,
         loop: asyncio.AbstractEventLoop,
         addresses: ClusterAddresses,
-        dialer_of: Callable[[str, int], Dialer],
+        dialer_of: DialerOf,
         client_id: str,
     ) -> None:
         self._loop = loop
@@ -137,7 +152,9 @@ class Peers:
     def _node(self, node_id: int, channel: Channel) -> RemoteNode:
         node = self._nodes.get((node_id, channel))
         if node is None:
-            dialer = PeerDialer(self._loop, node_id, self._addresses, self._dialer_of)
+            dialer = PeerDialer(
+                self._loop, node_id, self._addresses, self._dialer_of, at_controller=channel.at_controller
+            )
             node = self._nodes[node_id, channel] = RemoteNode(
                 self._loop, dialer, client_id=self._client_id, most_bytes=channel.most_bytes,
                 log_level=channel.log_level,

@@ -74,12 +74,6 @@ class RemoteController(Controller):
 
     # --- what the controller has committed ----------------------------------------------------------------------
 
-    def apply(self, steps: Steps[None]) -> Steps[None]:
-        """Applies a batch or a snapshot. A snapshot of this node sees all of it or nothing."""
-        with self._queued() as entry:
-            yield entry.at_front
-            yield from steps
-
     def begin_snapshot(self) -> None:
         if self._has_loaded():
             super().begin_snapshot()

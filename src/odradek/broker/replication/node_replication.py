@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.remote import controller_messages
-from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS, REQUEST_TIMEOUT_MS
 from odradek.broker.replication.isr_changes import IsrChangeQueue
 from odradek.broker.replication.replica_fetcher import FetchLimits, ReplicaFetcher
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
@@ -155,7 +155,7 @@ class NodeReplication:
         self, changes: list[IsrChange]
     ) -> Deferred[dict[tuple[UUID, int], IsrState | ErrorCode] | ErrorCode | None]:
         request = controller_messages.isr_changes(self._node.node_id, self._broker_epoch(), changes)
-        return self._peers.send(self._controller_id, request, REQUEST_TIMEOUT_MS)
+        return self._peers.send(self._controller_id, request, REQUEST_TIMEOUT_MS, channel=CONTROLLER_REQUESTS)
 
 
 class ReplicaFetchers:

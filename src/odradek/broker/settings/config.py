@@ -156,6 +156,7 @@ class BrokerConfig:
         them, or the settings of the start have changed."""
         self.roles: NodeRoles | None = None
         """The roles of a node of a cluster; None for a lone broker."""
+        self._both_roles: NodeRoles | None = None
         if "broker.id" in self.texts:
             self._take_broker_id()
         self._check_each()
@@ -263,6 +264,27 @@ class BrokerConfig:
             node = roles.read(self.texts, self.node_id if self.is_set("node.id") else None)
             roles.check(node)
             self.roles = None if node.is_lone else node
+            self._both_roles = node if node.may_be_combined else None
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether the node is the controller of a cluster."""
+        return self.roles is not None and self.roles.is_controller
+
+    @property
+    def may_be_combined(self) -> bool:
+        """Whether the node has both roles, and a listener for the brokers that join it: if its directory is formatted,
+        it is a node of a cluster, and no lone broker."""
+        return self._both_roles is not None
+
+    def use_both_roles(self) -> None:
+        """Makes the node one of a cluster. Raises ConfigError for settings that a lone broker may have."""
+        from odradek.broker.settings import roles
+
+        assert self._both_roles is not None
+        roles.check_node(self._both_roles)
+        self.roles = self._both_roles
+        self.check_listeners()
 
     def check_listeners(self) -> None:
         """Raises ConfigError for listeners that cannot work, and for settings that would protect nothing."""
@@ -280,6 +302,15 @@ class BrokerConfig:
 
                 for settings in by_token:
                     oauth.check(settings)
+            if self.roles is not None and self.has_secured_listener():
+                from odradek.broker.settings import node_security
+
+                node_security.check(self)
+
+    def has_secured_listener(self) -> bool:
+        """Whether the settings name TLS or SASL, for a listener of this node or of another one."""
+        names = ("listener.security.protocol.map", "listeners", "security.inter.broker.protocol")
+        return any("SSL" in text.upper() or "SASL" in text.upper() for name in names if (text := self.texts.get(name)))
 
     def listeners_at(self, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
         """Returns the listeners. ``listen``: the address of the only one, unless the settings name listeners.

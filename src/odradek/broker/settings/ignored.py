@@ -26,8 +26,6 @@ sasl.login.refresh.window.factor | double | 0.8
 sasl.login.refresh.window.jitter | double | 0.05
 sasl.login.retry.backoff.max.ms | long | 10000
 sasl.login.retry.backoff.ms | long | 100
-sasl.mechanism.controller.protocol | string | GSSAPI
-sasl.mechanism.inter.broker.protocol | string | GSSAPI
 sasl.oauthbearer.assertion.algorithm | string | RS256
 sasl.oauthbearer.assertion.claim.aud | string | -
 sasl.oauthbearer.assertion.claim.exp.seconds | int | 300 | 0..86400
@@ -45,7 +43,6 @@ sasl.oauthbearer.jwt.retriever.class | class | -
 sasl.oauthbearer.jwt.validator.class | class | -
 sasl.oauthbearer.scope | string | -
 sasl.oauthbearer.token.endpoint.url | string | -
-security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL
 security.providers | string | -
 ssl.endpoint.identification.algorithm | string | https
 ssl.engine.factory.class | class | -

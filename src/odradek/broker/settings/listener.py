@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+CLIENT, AT_CONTROLLER = "client", "controller"
+"""The kinds of listeners, as ``handlers`` names them: a broker's, and a controller's."""
 HTTP = "HTTP"
 """The protocol of a listener with pages. It is no security protocol of Kafka's, and no setting may name it."""
 
 
 class Listener(NamedTuple):
-    """``name`` is in upper case. ``advertised``: the address that clients get; None: the one that they connect to."""
+    """``name`` is in upper case. ``advertised``: the address that clients get; None: the one that they connect to.
+
+    ``kind``: CLIENT, or AT_CONTROLLER for a listener in ``controller.listener.names``."""
 
     name: str
     protocol: str
     host: str
     port: int
     advertised: tuple[str, int] | None = None
+    kind: str = CLIENT
 
     @property
     def is_page(self) -> bool:

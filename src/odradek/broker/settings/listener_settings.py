@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from odradek.broker.settings.keys import ConfigSource, find_broker_key, inert_broker_keys
-from odradek.broker.settings.listener import Listener
+from odradek.broker.settings.listener import AT_CONTROLLER, CLIENT, Listener
 from odradek.broker.settings.pairs import pairs
 from odradek.broker.settings.prefixes import OF_LISTENERS, OF_MECHANISMS, OF_OAUTH, PREFIX, scope_of
 from odradek.core.errors import ConfigError
@@ -25,6 +25,10 @@ class LayeredSettings(Protocol):
     """The broker's settings (``config.BrokerConfig``)."""
 
     texts: dict[str, str]
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether the node is the controller of a cluster: then it opens the listeners of controllers."""
 
     def text(self, name: str) -> str | None:
         """Returns the value in effect, as text."""
@@ -117,11 +121,11 @@ def plain_users(settings: ListenerSettings) -> dict[str, str]:
 def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Listener, ...]:
     """Returns the listeners. ``listen``: host and port of the only one, if the setting ``listeners`` is not there.
 
-    Listeners of controllers are left out, unless the node is a controller alone: another node has them. Raises
+    Listeners of controllers are left out, unless the node is a controller: another node has them. Raises
     ConfigError."""
     texts = config.texts
     protocols = _protocols(config)
-    of_controllers = set() if _is_controller(config) else _of_controllers(config)
+    of_controllers = set() if config.has_controller else _of_controllers(config)
     advertised = {
         name: address
         for name, address in _addresses("advertised.listeners", texts.get("advertised.listeners", ""))
@@ -141,8 +145,13 @@ def read(config: LayeredSettings, listen: tuple[str, int] | None) -> tuple[Liste
     for name in advertised.keys() - set(names):
         raise ConfigError(f"advertised.listeners: {name} is no listener: the listeners are {', '.join(names)}")
     return tuple(
-        Listener(name, _protocol(name, protocols), host, port, advertised.get(name)) for name, (host, port) in addresses
+        Listener(name, _protocol(name, protocols), host, port, advertised.get(name), _kind(config, name))
+        for name, (host, port) in addresses
     )
+
+
+def _kind(config: LayeredSettings, name: str) -> str:
+    return AT_CONTROLLER if config.has_controller and name in _of_controllers(config) else CLIENT
 
 
 def _of_controllers(config: LayeredSettings) -> set[str]:
@@ -185,6 +194,11 @@ def _protocols(config: LayeredSettings) -> Mapping[str, str]:
     return {name.upper(): protocol.upper() for name, protocol in both.items()}
 
 
+def protocol_of(config: LayeredSettings, name: str) -> str:
+    """Returns the security protocol of a listener of this node or of another one. Raises ConfigError."""
+    return _protocol(name, _protocols(config))
+
+
 def _protocol(name: str, protocols: Mapping[str, str]) -> str:
     protocol = protocols.get(name)
     if protocol is None:
@@ -218,10 +232,11 @@ def check(config: LayeredSettings) -> None:
     for name, listener in listeners.items():
         if listener.has_sasl:
             check_mechanisms(settings[name])
-    of_controllers = tuple(f"{PREFIX}{name.lower()}." for name in _of_controllers(config) if name)
+    closed = set() if config.has_controller else _of_controllers(config)
+    of_controllers = tuple(f"{PREFIX}{name.lower()}." for name in closed)
     for name in dict.fromkeys(name for texts, _ in config.layers() for name in texts):
         if name.startswith(of_controllers):
-            continue  # no such listener is opened
+            continue  # another node has this listener
         if name.startswith(PREFIX):
             _check_scope(name, config.text(name) or "", settings)
         else:

@@ -1,8 +1,9 @@
 """The roles of a node and the voters of its quorum: Kafka's settings ``process.roles``, ``controller.quorum.voters``,
 ``controller.quorum.bootstrap.servers`` and ``controller.listener.names``, with Kafka's checks.
 
-Without ``process.roles`` a node is a lone broker. So it is with both roles, if no other node is a voter: one process is
-broker and controller. Every other node belongs to a cluster with one controller.
+Without ``process.roles`` a node is a lone broker. So it is with both roles, if no other node is a voter, unless its
+directory was formatted for a cluster (``BrokerConfig.use_both_roles``): then it is broker and controller of one. Every
+other node belongs to a cluster with one controller.
 """
 
 from __future__ import annotations
@@ -58,8 +59,18 @@ class NodeRoles(NamedTuple):
         return self.roles in (frozenset(), {BROKER, CONTROLLER}) and self.voters.keys() <= {self.node_id}
 
     @property
+    def may_be_combined(self) -> bool:
+        """Whether the node is broker and controller, and other nodes could reach its listener for controllers."""
+        has_both = self.roles == {BROKER, CONTROLLER} and self.voters.keys() == {self.node_id}
+        return has_both and not set(self.controller_listeners).isdisjoint(self.listeners)
+
+    @property
     def is_controller(self) -> bool:
         return CONTROLLER in self.roles
+
+    @property
+    def is_broker(self) -> bool:
+        return BROKER in self.roles
 
     @property
     def controller(self) -> tuple[int, VoterAddress]:
@@ -96,7 +107,7 @@ def read(texts: Mapping[str, str], node_id: int | None) -> NodeRoles:
 
 def check(node: NodeRoles) -> None:
     """Raises ConfigError for settings that contradict each other, as Kafka's start does, and for clusters that this
-    release does not have: those with several controllers, or with secured listeners of controllers.
+    release does not have: those with several controllers.
 
     A lone broker needs no listener of a controller, so the checks of these listeners are those of a cluster."""
     if CONTROLLER in node.roles and node.voters and node.node_id not in node.voters:
@@ -111,6 +122,11 @@ def check(node: NodeRoles) -> None:
             f"{VOTERS}: it names node {', '.join(map(str, node.voters))}, but {ROLES} is missing: set it to {BROKER} "
             f"or {CONTROLLER}, or leave {VOTERS} out: then this node is a lone broker"
         )
+    check_node(node)
+
+
+def check_node(node: NodeRoles) -> None:
+    """Raises ConfigError for a node of a cluster that cannot work."""
     _check_quorum(node)
     _check_listeners(node)
     _check_support(node)
@@ -144,13 +160,6 @@ def _check_support(node: NodeRoles) -> None:
     address = node.controller[1]
     if address.port == 0 or address.host in _ANY_HOST:
         raise ConfigError(f"{VOTERS}: {_ids(node.voters)} is no address that brokers can reach: name host and port")
-    for name in node.controller_listeners:
-        protocol = PLAINTEXT if node.protocols is None else node.protocols[name]
-        if protocol != PLAINTEXT:
-            raise ConfigError(
-                f"{PROTOCOL_MAP}: the listener {name} of the controllers is {protocol}, and the nodes of a cluster "
-                f"connect without TLS and logins: set it to {name}:{PLAINTEXT}, and let only these nodes reach its port"
-            )
 
 
 def _check_listeners(node: NodeRoles) -> None:

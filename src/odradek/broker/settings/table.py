@@ -24,10 +24,14 @@ BROKER = """
 node.id | int | 1 | 0.. | Id of this broker. Kafka has no default.
 broker.id | int | -1 | | Older name of node.id.
 broker.rack | string | - | | Rack that this broker reports.
-process.roles | list | - | list broker,controller | Roles of a node of a cluster; unset, or both: a lone broker.
+process.roles | list | - | list broker,controller | Roles of a node of a cluster; unset: a lone broker.
 controller.quorum.voters | list |  |  | The controller of the cluster, as NODE@HOST:PORT.
 controller.listener.names | list | - | | Listeners of the controller, e.g. CONTROLLER.
 inter.broker.listener.name | string | - | | Listener by which other brokers connect.
+security.inter.broker.protocol | string | PLAINTEXT | in PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL | Name and protocol of \
+the listener by which other brokers connect, in place of inter.broker.listener.name.
+sasl.mechanism.controller.protocol | string | GSSAPI | | Mechanism of the broker's own login at a controller with SASL.
+sasl.mechanism.inter.broker.protocol | string | GSSAPI | | Mechanism of the broker's own login at other brokers.
 broker.heartbeat.interval.ms | int | 2000 | | Interval in ms of a broker's heartbeats to its controller.
 broker.session.timeout.ms | int | 9000 | | Time in ms without a heartbeat after which the controller fences a broker.
 initial.broker.registration.timeout.ms | int | 60000 | | Time in ms in which a broker has to register; then it ends.
@@ -44,7 +48,8 @@ listener.security.protocol.map | string | \
 SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | Security protocol of each listener.
 config.providers | list |  |  | Sources of variables in settings, such as ${env:NAME}; the start alone reads them.
 sasl.enabled.mechanisms | list | GSSAPI | | Mechanisms of the listeners with SASL.
-sasl.jaas.config | password | - | | Users of PLAIN, with the prefixes of a listener and of the mechanism.
+sasl.jaas.config | password | - | | Users of PLAIN, and the login of this node at others, with the prefixes \
+of a listener and of the mechanism.
 sasl.oauthbearer.clock.skew.seconds | int | 30 | | Allowed difference of clocks for the times of tokens, in s.
 sasl.oauthbearer.expected.audience | list |  | | A token has to name one of these audiences; empty: it may name none.
 sasl.oauthbearer.expected.issuer | string | - | | Issuer of tokens; unset: every issuer.

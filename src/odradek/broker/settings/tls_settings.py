@@ -17,8 +17,8 @@ from odradek.security.stores import VERSIONS, ServerTls, Store, own_certificate,
 def server_tls(settings: ListenerSettings) -> ServerTls:
     """Returns the TLS of a listener. Raises ConfigError, which names the setting."""
     auth = client_auth(settings)
-    trust = _trust(settings)
-    key = _key(settings)
+    trust = trust_of(settings)
+    key = key_of(settings)
     if key is None:
         raise ConfigError(
             f"{settings.full_name('ssl.keystore.location')}: the listener has TLS and no certificate: name a file with "
@@ -93,7 +93,7 @@ def client_auth(settings: ListenerSettings) -> str:
     return (settings.own_text(name) or "none") if settings.has_sasl else settings.text(name) or "none"
 
 
-def _trust(settings: ListenerSettings) -> Store | None:
+def trust_of(settings: ListenerSettings) -> Store | None:
     name = "ssl.truststore"
     kind = settings.text(f"{name}.type") or "JKS"
     if text := settings.text(f"{name}.certificates"):
@@ -104,7 +104,7 @@ def _trust(settings: ListenerSettings) -> Store | None:
     )
 
 
-def _key(settings: ListenerSettings) -> Store | None:
+def key_of(settings: ListenerSettings) -> Store | None:
     name = "ssl.keystore"
     kind = settings.text(f"{name}.type") or "JKS"
     key_password = _secret(settings, "ssl.key.password")

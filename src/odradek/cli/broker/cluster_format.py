@@ -98,10 +98,13 @@ def _node(data_dir: Path | None, node_id: int | None, config: Path | None) -> tu
         texts = {name: one.value for name, one in read_properties_file(config, "--config").items()}
         settings = {name: text for name, text in texts.items() if name not in ("log.dirs", "log.dir")}
         checked = BrokerConfig(settings)
-        if settings.get("process.roles") and checked.roles is None:
+        if checked.may_be_combined:
+            checked.use_both_roles()
+        elif settings.get("process.roles") and checked.roles is None:
             note(
-                f"With process.roles={settings['process.roles']} and no other voter the node is a lone broker: other "
-                "nodes cannot join it. For a cluster, give the controller a process and a directory of its own"
+                f"With process.roles={settings['process.roles']} and these settings the node is a lone broker: other "
+                "nodes cannot join it. For a cluster, set controller.quorum.voters to this node, and add a listener of "
+                "controller.listener.names to listeners"
             )
         named = checked.node_id if checked.is_set("node.id") else None
         if node_id is not None and named is not None and named != node_id:

@@ -13,11 +13,12 @@ from support.simulated_loop import SimulatedLoop
 from support.world import Process, World
 from test_remote_connection import BEAT, Far
 
-from odradek.broker.remote.peers import Channel, ClusterAddresses, Peers
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS, Channel, ClusterAddresses, Peers
 from odradek.core.deferred import Deferred
 
 CONTROLLER, NEAR = 100, "INNER"
 SLOW = Channel("slow", log_level=logging.WARNING)
+HEARTBEATS = Channel("heartbeats", log_level=logging.WARNING, at_controller=True)
 
 
 class OpenedFar(Far):
@@ -41,6 +42,9 @@ class AcceptingDialer:
             self._peers.loop.call_soon(far.protocol.connection_made, far)
         return lambda: None
 
+    def reason(self, error: Exception | None) -> str:
+        return str(error or "it has closed the connection")
+
 
 class PeersOfTest:
     """Peers in an image of two brokers and a controller. ``down``: hosts that refuse connections."""
@@ -54,7 +58,11 @@ class PeersOfTest:
         self.brokers: dict[int, Any] = {number: broker(f"b{number}", 9092) for number in (1, 2)}
         image: Any = SimpleNamespace(registered_brokers=lambda: self.brokers)
         addresses = ClusterAddresses(image, {CONTROLLER: ("c", 9093)}, NEAR)
-        self.peers = Peers(self.loop, addresses, lambda host, port: AcceptingDialer(self, (host, port)), "broker-7")
+        self.peers = Peers(self.loop, addresses, self._dialer, "broker-7")
+
+    def _dialer(self, host: str, port: int, at_controller: bool) -> AcceptingDialer:
+        assert at_controller == (host == "c")
+        return AcceptingDialer(self, (host, port))
 
     def send(self, node_id: int, **options: Any) -> Deferred[int | None]:
         sent = self.peers.send(node_id, BEAT, 5_000, **options)
@@ -76,12 +84,28 @@ def near() -> PeersOfTest:
 
 
 def test_each_node_has_a_connection_of_its_own_at_the_listener_between_brokers(near: PeersOfTest) -> None:
-    promises = [near.send(node_id) for node_id in (1, 2, CONTROLLER, 1, 2)]
+    promises = [
+        near.send(1),
+        near.send(2),
+        near.send(CONTROLLER, channel=CONTROLLER_REQUESTS),
+        near.send(1),
+        near.send(2),
+    ]
     assert near.dialled == [("b1", 9092), ("b2", 9092), ("c", 9093)]
     for far in near.opened:
         for number in far.numbers:
             far.reply(number, 25)
     assert [promise.value for promise in promises] == [25] * 5
+
+
+def test_a_node_with_both_roles_has_two_addresses(near: PeersOfTest) -> None:
+    """A request for the broker of the controller's node goes to the broker's listener."""
+    near.brokers[CONTROLLER] = broker("b100", 9092)
+    near.send(CONTROLLER)
+    near.send(CONTROLLER, channel=CONTROLLER_REQUESTS)
+    assert near.dialled == [("b100", 9092), ("c", 9093)]
+    near.send(1, channel=CONTROLLER_REQUESTS)
+    assert len(near.dialled) == 2, "node 1 is no controller"
 
 
 def test_a_channel_does_not_wait_for_the_replies_of_another(near: PeersOfTest) -> None:
@@ -121,7 +145,7 @@ def test_a_request_to_a_node_that_is_not_registered_waits_for_its_registration(
 
 def test_an_outage_of_one_node_does_not_delay_the_others(near: PeersOfTest, caplog: pytest.LogCaptureFixture) -> None:
     near.down.add("c")
-    down, up = near.send(CONTROLLER, channel=SLOW), near.send(2)
+    down, up = near.send(CONTROLLER, channel=HEARTBEATS), near.send(2)
     near.opened[0].reply(*near.opened[0].numbers)
     assert (up.value, down.resolved) == (0, False)
     near.world.advance(5_000)
@@ -133,7 +157,7 @@ def test_after_the_end_all_requests_get_none(near: PeersOfTest) -> None:
     near.down.add("b2")
     promises = [near.send(1), near.send(2)]
     near.peers.close()
-    promises += [near.send(1), near.send(CONTROLLER)]
+    promises += [near.send(1), near.send(CONTROLLER, channel=CONTROLLER_REQUESTS)]
     assert [promise.value for promise in promises] == [None] * 4
     near.world.advance(10_000)
     assert near.dialled == [("b1", 9092), ("b2", 9092)]

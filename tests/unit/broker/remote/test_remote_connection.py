@@ -76,6 +76,12 @@ class ScriptedDialer:
     def _give_up(self) -> None:
         self.given_up += 1
 
+    def reason(self, error: Exception | None) -> str:
+        return str(error or "it has closed the connection")
+
+    def make(self) -> Any:
+        return self._make()
+
     def accept(self) -> Far:
         far = Far()
         far.protocol = self._make()
@@ -335,3 +341,34 @@ def test_an_outage_is_logged_once_and_its_end_too(near: Near, caplog: pytest.Log
     far.reply(1)
     lines = [record.getMessage() for record in caplog.records]
     assert lines == ["node 2 cannot be reached: Connection refused", "node 2 can be reached again"]
+
+
+def test_a_connection_whose_session_ends_is_replaced_when_nothing_is_in_flight(near: Near) -> None:
+    """A broker logs in again in time, and no request is lost by that (KIP-368)."""
+    near.send("a", timeout_ms=30_000)
+    far = Far()
+    far.protocol = near.dialer.make()
+    far.protocol.limit_session(near.world.now_ms / 1000 + 10)
+    far.protocol.connection_made(far)
+    near.world.advance(9_000)
+    near.send("b", timeout_ms=20_000)
+    assert far.numbers == [1, 2]
+    near.world.advance(2_000)
+    near.send("c", timeout_ms=20_000)
+    assert far.numbers == [1, 2, 3], "a request in flight keeps the connection"
+    for number in far.numbers:
+        far.reply(number)
+    near.send("d")
+    assert (far.is_open, len(near.dialer.attempts_ms)) == (False, 2)
+    again = near.dialer.accept()
+    again.reply(*again.numbers)
+    assert [name for name, error in near.answers if error == 0] == ["a", "b", "c", "d"]
+
+
+def test_bytes_of_another_protocol_are_named_as_that(near: Near, caplog: pytest.LogCaptureFixture) -> None:
+    near.send("a", timeout_ms=3_000, repeats=True)
+    for _ in range(6):
+        far = near.dialer.accept()
+        far.protocol.data_received(bytes.fromhex("15030300020246"))  # an alert of TLS
+        near.world.advance(1_100)
+    assert sum("perhaps its listener has another protocol" in line for line in caplog.messages) == 1

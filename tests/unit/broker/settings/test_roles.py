@@ -12,6 +12,7 @@ from support.node_settings import (
     KAFKAS_PROPERTIES,
     NOT_YET,
     OF_LISTENERS,
+    OF_LOGINS,
     without,
 )
 
@@ -88,7 +89,7 @@ def test_the_times_of_a_cluster_have_kafkas_defaults() -> None:
     assert config.metadata_max_idle_interval_ms == 500
 
 
-@pytest.mark.parametrize(("texts", "line"), [*OF_LISTENERS, *NOT_YET])
+@pytest.mark.parametrize(("texts", "line"), [*OF_LISTENERS, *NOT_YET, *OF_LOGINS])
 def test_a_node_that_cannot_work_is_refused_with_a_remedy(texts: dict[str, str], line: str) -> None:
     with pytest.raises(ConfigError) as refused:
         BrokerConfig(texts)

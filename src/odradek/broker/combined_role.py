@@ -1,0 +1,277 @@
+"""The role of a node that is broker and controller: other nodes join its cluster, and it serves clients.
+
+The controller begins first, because the broker registers with it, as every broker of the cluster does. The catalogue is
+that of the controller: one metadata log, one loader. A publisher of the broker gets no change before the broker has
+registered; then it gets the whole image, as in ``cluster_role``. A kill -9 ends both roles. As in Kafka, the next start
+registers the broker when the session of the former incarnation is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from odradek.broker.cluster_member import NodeMember, refuse_transactions
+from odradek.broker.controller.write_events import Controller
+from odradek.broker.controller_role import ControllerRole
+from odradek.broker.controller_side import ControllerSide
+from odradek.broker.forwarded_requests import ForwardingRouter
+from odradek.broker.membership.incarnation import BrokerMembership
+from odradek.broker.metadata.brokers import ImageBrokers
+from odradek.broker.metadata.loader import MetadataLoader
+from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.metadata_log import bootstrap
+from odradek.broker.partitions.private_directory import PrivateDirectory
+from odradek.broker.publishers.broker_settings import BrokerSettings
+from odradek.broker.publishers.order import in_order
+from odradek.broker.writer_role import NO_CHANGES, StartChanges
+from odradek.cluster.control import Directories, ReplicaDirectory
+from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.core.errors import ErrorCode, KafkaError, StorageError
+from odradek.storage.disk import checkpoints
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from odradek.broker.controller.registered_brokers import RegisteredBrokers
+    from odradek.broker.loop.scheduler import Steps
+    from odradek.broker.metadata.brokers import Brokers
+    from odradek.broker.metadata.catalog_view import Publisher
+    from odradek.broker.node import Node
+    from odradek.broker.remote.peers import Peers
+    from odradek.broker.upkeep import Upkeep
+    from odradek.catalog.records import Id16
+    from odradek.cluster.control import HeartbeatReply
+    from odradek.cluster.lifecycle import BrokerLifecycle
+    from odradek.cluster.registrations import NewBroker
+    from odradek.cluster.sessions import BrokerHeartbeat
+    from odradek.core.deferred import Deferred
+
+
+_EARLY = (BrokerSettings, PrivateDirectory)
+"""Publishers that a controller has, too. They do not wait for the broker."""
+
+
+class CombinedRole(ControllerRole):
+    """``node.NodeRole``: a broker and the only controller of its cluster. ``side``: the controller as its own listeners
+    see it. ``joined`` is resolved when the controller has lifted the broker's fence."""
+
+    envelope_bytes = 0
+    has_broker_settings = True
+    side: ControllerSide
+    membership: BrokerMembership
+    controller: LocalController
+    _lifecycle: BrokerLifecycle
+    _peers: Peers | None = None
+
+    def __init__(self, node: Node, changes: StartChanges = NO_CHANGES) -> None:
+        super().__init__(node, changes)
+        self._member = LocalMember(node, self)
+        self.joined = self._member.joined
+
+    @property
+    def controller_id(self) -> int:
+        return self.node.node_id
+
+    @property
+    def peers(self) -> Peers:
+        """The other nodes of the cluster, after ``follow_catalog``."""
+        assert self._peers is not None
+        return self._peers
+
+    # --- start --------------------------------------------------------------------------------------------------
+
+    def new_controller(self) -> LocalController:
+        self.controller = LocalController(self.node, self)
+        return self.controller
+
+    def open_catalog(self) -> None:
+        directory = self.node.directory
+        try:
+            bootstrap.note_both_roles(directory.path, directory.files)
+        except OSError as error:
+            raise StorageError(f"{directory.path} cannot be used: {error.strerror or error}") from error
+        super().open_catalog()
+
+    def new_router(self) -> ForwardingRouter:
+        self.side = ControllerSide(self.node, _AtController(self), ControllerRole.envelope_bytes)
+        self.node.other_owner = self.side
+        return ForwardingRouter(self.node, self.side.serve_forwarded)
+
+    def new_loader(self, own: list[Publisher]) -> MetadataLoader:
+        node = self.node
+        order = in_order(node, _no_epochs)
+        early = (node.quotas, node.authorizer, node.tokens, node.catalog)
+        waiting = [one for one in order if one not in early and not isinstance(one, _EARLY)]
+        return MetadataLoader(node.catalog, [*own, *order], waiting)
+
+    def begin_recovery(self) -> None:
+        """Removes the mark of a clean stop: the metadata log is written from now on. The broker has read the mark, and
+        opens its logs later."""
+        directory = self.node.directory
+        checkpoints.remove_clean_shutdown(directory.path, directory.files)
+
+    def follow_catalog(self) -> None:
+        """Begins the controller, then registers the broker."""
+        node, member = self.node, self._member
+        node.producer_ids = ProducerIds(node.node_id, node.controller)
+        self._lifecycle = member.new_lifecycle()  # it has the epoch in the mark of a clean stop
+        own = node.catalog.registered_brokers().get(node.node_id)
+        if not node.directory.clean and own is not None and own.is_fenced:
+            # The former incarnation has ended before its broker served: it may have made no log of a new topic.
+            node.directory.may_be_new = _is_new
+        self._peers = member.new_peers()
+        member.begin_replication(self._peers, self.controller_id)
+        super().follow_catalog()
+        link = member.link = LocalControllerLink(self.registered_brokers, node.loop.call_soon)
+        self.membership = member.membership = BrokerMembership(
+            member, link, self._lifecycle, lambda: node.catalog.log_end_offset
+        )
+        self.membership.begin()
+
+    def begin_upkeep(self, upkeep: Upkeep) -> None:
+        super().begin_upkeep(upkeep)
+        self._member.begin_upkeep(upkeep)
+
+    def new_brokers(self) -> Brokers:
+        return ImageBrokers(self.node.catalog, self.node.listeners, self.node.new_uuid)
+
+    def loads_later(self) -> Iterator[Callable[[], object]]:
+        return self.node.loaders()
+
+    # --- stop ---------------------------------------------------------------------------------------------------
+
+    async def leave(self) -> None:
+        await self._member.leave()
+
+    def has_loaded(self) -> bool:
+        return self._member.has_loaded
+
+    def close(self) -> None:
+        self._member.close()
+        if self._peers is not None:
+            self._peers.close()
+        super().close()
+
+    def give_up(self) -> None:
+        self.close()
+        self.node.scheduler.stop()
+        if "stored" in self.__dict__:
+            self.stored.log.abandon()
+
+    # --- what requests at the broker's listeners ask ------------------------------------------------------------
+
+    def check_broker_name(self, name: str) -> None:
+        self.node.check_own_name(name)
+
+    def check_transactions(self) -> None:
+        refuse_transactions()
+
+
+class _AtController:
+    """``api.ControllerRoleServices``: what requests at the controller's listeners ask."""
+
+    has_broker_settings = False
+
+    def __init__(self, role: CombinedRole) -> None:
+        self._role = role
+
+    @property
+    def registered_brokers(self) -> RegisteredBrokers:
+        return self._role.registered_brokers
+
+    def check_broker_name(self, name: str) -> None:
+        ControllerRole.check_broker_name(self._role, name)
+
+    def check_transactions(self) -> None:
+        """Raises nothing: the API is not served here."""
+
+
+class LocalController(Controller):
+    """The controller of a node with both roles."""
+
+    def __init__(self, node: Node, role: CombinedRole) -> None:
+        super().__init__(node, self._to_controller)
+        self._role = role
+
+    def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
+        """As ``Controller``. The record has the broker epoch, as in every cluster."""
+        role = self._role
+        allocated = role.registered_brokers.submit(
+            lambda control, _: control.allocate_producer_ids(broker_id, role.membership.lifecycle.epoch)
+        )
+        return allocated.map(_without_ids)
+
+
+class LocalMember(NodeMember):
+    """``incarnation.JoiningBroker``: a broker whose controller is in the same process."""
+
+    def __init__(self, node: Node, role: CombinedRole) -> None:
+        super().__init__(node, self._to_controller)
+        self._role = role
+
+    def _to_controller(self, moved: Mapping[UUID, Sequence[int]]) -> Deferred[ErrorCode | None]:
+        own = self.node.directory.directory_id
+        each = [ReplicaDirectory(topic_id, index, own) for topic_id, indexes in moved.items() for index in indexes]
+        owner = self.node.node_id, self.membership.lifecycle.epoch
+        assigned = self._role.registered_brokers.submit(lambda control, _: control.assign_directories(*owner, each))
+        return assigned.map(_code_or_none)
+
+    def _load_logs(self) -> Steps[None]:
+        """No change is committed meanwhile."""
+        return self._role.controller.apply(self.node.loader.load_waiting())
+
+
+class LocalControllerLink:
+    """``incarnation.SessionLink`` to the controller of the same process. ``soon``: calls a function after the present
+    one."""
+
+    def __init__(self, brokers: RegisteredBrokers, soon: Callable[[Callable[[], None]], object]) -> None:
+        self.heard = 0
+        self._brokers = brokers
+        self._soon = soon
+
+    def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
+        registered = self._brokers.submit(lambda control, moment: control.register_broker(asked, moment))
+        registered.then(lambda epoch: self._answer(_code_of(epoch) or epoch, answer))
+
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+        self._brokers.hear(asked.broker_id, asked.broker_epoch)
+        heard = self._brokers.submit(lambda control, _: control.heartbeat(asked, Directories()))
+        heard.then(lambda reply: self._answer(_code_of(reply) or _answer_of(reply), answer))
+
+    def _answer(self, value: object, answer: Callable[..., None]) -> None:
+        def give() -> None:
+            self.heard += 1
+            answer(value)
+
+        self._soon(give)
+
+
+def _code_or_none(outcome: object) -> ErrorCode | None:
+    return _code_of(outcome) or ErrorCode.none
+
+
+def _code_of(outcome: object) -> ErrorCode | None:
+    """Returns the error of a refused request; None for a reply."""
+    if not isinstance(outcome, Exception):
+        return None
+    return outcome.code if isinstance(outcome, KafkaError) else ErrorCode.unknown_server_error
+
+
+def _answer_of(reply: HeartbeatReply) -> HeartbeatAnswer:
+    return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+
+
+def _without_ids(allocated: object) -> None:
+    """The broker reads the ids from the record."""
+    if isinstance(allocated, Exception):
+        raise allocated
+
+
+def _is_new(topic_id: Id16) -> bool:
+    return True
+
+
+def _no_epochs() -> None:
+    """Begins no leader epochs: only the controller does, also after an unclean stop."""
