@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.handlers.client_view import ClientView
+from odradek.broker.handlers.k58_envelope import LENGTH_BYTES
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.brokers import ImageBrokers
 from odradek.broker.settings.listener import AT_CONTROLLER
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from odradek.broker.node import Node
     from odradek.broker.settings.listener import Listener
     from odradek.wire.chunks import Chunk
-
-_LENGTH_BYTES = 4
 
 
 class ControllerSide:
@@ -105,4 +104,4 @@ class ControllerSide:
         chunks = (yield reply) if isinstance(reply, Deferred) else reply
         if not chunks:
             raise KafkaError(ErrorCode.unknown_server_error, "The request has no reply.")
-        return joined(chunks)[_LENGTH_BYTES:]
+        return joined(chunks)[LENGTH_BYTES:]

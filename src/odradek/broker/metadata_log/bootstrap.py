@@ -21,7 +21,7 @@ from odradek.core.errors import StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
 
-ROLES, BOTH = "process.roles", "broker,controller"
+_LINE, _BOTH = "process.roles", "broker,controller"
 """A line of ``meta.properties`` that Apache Kafka ignores."""
 
 
@@ -57,7 +57,7 @@ def is_of_both_roles(data_dir: Path, files: Files) -> bool:
     by such a node. Raises StorageError, OSError."""
     if not files.exists(data_dir / checkpoints.BOOTSTRAP):
         return False
-    if checkpoints.read_meta_properties(data_dir, files).get(ROLES, ""):
+    if checkpoints.read_meta_properties(data_dir, files).get(_LINE, ""):
         return True
     return not has_content(data_dir / METADATA_DIRECTORY, files)
 
@@ -67,8 +67,8 @@ def note_both_roles(data_dir: Path, files: Files) -> None:
 
     Raises StorageError, OSError."""
     properties = checkpoints.read_meta_properties(data_dir, files)
-    if not properties.get(ROLES, ""):
-        checkpoints.write_meta_properties(data_dir, properties | {ROLES: BOTH}, files)
+    if not properties.get(_LINE, ""):
+        checkpoints.write_meta_properties(data_dir, properties | {_LINE: _BOTH}, files)
 
 
 def _levels(path: Path, files: Files) -> Mapping[str, int]:

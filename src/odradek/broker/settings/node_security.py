@@ -7,10 +7,10 @@ prefix hold for both. Only nodes whose listeners have TLS or SASL load this modu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.settings.listener import Listener
-from odradek.broker.settings.listener_settings import ListenerSettings, login_options, protocol_of
+from odradek.broker.settings.listener_settings import LayeredSettings, ListenerSettings, login_options, protocol_of
 from odradek.broker.settings.tls_settings import key_of, trust_of
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import PLAIN, ClientSecurity, Login
@@ -19,7 +19,13 @@ from odradek.security.secret import Secret
 from odradek.security.stores import VERSIONS, Tls, client_context
 
 if TYPE_CHECKING:
-    from odradek.broker.settings.config import BrokerConfig
+    from odradek.broker.settings.roles import NodeRoles
+
+    class NodeSettings(LayeredSettings, Protocol):
+        """The settings of a node (``config.BrokerConfig``)."""
+
+        roles: NodeRoles | None
+
 
 TO_CONTROLLERS, TO_BROKERS = "sasl.mechanism.controller.protocol", "sasl.mechanism.inter.broker.protocol"
 _MODULES = {PLAIN: "PlainLoginModule"} | dict.fromkeys(HASHES, "ScramLoginModule")
@@ -27,7 +33,7 @@ _CLASSES = {PLAIN: "plain.PlainLoginModule"} | dict.fromkeys(HASHES, "scram.Scra
 _CHECKS_NAMES = "ssl.endpoint.identification.algorithm"
 
 
-def node_security(config: BrokerConfig, *, at_controller: bool) -> ClientSecurity:
+def node_security(config: NodeSettings, *, at_controller: bool) -> ClientSecurity:
     """Returns how this node of a cluster connects to the controller, or to other brokers. Raises ConfigError."""
     roles = config.roles
     assert roles is not None  # the settings are those of a node of a cluster
@@ -52,7 +58,7 @@ def node_security(config: BrokerConfig, *, at_controller: bool) -> ClientSecurit
     return ClientSecurity(listener.protocol, tls, mechanism, _login(settings, mechanism))
 
 
-def check(config: BrokerConfig) -> None:
+def check(config: NodeSettings) -> None:
     """Raises ConfigError for a broker that cannot connect to the other nodes. Reads its key stores."""
     roles = config.roles
     if roles is None or not roles.is_broker:
