@@ -29,7 +29,7 @@ from odradek.broker.remote.access import NodeAccess
 from odradek.broker.remote.connection import RemoteNode
 from odradek.broker.remote.node_request import schema_request
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.settings.node_security import node_security
+from odradek.broker.settings.tls_settings import node_security
 from odradek.client import NewTopic
 from odradek.testing.process import BrokerFailed, BrokerProcess
 

@@ -160,7 +160,7 @@ class NodeMember:
         assert roles is not None
         if config.has_secured_listener():
             from odradek.broker.remote.access import NodeAccess
-            from odradek.broker.settings.node_security import node_security
+            from odradek.broker.settings.tls_settings import node_security
 
             security = node_security(config, at_controller=at_controller)
             prefix = f"listener.name.{(roles.controller_listeners[0] if at_controller else roles.inner).lower()}."

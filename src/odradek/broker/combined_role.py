@@ -191,7 +191,7 @@ class LocalController(Controller):
     """The controller of a node with both roles."""
 
     def __init__(self, node: Node, role: CombinedRole) -> None:
-        super().__init__(node, self._to_controller)
+        super().__init__(node)
         self._role = role
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:

@@ -303,9 +303,9 @@ class BrokerConfig:
                 for settings in by_token:
                     oauth.check(settings)
             if self.roles is not None and self.has_secured_listener():
-                from odradek.broker.settings import node_security
+                from odradek.broker.settings.tls_settings import check_node
 
-                node_security.check(self)
+                check_node(self)
 
     def has_secured_listener(self) -> bool:
         """Whether the settings name TLS or SASL, for a listener of this node or of another one."""
