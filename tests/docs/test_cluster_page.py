@@ -10,10 +10,15 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+from support.certificates import Authority
 from support.pages import DOCS
 
+from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.tls_settings import node_security
 from odradek.cli.main import run
 from odradek.testing.ports import reserve_ports
+from odradek.text.properties_file import read_properties_file
 
 PAGE = (DOCS / "cluster.md").read_text()
 SECTIONS = {part.partition("\n")[0]: part for part in re.split(r"^## ", PAGE, flags=re.MULTILINE)[1:]}
@@ -82,7 +87,7 @@ def test_a_lone_broker_becomes_broker_1(tmp_path: Path) -> None:
 
 def test_nodes_are_started_by_hand(tmp_path: Path) -> None:
     (script,) = blocks("Nodes by hand", "sh no-run")
-    controller, broker = blocks("Nodes by hand", "properties")
+    controller, broker, _, _ = blocks("Nodes by hand", "properties")
     reservations = reserve_ports(2)
     ports = {str(19092 + number): str(one.port) for number, one in enumerate(reservations)}
     for name, texts in (("controller", controller), ("node-1", broker)):
@@ -99,3 +104,44 @@ def test_nodes_are_started_by_hand(tmp_path: Path) -> None:
             else:
                 subprocess.run([sys.executable, "-m", "odradek", *words], check=True, cwd=tmp_path, capture_output=True)
         assert run(["topics", "create", "t", "-b", f"127.0.0.1:{ports['19092']}"]) == 0
+
+
+def test_a_node_with_both_roles_is_started(tmp_path: Path) -> None:
+    *_, both, _ = blocks("Nodes by hand", "properties")
+    own, controller = reserve_ports(2)
+    texts = both.replace("19092", str(own.port)).replace("19093", str(controller.port))
+    (tmp_path / "both.properties").write_text(texts)
+    with ExitStack() as stack:
+        for reservation in (own, controller):
+            stack.callback(reservation.close)
+        words = ["--data-dir", "./both", "--config", "both.properties"]
+        program = [sys.executable, "-m", "odradek", "cluster", "format", *words]
+        subprocess.run(program, check=True, cwd=tmp_path, capture_output=True)
+        words = ["serve", "--data-dir", "./both", "--config-file", "both.properties"]
+        assert served(words, stack, tmp_path) == f"ready 127.0.0.1:{own.port}\n"
+        assert run(["topics", "create", "t", "-b", f"127.0.0.1:{own.port}"]) == 0
+
+
+def test_the_settings_of_logins_between_nodes_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tests/security/test_secured_nodes.py starts such nodes."""
+    controller, broker, _, secured = blocks("Nodes by hand", "properties")
+    Authority(tmp_path).issue("node")
+    (tmp_path / "ca.pem").rename(tmp_path / "authority.pem")
+    monkeypatch.chdir(tmp_path)
+    inner = secured.replace("listener.name.controller.", "listener.name.inner.")
+    for number, own in enumerate((controller, broker)):
+        path = tmp_path / f"{number}.properties"
+        own = own.replace("PLAINTEXT://127.0.0.1:19092", "INNER://127.0.0.1:19092,OUTER://127.0.0.1:19094")
+        outer = "listener.name.outer.ssl.keystore.type=PEM\nlistener.name.outer.ssl.keystore.location=node.pem\n"
+        outer += "listener.name.outer.sasl.enabled.mechanisms=SCRAM-SHA-256\n"
+        path.write_text(own + secured + (inner + outer if number else ""))
+        texts = {name: one.value for name, one in read_properties_file(path, "--config-file").items()}
+        if not number:
+            texts = {name: text for name, text in texts.items() if "inter.broker" not in name}
+            texts["listener.security.protocol.map"] = "CONTROLLER:SASL_SSL"
+        config = BrokerConfig(texts)
+        assert config.roles is not None
+        if number:
+            for at_controller in (True, False):
+                found = node_security(config, at_controller=at_controller)
+                assert (found.protocol, found.mechanism) == ("SASL_SSL", "PLAIN")
