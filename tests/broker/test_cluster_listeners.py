@@ -94,20 +94,25 @@ def test_records_go_through_the_listener_with_a_login(node: BrokerProcess) -> No
         admin.describe_cluster()
 
 
-def test_what_the_controller_s_listener_cannot_do_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("protocol", "line"),
+    [
+        ("SSL", "listener.name.controller.ssl.keystore.location: the listener has TLS and no certificate"),
+        ("SASL_PLAINTEXT", "listener.name.controller.sasl.enabled.mechanisms: GSSAPI (Kerberos), Kafka's default"),
+        ("SASL_SSL", "listener.name.controller.sasl.enabled.mechanisms: GSSAPI (Kerberos), Kafka's default"),
+        ("TLS", "expected PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL for the listener CONTROLLER, not 'TLS'"),
+    ],
+)
+def test_a_controller_s_listener_without_what_its_protocol_needs_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], protocol: str, line: str
 ) -> None:
-    for protocol in ("SSL", "SASL_PLAINTEXT", "SASL_SSL"):
-        texts = {
-            "process.roles": "controller", "node.id": "100", "controller.quorum.voters": "100@127.0.0.1:9",
-            "controller.listener.names": "CONTROLLER", "listeners": "CONTROLLER://127.0.0.1:9",
-            "listener.security.protocol.map": f"CONTROLLER:{protocol}",
-        }  # fmt: skip
-        words = [word for name, text in texts.items() for word in ("--config", f"{name}={text}")]
-        assert run(["serve", "--data-dir", str(tmp_path / "data"), *words]) == 2
-        said = capsys.readouterr().err
-        assert said.count("\n") == 1
-        assert (
-            f"the listener CONTROLLER of the controllers is {protocol}, and the nodes of a cluster connect without"
-            in said
-        )
+    texts = {
+        "process.roles": "controller", "node.id": "100", "controller.quorum.voters": "100@127.0.0.1:9",
+        "controller.listener.names": "CONTROLLER", "listeners": "CONTROLLER://127.0.0.1:9",
+        "listener.security.protocol.map": f"CONTROLLER:{protocol}",
+    }  # fmt: skip
+    words = [word for name, text in texts.items() for word in ("--config", f"{name}={text}")]
+    assert run(["serve", "--data-dir", str(tmp_path / "data"), *words]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert line in said
