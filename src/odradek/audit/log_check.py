@@ -55,8 +55,8 @@ def causes_of(
 ) -> GapCauses:
     """Looks for the records of ``gaps`` (ascending; none of their offsets is in ``seen``) in the log.
 
-    Gaps near to each other are read at once. ``advance`` gets the number of offsets that were looked at. Raises
-    UnknownTopic, BrokerUnreachable, RequestTimedOut."""
+    Gaps near to each other are read at once. Offsets that the log has not reached have no cause. ``advance`` gets the
+    number of offsets that were looked at. Raises UnknownTopic, BrokerUnreachable, RequestTimedOut."""
     counts = dict.fromkeys((LOST, DELETED, ABORTED, NO_RECORD), 0)
     lost = OffsetSet()
     for span in _spans(gaps):
@@ -69,7 +69,8 @@ def causes_of(
             lacking = seen.lacking(offsets)
             visible += len(lacking)
             lost.add(lacking)
-        rest = missing - deleted - visible
+        reached = max(low, min(end, bounds.end))
+        rest = missing - deleted - visible - int(end - reached - _count(seen, reached, end))
         aborted = 0
         if rest:
             stored = sum(len(seen.lacking(one)) for one in _offsets(config, tp, low, high, "read_uncommitted"))
