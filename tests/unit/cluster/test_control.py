@@ -11,7 +11,7 @@ from support.controlled_cluster import SESSION_MS, ControlledCluster, new_catalo
 
 from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, ProducerIdsRecord
-from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic
+from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
 from odradek.cluster.elections import Election
@@ -427,3 +427,18 @@ def test_a_replica_in_an_offline_directory_may_not_lead(cluster: ControlledClust
     assert cluster.partition("t").leader == -1
     (_, (result,)) = cluster.decide(cluster.control.elect_leaders(Election.UNCLEAN, [("t", [0])]))[0]
     assert result.code is ErrorCode.eligible_leaders_not_available
+
+
+def test_a_broker_that_was_eligible_registers_after_the_end_of_the_topic(cluster: ControlledCluster) -> None:
+    """Apache Kafka 4.3 refuses it: ``docs/notes/elections-in-kafka.md``."""
+    cluster.create("t", (1, 2))
+    cluster.request(AlterConfigs(TOPIC, "t", {"min.insync.replicas": "2"}))
+    cluster.beat(2, fence=True)
+    assert cluster.partition("t").elr == (2,)
+    cluster.request(AlterConfigs(TOPIC, "t", {"min.insync.replicas": "1"}))
+    assert cluster.partition("t").elr == ()
+    cluster.request(DeleteTopic(cluster.catalog.topics["t"].id))
+    cluster.now_ms += SESSION_MS + 1
+    cluster.register(2, incarnation=1)
+    cluster.decide(cluster.control.unregister(2))
+    assert sorted(cluster.catalog.nodes.brokers) == [1, 3]
