@@ -47,32 +47,12 @@ DEVIATIONS: dict[str, tuple[str, ...]] = {
 """Scenario → the lines of its differences. Each has its reason in front of it."""
 
 
-class SharedReplicas:
-    """One cluster for all conversations. After a failure the next one gets another cluster."""
-
-    def __init__(self) -> None:
-        self._nodes: SimulatedNodes | None = None
-
-    def take(self) -> SimulatedNodes:
-        nodes, self._nodes = self._nodes, None
-        return nodes or SimulatedNodes(SETTINGS | OF_REPLICAS)
-
-    def give_back(self, nodes: SimulatedNodes) -> None:
-        self._nodes = nodes
-
-
-@pytest.fixture(scope="module")
-def shared() -> SharedReplicas:
-    return SharedReplicas()
-
-
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.__name__ for scenario in SCENARIOS])
-def test_a_conversation_equals_that_of_apache_kafka(shared: SharedReplicas, scenario: Scenario) -> None:
-    nodes = shared.take()
-    found = run_conversation(nodes, scenario, base_of(scenario))
+def test_a_conversation_equals_that_of_apache_kafka(scenario: Scenario) -> None:
+    """Each scenario has a cluster of its own, so that a failure comes again."""
+    found = run_conversation(SimulatedNodes(SETTINGS | OF_REPLICAS), scenario, base_of(scenario))
     listed = [f"^{re.escape(line)}$" for line in DEVIATIONS.get(scenario.__name__, ())]
     compare(load("replicas")[scenario.__name__], found, listed)
-    shared.give_back(nodes)
 
 
 def test_every_recorded_conversation_is_compared() -> None:
