@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.table_state import TABLE_MARK
+from odradek.pipelines.table_state import STATE, TABLE_MARK
 
 _SET_BY_US = "the pipeline sets it"
 OF_A_QUERY: Mapping[str, str] = {
@@ -129,6 +129,24 @@ def check_checkpoint_folder(path: Path) -> None:
     if others and not names & _OF_A_CHECKPOINT:
         raise ConfigError(
             f"the checkpoint {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
+        )
+
+
+def check_table_folders(output: Path, checkpoint: Path | None) -> None:
+    """Raises ConfigError if a new table or a new checkpoint would be among the files of a table. Those that have begun
+    there go on. Only looks."""
+    table = Path(os.path.realpath(output))
+    around = [folder for folder in table.parents if (folder / STATE / "table.json").is_file()]
+    if around and not (table / STATE / "table.json").is_file():
+        raise ConfigError(f"the output {output} is inside of the table {around[0]}: give a folder outside of it")
+    if checkpoint is None or (checkpoint / TABLE_MARK).is_file():
+        return
+    folder = Path(os.path.realpath(checkpoint))
+    is_hidden = table in folder.parents and folder.relative_to(table).parts[0][0] in "_."
+    if table in (folder, *folder.parents) and not is_hidden:
+        raise ConfigError(
+            f"the checkpoint {checkpoint} is inside of the table {output}, and readers would meet Spark's files: give "
+            "a folder beside the table, or leave --checkpoint out"
         )
 
 

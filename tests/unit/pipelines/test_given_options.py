@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder, columns
+from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder, check_table_folders, columns
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.replays.job import destination, find_ranges
@@ -157,3 +157,26 @@ def test_a_folder_of_another_program_is_no_checkpoint(tmp_path: Path) -> None:
     check_checkpoint_folder(tmp_path)  # what has a part of a checkpoint is judged by Spark
     with pytest.raises(ConfigError, match="is not a folder"):
         check_checkpoint_folder(tmp_path / "part-0.parquet")
+
+
+def test_new_tables_and_checkpoints_are_outside_of_tables(tmp_path: Path) -> None:
+    """Before, Spark's files were among those of a table, and a table could be inside of another one."""
+    outer = tmp_path / "outer"
+    (outer / "_odradek").mkdir(parents=True)
+    (outer / "_odradek" / "table.json").touch()
+    for inner in ("in", "_odradek/in", "_odradek/checkpoint/in", "a/b"):
+        with pytest.raises(ConfigError, match=f"{inner} is inside of the table {outer}: give a folder outside of it"):
+            check_table_folders(outer / inner, None)
+    for checkpoint in (outer, outer / "ck", outer / "a" / "b"):
+        with pytest.raises(
+            ConfigError, match=f"the checkpoint {checkpoint} is inside of the table {outer}, and readers"
+        ):
+            check_table_folders(outer, checkpoint)
+    for checkpoint in (tmp_path / "ck", outer / "_odradek" / "checkpoint", outer / ".ck", None):
+        check_table_folders(outer, checkpoint)
+    (outer / "ck").mkdir()
+    (outer / "ck" / "odradek-table").touch()
+    check_table_folders(outer, outer / "ck")  # it has begun there
+    (outer / "in" / "_odradek").mkdir(parents=True)
+    (outer / "in" / "_odradek" / "table.json").touch()
+    check_table_folders(outer / "in", None)

@@ -47,7 +47,7 @@ from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jo
 from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.given_options import check_checkpoint_folder, check_local_folder
+from odradek.pipelines.given_options import check_checkpoint_folder, check_local_folder, check_table_folders
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.sources import Source
@@ -122,8 +122,12 @@ class Target:
         self._check_partition_columns()
         if not is_uri(self.output):
             check_local_folder("the output", local_path(self.output))
+        checkpoint = None
         if self.checkpoint is not None and not is_uri(self.checkpoint):
-            check_checkpoint_folder(local_path(self.checkpoint))
+            checkpoint = local_path(self.checkpoint)
+            check_checkpoint_folder(checkpoint)
+        if not is_uri(self.output):
+            check_table_folders(local_path(self.output), checkpoint)
 
     def _check_partition_columns(self) -> None:
         known, values = self.values.columns(), self.values

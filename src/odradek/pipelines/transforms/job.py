@@ -37,6 +37,7 @@ from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
+from odradek.pipelines.table_state import TABLE_MARK
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
@@ -173,6 +174,10 @@ def run_transform(
     spark = get_spark() if is_uri(job.checkpoint) else None
     started = time.monotonic()
     checkpoint = location_of(job.checkpoint, spark)
+    if checkpoint.read_text(TABLE_MARK) is not None:
+        raise ConfigError(
+            f"the checkpoint {job.checkpoint} belongs to the query of a table: give the transform a folder of its own"
+        )
     newest_commit = newest_done(checkpoint)
     if wrong := commits_without_offsets(checkpoint, newest_commit, newest_number(checkpoint)):
         raise StorageError(
