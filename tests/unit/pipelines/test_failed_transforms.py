@@ -27,7 +27,7 @@ def test_the_checkpoint_of_a_table_is_refused(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(job.Transform, "check", lambda self: 0)
     (tmp_path / "odradek-table").write_text("0123")
     with pytest.raises(ConfigError, match="belongs to the query of a table: give the transform a folder of its own"):
-        job.transform(options_of(tmp_path))
+        job.run_transform(job.Transform.of(options_of(tmp_path)), lambda: NotImplemented)
 
 
 def test_a_java_that_has_lost_its_python_process_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
