@@ -17,7 +17,7 @@ from odradek.replication.effects import MoveWatermark
 from odradek.replication.follower import PartitionFollower
 from odradek.storage.log import Log
 
-SEEDS, MORE_SEEDS, SEARCHED = range(10), range(10, 2_000), 40
+SEEDS, MORE_SEEDS, SEARCHED = range(10), range(10, 2_000), 120
 
 
 def failure_of(seed: int) -> str:

@@ -28,6 +28,7 @@ from odradek.text.log_lines import LEVELS
 
 __all__ = ["Cluster"]
 
+_POLL_S = 0.05
 Node = int | str
 """The number of a broker, from 1 on, or ``"controller"``."""
 
@@ -132,6 +133,44 @@ class Cluster(OtherNames):
     def log_sizes(self) -> dict[Node, int]:
         """Returns the bytes of each node's log."""
         return {_name(number): one.log_size() for number, one in self._nodes.items()}
+
+    # --- replicas -----------------------------------------------------------------------------------------------
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """Returns the broker that leads a partition; None while it has no leader.
+
+        Raises UnknownTopic; ValueError for a partition that the topic does not have."""
+        from odradek.client.admin.admin import Admin  # here, because few tests ask
+
+        with Admin(self.bootstrap_servers) as admin:
+            found = {one.partition: one.leader for one in admin.describe_topics([topic])[topic].partitions}
+        if partition not in found:
+            raise ValueError(f"{topic} has no partition {partition}: it has {len(found)}")
+        leader = found[partition]
+        return leader if leader in self._nodes else None
+
+    def wait_until_in_sync(self, topics: Sequence[str] | None = None, *, within_s: float = 60.0) -> None:
+        """Waits until each replica of these topics is in sync with its leader; of all topics without any.
+
+        A broker that is down, or does not fetch, is in sync with nothing. Raises BrokerFailed after ``within_s``
+        seconds, with the replicas that are behind."""
+        from odradek.client.admin.admin import Admin
+
+        end_s, pause = time.monotonic() + within_s, threading.Event()
+        with Admin(self.bootstrap_servers) as admin:
+            while True:
+                behind = {
+                    f"{name}-{one.partition}": sorted(set(one.replicas) - set(one.isr))
+                    for name, topic in admin.describe_topics(topics).items()
+                    for one in topic.partitions
+                    if one.leader not in self._nodes or set(one.isr) != set(one.replicas)
+                }
+                if not behind:
+                    return
+                if time.monotonic() >= end_s:
+                    some = ", ".join(f"{name} lacks {brokers}" for name, brokers in list(behind.items())[:5])
+                    raise BrokerFailed(f"after {within_s:g} s, {len(behind)} partitions are not in sync: {some}")
+                pause.wait(_POLL_S)
 
     # --- processes ----------------------------------------------------------------------------------------------
 

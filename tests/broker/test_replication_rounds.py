@@ -1,0 +1,182 @@
+"""Rounds of kill -9 and SIGSTOP on the brokers of a cluster of processes, while producers wait for all replicas.
+
+Each acknowledged record is at its offset on each replica afterwards, and the files of the replicas are equal.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from support.brokers import Wire, eventually
+
+import odradek
+from odradek.batches.encode import encode_batch
+from odradek.batches.rows import iter_records
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.testing.broker import BrokerFailed
+from odradek.wire.api_keys import CREATE_TOPICS, METADATA, PRODUCE
+
+BROKERS = (1, 2, 3)
+SETTINGS = {
+    "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 3_000,
+    "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
+}  # fmt: skip
+REPLY_S = 6.0
+TOPIC, PARTITIONS = "t", 3
+ROUNDS, MORE_ROUNDS = 6, 194
+RETRIED = {
+    ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append,
+    ErrorCode.request_timed_out, ErrorCode.unknown_topic_or_partition,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[odradek.Cluster]:
+    with odradek.Cluster(3, config=SETTINGS) as made:
+        topic = {
+            "name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 3, "assignments": [], "configs": []
+        }  # fmt: skip
+        reply = ask(made, 1, CREATE_TOPICS, 7, {"topics": [topic], "timeout": 4000, "validate_only": False})
+        assert reply.topics[0].error_code is ErrorCode.none, reply
+        yield made
+
+
+def ask(cluster: odradek.Cluster, broker: int, api: int, version: int, message: dict[str, Any]) -> Any:
+    """Raises OSError if no reply comes."""
+    with Wire(cluster.address(broker)) as wire:
+        wire.socket.settimeout(REPLY_S)
+        return wire.call(api, version, message)
+
+
+def partitions_of(cluster: odradek.Cluster, broker: int) -> list[Any]:
+    message = {"topics": [{"topic_id": None, "name": TOPIC}], "allow_auto_topic_creation": False,
+               "include_topic_authorized_operations": False}  # fmt: skip
+    found = ask(cluster, broker, METADATA, 12, message).topics[0].partitions
+    return sorted(found, key=lambda one: one.partition_index)
+
+
+class Producing(threading.Thread):
+    """Produces to one partition with acks=all, one batch at a time. ``acknowledged``: base offset → key."""
+
+    def __init__(self, cluster: odradek.Cluster, index: int, ended: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: dict[int, bytes] = {}
+        self.refusals: set[ErrorCode] = set()
+        self.failure: BaseException | None = None
+        self._cluster, self._index, self._ended = cluster, index, ended
+        self._number = 0
+        self._leader = 1
+
+    def run(self) -> None:
+        try:
+            while not self._ended.is_set():
+                try:
+                    self._produce()
+                except OSError:
+                    self._look_up()
+        except BaseException as error:
+            self.failure = error
+
+    def _produce(self) -> None:
+        self._number += 1
+        key = f"p{self._index}.{id(self)}.{self._number}".encode()
+        data = encode_batch([SimpleRecord(key, random.randbytes(300))], now_ms=int(time.time() * 1000))
+        row = {"name": TOPIC, "partition_data": [{"index": self._index, "records": data}]}
+        message = {"transactional_id": None, "acks": -1, "timeout": 3_000, "topic_data": [row]}
+        reply = ask(self._cluster, self._leader, PRODUCE, 9, message).responses[0].partition_responses[0]
+        if reply.error_code is ErrorCode.none:
+            self.acknowledged[reply.base_offset] = key
+            return
+        assert reply.error_code in RETRIED, reply.error_code
+        self.refusals.add(reply.error_code)
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Asks any broker who leads."""
+        with suppress(OSError):
+            leader = partitions_of(self._cluster, random.choice(BROKERS))[self._index].leader_id
+            if leader in BROKERS:
+                self._leader = leader
+                return
+        self._ended.wait(0.05)
+
+
+def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]]) -> None:
+    """One fault while all partitions are written. Afterwards all replicas are in sync again."""
+    dice = random.Random(number)
+    ended = threading.Event()
+    producers = [Producing(cluster, index, ended) for index in range(PARTITIONS)]
+    for one in producers:
+        one.start()
+    eventually(lambda: all(one.acknowledged or one.failure for one in producers), within_s=20)
+    victim = dice.choice(BROKERS)
+    if dice.random() < 0.7:
+        cluster.kill(victim)
+        before = [len(one.acknowledged) for one in producers]
+        eventually(
+            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=20
+        )
+        cluster.start(victim)
+    else:
+        cluster.pause(victim)
+        before = [len(one.acknowledged) for one in producers]
+        eventually(
+            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=20
+        )
+        cluster.resume(victim)
+    cluster.wait_until_in_sync([TOPIC])
+    ended.set()
+    for index, one in enumerate(producers):
+        one.join(2 * REPLY_S + 5)
+        assert one.failure is None, one.failure
+        assert not kept[index].keys() & one.acknowledged.keys(), "an offset was given twice"
+        kept[index].update(one.acknowledged)
+
+
+def files_of(cluster: odradek.Cluster, broker: int, index: int) -> bytes:
+    folder = cluster.data_dir / str(broker) / f"{TOPIC}-{index}"
+    return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
+
+
+def check(cluster: odradek.Cluster, kept: list[dict[int, bytes]]) -> None:
+    for index, acknowledged in enumerate(kept):
+        eventually(lambda index=index: len({files_of(cluster, one, index) for one in BROKERS}) == 1, within_s=20)
+        found = {row.offset: row.key for row in iter_records(files_of(cluster, 1, index))}
+        assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+
+
+def test_acknowledged_records_survive_kills_and_pauses(cluster: odradek.Cluster) -> None:
+    kept: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
+    for number in range(ROUNDS):
+        run_round(cluster, number, kept)
+    check(cluster, kept)
+    assert all(kept)
+
+
+@pytest.mark.slow
+def test_acknowledged_records_survive_many_rounds(cluster: odradek.Cluster) -> None:
+    kept: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
+    for number in range(ROUNDS, ROUNDS + MORE_ROUNDS):
+        run_round(cluster, number, kept)
+    check(cluster, kept)
+
+
+def test_the_cluster_says_who_leads_and_who_is_behind(cluster: odradek.Cluster) -> None:
+    cluster.wait_until_in_sync()
+    leader = cluster.leader(TOPIC)
+    assert leader in BROKERS
+    with pytest.raises(ValueError, match="t has no partition 9: it has 3"):
+        cluster.leader(TOPIC, 9)
+    cluster.kill(leader)
+    eventually(lambda: cluster.leader(TOPIC) not in (leader, None))
+    with pytest.raises(BrokerFailed, match=rf"after 1 s, 3 partitions are not in sync: t-0 lacks \[{leader}\]"):
+        cluster.wait_until_in_sync([TOPIC], within_s=1)
+    cluster.start(leader)
+    cluster.wait_until_in_sync()
