@@ -111,6 +111,8 @@ class ReplicaFetcher:
         """Whether a request is in flight, or its reply is being passed on."""
         self._timer: TimerHandle | None = None
         self._due_ms = 0
+        self._retries: dict[TopicPartition, int] = {}
+        """When the partitions that wait after an error are fetched again."""
         self._refused: set[TopicPartition] = set()
         """The partitions whose last reply was refused with a line in the log."""
         self._is_closed = False
@@ -129,6 +131,7 @@ class ReplicaFetcher:
         if self.partitions.get(name) is partition:
             del self.partitions[name]
             self._refused.discard(name)
+            self._retries.pop(name, None)
 
     def close(self) -> None:
         self._is_closed = True
@@ -172,6 +175,9 @@ class ReplicaFetcher:
                     partition.topic_id, fetch.offset, fetch.leader_epoch, limits.partition_bytes, fetch.last_epoch,
                     fetch.log_start,
                 )  # fmt: skip
+        self._retries = {name: at_ms for name, at_ms in self._retries.items() if at_ms > now_ms}
+        if self._retries:  # a timer may fire a fraction of a millisecond early
+            self._wake_at(min(self._retries.values()))
         if not wanted:
             return  # who begins to ask for something wakes the fetcher
         self._is_busy = True
@@ -272,7 +278,9 @@ class ReplicaFetcher:
                 self._find(partition, follower, effect)
             elif isinstance(effect, Retry):
                 self._report(partition, effect.code)
-                self._wake_at(self._services.steady_ms() + effect.delay_ms)
+                at_ms = self._services.steady_ms() + effect.delay_ms
+                self._retries[TopicPartition(partition.topic, partition.index)] = at_ms
+                self._wake_at(at_ms)
 
     def _delete(self, partition: ReplicatedPartition, offset: int) -> None:
         try:

@@ -145,6 +145,19 @@ def test_without_a_reply_a_new_session_begins_after_the_pause(node: FollowerNode
     assert node.request() == ((0, 0), {0: (1, 1, 1), 1: (0, 1, -1)}, []), "at once"
 
 
+def test_a_timer_that_fires_early_is_set_again(node: FollowerNode) -> None:
+    """The time in ms is a rounded one: without another timer the partitions would wait for ever."""
+    node.answer(row(0, placed(0)), row(1))
+    node.requests[-1][2].resolve(None)
+    node.time_ms += BACKOFF_MS - 1
+    ((_, fire),) = node.timers
+    node.timers.clear()
+    fire()
+    assert len(node.requests) == 2
+    node.pass_ms(1)
+    assert len(node.requests) == 3
+
+
 def test_an_error_concerns_one_partition(node: FollowerNode, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         node.answer(row(0, code=ErrorCode.kafka_storage_error), row(1, placed(0)))
