@@ -28,7 +28,7 @@ SETTINGS = {
     "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 3_000,
     "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
 }  # fmt: skip
-REPLY_S = 6.0
+REPLY_S, LOOK_UP_S = 4.0, 2.0
 TOPIC, PARTITIONS = "t", 3
 ROUNDS, MORE_ROUNDS = 6, 194
 RETRIED = {
@@ -48,17 +48,19 @@ def cluster() -> Iterator[odradek.Cluster]:
         yield made
 
 
-def ask(cluster: odradek.Cluster, broker: int, api: int, version: int, message: dict[str, Any]) -> Any:
+def ask(
+    cluster: odradek.Cluster, broker: int, api: int, version: int, message: dict[str, Any], within_s: float = REPLY_S
+) -> Any:
     """Raises OSError if no reply comes."""
     with Wire(cluster.address(broker)) as wire:
-        wire.socket.settimeout(REPLY_S)
+        wire.socket.settimeout(within_s)
         return wire.call(api, version, message)
 
 
 def partitions_of(cluster: odradek.Cluster, broker: int) -> list[Any]:
     message = {"topics": [{"topic_id": None, "name": TOPIC}], "allow_auto_topic_creation": False,
                "include_topic_authorized_operations": False}  # fmt: skip
-    found = ask(cluster, broker, METADATA, 12, message).topics[0].partitions
+    found = ask(cluster, broker, METADATA, 12, message, LOOK_UP_S).topics[0].partitions
     return sorted(found, key=lambda one: one.partition_index)
 
 
@@ -89,7 +91,7 @@ class Producing(threading.Thread):
         key = f"p{self._index}.{id(self)}.{self._number}".encode()
         data = encode_batch([SimpleRecord(key, random.randbytes(300))], now_ms=int(time.time() * 1000))
         row = {"name": TOPIC, "partition_data": [{"index": self._index, "records": data}]}
-        message = {"transactional_id": None, "acks": -1, "timeout": 3_000, "topic_data": [row]}
+        message = {"transactional_id": None, "acks": -1, "timeout": 2_000, "topic_data": [row]}
         reply = ask(self._cluster, self._leader, PRODUCE, 9, message).responses[0].partition_responses[0]
         if reply.error_code is ErrorCode.none:
             self.acknowledged[reply.base_offset] = key
@@ -99,12 +101,13 @@ class Producing(threading.Thread):
         self._look_up()
 
     def _look_up(self) -> None:
-        """Asks any broker who leads."""
-        with suppress(OSError):
-            leader = partitions_of(self._cluster, random.choice(BROKERS))[self._index].leader_id
-            if leader in BROKERS:
-                self._leader = leader
-                return
+        """Asks who leads, the last leader last: a paused broker does not answer."""
+        for broker in sorted(BROKERS, key=lambda one: one == self._leader):
+            with suppress(OSError):
+                leader = partitions_of(self._cluster, broker)[self._index].leader_id
+                if leader in BROKERS:
+                    self._leader = leader
+                    break
         self._ended.wait(0.05)
 
 
@@ -121,14 +124,14 @@ def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]
         cluster.kill(victim)
         before = [len(one.acknowledged) for one in producers]
         eventually(
-            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=20
+            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
         )
         cluster.start(victim)
     else:
         cluster.pause(victim)
         before = [len(one.acknowledged) for one in producers]
         eventually(
-            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=20
+            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
         )
         cluster.resume(victim)
     cluster.wait_until_in_sync([TOPIC])
