@@ -150,6 +150,10 @@ class PendingMarkers:
         producer_id, epoch = markers.producer
         self._marker = EndTransactionMarker(producer_id, epoch, coordinator_epoch, markers.commit, markers.version)
 
+    def begin_term(self, coordinator_epoch: int) -> None:
+        """The next markers get the epoch of a later term of the same coordinator."""
+        self._marker = self._marker._replace(coordinator_epoch=coordinator_epoch)
+
     def cancel(self) -> None:
         """Ends all attempts: the shard was unloaded, or has announced the decision again."""
         self._is_cancelled = True

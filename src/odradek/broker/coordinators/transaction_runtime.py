@@ -19,6 +19,7 @@ from odradek.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
+    from odradek.coordinator_runtime.shard_log import ShardLog
 
 R = TypeVar("R")
 
@@ -95,6 +96,13 @@ class TransactionRuntime(Runtime[TransactionShard]):
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
         pending = self._pending.get((self.partition_of(transactional_id), transactional_id))
         return None if pending is None else pending.left
+
+    def load(self, index: int, partition: ShardLog, leader_epoch: int) -> None:
+        """A shard that continues in a newer term does not announce its decisions again: they take the new epoch."""
+        super().load(index, partition, leader_epoch)
+        for key, pending in self._pending.items():
+            if key[0] == index:
+                pending.begin_term(self.epoch(index))
 
     def _end_term(self, index: int) -> None:
         """Removes the shard and forgets its decisions: the next load announces them again."""

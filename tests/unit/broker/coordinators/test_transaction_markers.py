@@ -287,6 +287,20 @@ def test_a_load_writes_the_markers_of_a_decision_again() -> None:
     assert (broker.state, broker.markers("a")) == ("CompleteCommit", [(1000, 1, COMMIT)])
 
 
+def test_a_retried_marker_has_the_epoch_of_the_newest_term() -> None:
+    """The shard of a coordinator that is elected again continues, and announces no decision a second time."""
+    broker = Broker()
+    producer = broker.begun(A, GROUP)
+    broker.group_errors = [ErrorCode.not_leader_or_follower]
+    broker.ask(EndTransaction("t", producer, commit=True, client_version=2))
+    assert broker.group_markers == []
+    shard = broker.runtime.drivers[0].shard
+    broker.runtime.load(0, broker.state_log, broker.state_log.leader_epoch + 1)
+    broker.world.run_until(broker.world.now_ms + RETRY_MS)
+    assert broker.runtime.drivers[0].shard is shard
+    assert [marker.coordinator_epoch for _, marker in broker.group_markers] == [broker.state_log.leader_epoch + 1]
+
+
 def test_an_unloaded_shard_writes_no_markers() -> None:
     broker = Broker()
     producer = broker.begun(A)
