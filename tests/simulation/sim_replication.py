@@ -84,7 +84,7 @@ def schedule(seed: int) -> tuple[Rules, list[Fault]]:
         topics.append((dice.choice((1, 1, 2)), factor, dice.choice((1, 2, 2, 2, 3))))
     rules = Rules(
         brokers, tuple(topics), dice.random() < 0.2, dice.random() < 0.75, dice.choice((0.0, 0.01, 0.06)),
-        dice.choice((0.0, 0.02)), dice.choice((0.0, 0.02, 0.1)), dice.choice((0.0, 0.2)), dice.choice((0.0, 0.1)),
+        dice.choice((0.0, 0.02, 0.08)), dice.choice((0.0, 0.02, 0.1)), dice.choice((0.0, 0.2)), dice.choice((0.0, 0.1)),
         dice.random() < 0.4,
     )  # fmt: skip
     kinds = {kind: weight for kind, weight in KINDS.items() if dice.random() < 0.75 or kind == "store"}
@@ -189,7 +189,7 @@ class ReplicationScenario:
                 return
             times += dice.random() < rules.repeats
             if dice.random() < (0.4 if storm else rules.slow):
-                delay = dice.randrange(20, 900)
+                delay = dice.randrange(20, 900 if dice.random() < 0.8 else 4_000)
 
         def deliver() -> None:
             if self._cuts[source, target] <= 0:

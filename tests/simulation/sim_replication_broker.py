@@ -131,7 +131,8 @@ class ReplicaBroker:
         self.is_paused = False
         waiting, self._waiting = self._waiting, []
         for work in waiting:
-            work()
+            if self.is_up:
+                work()
 
     def receive(self, work: Callable[[], None]) -> None:
         """A message arrives."""

@@ -211,13 +211,22 @@ class ReplicationLedger:
                     )
                 continue
             self._commit(ledger, offset, record, log.log_start_offset)
-        if replica.leader is not None and watermark > replica.checked and replica.name in self._view.partitions:
-            self._check_copies(ledger)
+        if replica.leader is not None and watermark > replica.checked:
+            self._check_copies(ledger, replica)
         replica.checked = max(watermark, replica.checked)
         self._changed.add(replica.name)
 
-    def _check_copies(self, ledger: PartitionLedger) -> None:
-        """What is committed now is on as many disks as the minimum says."""
+    def _check_copies(self, ledger: PartitionLedger, leader: Replica) -> None:
+        """What is committed now is on as many disks as the minimum says.
+
+        A leader that does not know the newest change may count a fetch whose sender has lost power since. Then the
+        controller counts on this leader alone, until more replicas are in sync.
+        """
+        current = self._view.partitions.get(ledger.name)
+        if current is None or leader.registration is None:
+            return
+        if leader.registration.partition_epoch != current.partition_epoch:
+            return
         end = len(ledger.committed)
         replicas = self._replicas_of(ledger.name).values()
         copies = sum(one.is_damaged or self._agree(one, ledger) >= end for one in replicas)

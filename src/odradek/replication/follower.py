@@ -156,7 +156,7 @@ class PartitionFollower:
         if reply.error is not ErrorCode.none:
             return self._on_error(reply.error, now_ms)
         if reply.diverging is not None:
-            return self._on_diverging(*reply.diverging, reply.log_start, now_ms)
+            return self._on_diverging(*reply.diverging, now_ms)
         if self._equal_in != self.leader_epoch:
             if log.log_start_offset < asked.offset <= reply.log_start:
                 return self._work(RestartAt(reply.log_start))
@@ -223,11 +223,8 @@ class PartitionFollower:
             return self._find(LATEST)
         return self._retry(code, now_ms)
 
-    def _on_diverging(self, epoch: int, end: int, leader_start: int, now_ms: int) -> tuple[FollowerEffect, ...]:
-        """Truncates to the end of what both logs may have in common. The next fetch shows whether they are equal.
-
-        If nothing in common is above the leader's log start, the log begins again there (see above).
-        """
+    def _on_diverging(self, epoch: int, end: int, now_ms: int) -> tuple[FollowerEffect, ...]:
+        """Truncates to the end of what both logs may have in common. The next fetch shows whether they are equal."""
         log = self._log
         to = min(end, log.log_end_offset)
         if epoch != NO_EPOCH:
@@ -237,8 +234,6 @@ class PartitionFollower:
                 to = min(own_end, log.log_end_offset) if own_epoch != epoch else min(own_end, to)
         if to < 0 or (to == log.log_end_offset and log.epochs.latest <= epoch):
             return self._retry(ErrorCode.corrupt_message, now_ms)  # nothing would change
-        if log.log_start_offset < leader_start >= to:
-            return self._work(RestartAt(leader_start))
         return self._work(Truncate(to))
 
     def _follow_offsets(self, leader_epoch: int, watermark: int, log_start: int) -> tuple[FollowerEffect, ...]:
