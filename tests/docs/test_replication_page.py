@@ -134,7 +134,7 @@ def table(cluster: Cluster, create: Callable[[str, list[int], int], None]) -> st
 
 
 @pytest.mark.claim(110, by="by clients")
-@pytest.mark.claim(111, part="ab", by="by clients")
+@pytest.mark.claim(111, part="abc", by="by clients")
 def test_the_table_is_that_of_a_cluster(session: dict[str, Any]) -> None:
     cluster = session["cluster"]
     try:
