@@ -158,7 +158,8 @@ class SimulatedBroker:
     def kill(self, *, power: bool = False) -> None:
         if self.is_up:
             self._network.note("power cut of a broker" if power else "kill of a broker", str(self.broker_id))
-            self.is_up = False
+            self.is_up = self.is_paused = False
+            self._waiting = []  # a dead process does not go on when a pause ends
             self.clean_epoch = -1
             self.files.crash()
         if power:
