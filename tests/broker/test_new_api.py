@@ -109,7 +109,7 @@ def test_an_api_for_listeners_that_no_node_has_is_refused(
     monkeypatch.setattr(handlers, "__path__", [str(tmp_path)])
     handlers.handler_files.cache_clear()
     try:
-        with pytest.raises(ValueError, match=f"handlers/{NEW_FILE}.py: LISTENERS names .*: choose from client, contr"):
+        with pytest.raises(ValueError, match=f"handlers/{NEW_FILE}.py: LISTENERS = .*: choose from client, contr"):
             served_apis()
     finally:
         handlers.handler_files.cache_clear()

@@ -202,7 +202,7 @@ def members(module: str, protocol: str) -> set[str]:
     return methods | {ast.unparse(node.target) for node in found.body if isinstance(node, ast.AnnAssign)}
 
 
-SERVICES = members("handlers/api", "BrokerServices")
+SERVICES = members("handlers/api", "NodeServices") | members("handlers/api", "BrokerServices")
 USES = {
     "brokers": members("metadata/brokers", "Brokers"),
     "catalog": members("metadata/catalog_view", "CatalogView"),
