@@ -93,6 +93,8 @@ async def _disconnect(wide: Wide, directory: Path, width: int) -> list[Disconnec
         topic = broker.catalog.topic("known")
         assert topic is not None
         frame = packed(wide_request(Known(("known",), (topic.id,), ("group",)), wide, width), 1)
+        for load in broker.role.loads_later():  # the broker does it 2 s after its start, maybe between two counts
+            load()
         await _steps_of(broker, frame)  # loads modules
         whole = (await _steps_of(broker, frame))[0].count
         found = []
