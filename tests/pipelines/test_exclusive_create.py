@@ -324,7 +324,5 @@ def test_a_store_that_ignores_the_header_is_refused_for_both_formats(minio: Obje
                 if is_refused:
                     with pytest.raises(ConfigError, match="no exclusive create"):
                         Table(target, spark)
-                    if kind == "delta":  # deltalake keeps the GIL while it waits, so the proxy cannot answer it
-                        continue
                     target = replace(target, single_driver=True)
                 Table(target, spark).close()

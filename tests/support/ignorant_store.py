@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import threading
+import multiprocessing
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -62,16 +63,23 @@ for _method in ("GET", "PUT", "POST", "HEAD", "DELETE"):
     setattr(_Proxy, f"do_{_method}", _Proxy._pass_on)
 
 
-@contextlib.contextmanager
-def ignorant_store(store: ObjectStore) -> Iterator[ObjectStore]:
-    """Yields the same store behind the proxy; ``filesystem`` stays the direct one."""
+def _serve(store: ObjectStore, port: Connection) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Proxy", (_Proxy,), {"store": store}))
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
+    port.send(server.server_address[1])
+    server.serve_forever()
+
+
+@contextlib.contextmanager
+def ignorant_store(store: ObjectStore) -> Iterator[ObjectStore]:
+    """Yields the same store behind the proxy; ``filesystem`` stays the direct one. The proxy is a process of its own:
+    deltalake keeps the interpreter's lock while it waits for a reply."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    proxy = context.Process(target=_serve, args=(store, there), daemon=True)
+    proxy.start()
     try:
-        yield store._replace(endpoint=f"http://127.0.0.1:{server.server_address[1]}")
+        yield store._replace(endpoint=f"http://127.0.0.1:{here.recv()}")
     finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+        proxy.kill()
+        proxy.join()

@@ -355,7 +355,7 @@ class HadoopLocation:
     def _unless_missing(self, path: JavaObject, read: Callable[[], T]) -> T | None:
         """Returns what ``read`` returns; None if there is no such path. Raises StorageError."""
         with self._storage_errors("read"):
-            return unless_missing(self._spark, lambda: bool(self._fs.exists(path)), read)
+            return unless_missing(self._jvm, lambda: bool(self._fs.exists(path)), read)
 
     def _at(self, name: str) -> JavaObject:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.uri}/{name}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from odradek.core.errors import StorageError
 
 if TYPE_CHECKING:
+    from py4j.java_gateway import JVMView
     from py4j.protocol import Py4JJavaError
-    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 _READS = 5
@@ -34,7 +34,7 @@ def storage_errors(uri: str, action: str) -> Iterator[None]:
         raise StorageError(f"{uri} cannot be {action}: {why}") from error
 
 
-def unless_missing(spark: SparkSession, exists: Callable[[], bool], read: Callable[[], T]) -> T | None:
+def unless_missing(jvm: JVMView, exists: Callable[[], bool], read: Callable[[], T]) -> T | None:
     """Returns what ``read`` returns; None if its file or folder is not there. Raises Py4JJavaError.
 
     ``exists`` is asked only after a FileNotFoundException: an earlier look proves nothing. Java has this exception also
@@ -46,7 +46,7 @@ def unless_missing(spark: SparkSession, exists: Callable[[], bool], read: Callab
         try:
             return read()
         except Py4JJavaError as error:
-            is_missing = _is_missing(spark, error)
+            is_missing = _is_missing(jvm, error)
             if is_missing and not exists():
                 return None
             if not left or not (is_missing or _is_replaced(error)):
@@ -54,10 +54,8 @@ def unless_missing(spark: SparkSession, exists: Callable[[], bool], read: Callab
     raise AssertionError("the last try returns or raises")
 
 
-def _is_missing(spark: SparkSession, error: Py4JJavaError) -> bool:
-    from py4j.java_gateway import is_instance_of
-
-    return bool(is_instance_of(spark.sparkContext._gateway, error.java_exception, "java.io.FileNotFoundException"))
+def _is_missing(jvm: JVMView, error: Py4JJavaError) -> bool:
+    return bool(jvm.java.lang.Class.forName("java.io.FileNotFoundException").isInstance(error.java_exception))
 
 
 def _is_replaced(error: Py4JJavaError) -> bool:
