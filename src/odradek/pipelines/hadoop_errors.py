@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError
 
 T = TypeVar("T")
-_READS = 5
-_REPLACED = ".RemoteFileChangedException"
-"""S3A's exception if a file was replaced between its look-up and its read."""
+_READS = 20
+_REPLACED = (".RemoteFileChangedException", ".ChecksumException")
+"""The exceptions for a file that was replaced between its look-up and its read: S3A's, and that of file systems with a
+second file of checksums."""
 
 
 @contextlib.contextmanager
