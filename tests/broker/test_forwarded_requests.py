@@ -330,6 +330,25 @@ def test_a_broker_that_does_not_learn_of_the_change_replies_at_the_time_out_of_t
     assert nodes.world.now_ms - begun_ms == pytest.approx(10_000, abs=100)
 
 
+def test_a_client_without_patience_cuts_no_request_of_others(nodes: Nodes) -> None:
+    """Its broker asks what is committed for as long as the client waits. Requests of others are not sent twice."""
+    first, found = nodes.brokers[1], dict[str, list[bytes]]()
+    nodes.settle()
+    for number in range(12):
+        name = f"t{number}"
+        answers = found.setdefault(name, [])
+        message = topic(name) | {"timeout": 0 if number % 3 == 0 else 10_000}
+        first.node.connect(answers.append).send(frames.encode_request(CREATE_TOPICS, 7, 1, "client", message))
+        nodes.world.advance(1)
+    end_ms = nodes.world.now_ms + 20_000
+    while not all(found.values()) and nodes.world.now_ms < end_ms:
+        nodes.world.advance(5)
+    codes = {name: frames.decode_reply(CREATE_TOPICS, 7, one)[1].topics[0].error_code for name, (one,) in found.items()}
+    patient = {name for number, name in enumerate(found) if number % 3}
+    assert {codes[name] for name in patient} == {NONE}
+    assert set(codes.values()) <= {NONE, ErrorCode.request_timed_out}
+
+
 # --- topics and producer ids on demand ------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.node_request import NodeRequest, R, schema_request
-from odradek.broker.remote.peers import CONTROLLER_REQUESTS, REQUEST_TIMEOUT_MS, Peers
+from odradek.broker.remote.peers import CONTROLLER_READS, CONTROLLER_REQUESTS, REQUEST_TIMEOUT_MS, Channel, Peers
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC, NO_OFFSET
 from odradek.security.forwarded_principal import pack_principal
@@ -89,15 +89,19 @@ class RequestForwarder:
     def catch_up(self, within_ms: int = REQUEST_TIMEOUT_MS) -> Steps[None]:
         """Waits until this broker has applied all that is committed now, but at most for a time."""
         end = yield from self._reply(
-            schema_request(DESCRIBE_QUORUM, _QUORUM_VERSION, _QUORUM, _high_watermark), max(within_ms, 1)
+            schema_request(DESCRIBE_QUORUM, _QUORUM_VERSION, _QUORUM, _high_watermark),
+            max(within_ms, 1),
+            CONTROLLER_READS,
         )
         if end is not None and end > 0:
             yield self._applied.wait_for(end, within_ms)
 
-    def _reply(self, request: NodeRequest[R], timeout_ms: int) -> Steps[R | None]:
+    def _reply(
+        self, request: NodeRequest[R], timeout_ms: int, channel: Channel = CONTROLLER_REQUESTS
+    ) -> Steps[R | None]:
         """Returns the reply, None if none has come in time."""
         reply: R | None = yield self._peers.send(
-            self._controller_id, request, timeout_ms, channel=CONTROLLER_REQUESTS, repeats=True
+            self._controller_id, request, timeout_ms, channel=channel, repeats=True
         )
         return reply
 

@@ -42,6 +42,8 @@ REQUESTS = Channel("requests")
 """The channel of requests that a broker answers at once."""
 CONTROLLER_REQUESTS = Channel("controller requests", at_controller=True)
 """The channel of requests that a controller answers at once."""
+CONTROLLER_READS = Channel("controller reads", at_controller=True)
+"""Questions that a client's own time ends. A late reply ends its connection, and other requests are not sent again."""
 
 
 class ClusterAddresses:
