@@ -83,11 +83,11 @@ def many(first: int, last: int, jobs: int) -> int:
 
 def first_seed(bug: str, first: int, last: int) -> tuple[int, str]:
     """Returns the first seed that shows a planted bug, and how; −1 if none does."""
-    with BUGS[bug]():
-        for seed in range(first, last + 1):
+    for seed in range(first, last + 1):
+        with BUGS[bug]():  # for each seed: a bug may keep something of its own
             failure = attempt(seed)[1]
-            if failure:
-                return seed, failure.splitlines()[0]
+        if failure:
+            return seed, failure.splitlines()[0]
     return -1, ""
 
 

@@ -61,21 +61,23 @@ def _watermark_first(on_reply: Any) -> Any:
     return replied
 
 
-def _forgets_its_epoch() -> Plant:
-    forgotten: set[int] = set()
+@contextmanager
+def _forgets_its_epoch() -> Iterator[None]:
+    forgotten: set[PartitionFollower] = set()  # not their ids: a later follower may get the id of a former one
     on_reply, next_fetch = PartitionFollower.on_reply, PartitionFollower.next_fetch
 
     def replied(self: PartitionFollower, asked: Any, reply: Any, now_ms: int) -> Any:
         effects = on_reply(self, asked, reply, now_ms)
         is_empty = reply.error is ErrorCode.none and reply.diverging is None and not reply.has_records
-        (forgotten.add if is_empty else forgotten.discard)(id(self))
+        (forgotten.add if is_empty else forgotten.discard)(self)
         return effects
 
     def fetch(self: PartitionFollower, now_ms: int) -> Any:
         asked = next_fetch(self, now_ms)
-        return asked._replace(last_epoch=NO_EPOCH) if asked is not None and id(self) in forgotten else asked
+        return asked._replace(last_epoch=NO_EPOCH) if asked is not None and self in forgotten else asked
 
-    return _replacing((PartitionFollower, "on_reply", replied), (PartitionFollower, "next_fetch", fetch))
+    with _replacing((PartitionFollower, "on_reply", replied), (PartitionFollower, "next_fetch", fetch))():
+        yield
 
 
 def _restart_without_watermark(restart_at: Any) -> Any:
@@ -332,7 +334,7 @@ BUGS: dict[str, Plant] = {
     "the watermark rises before the truncation (KAFKA-14704)": _replacing(
         (_FOLLOWER, "on_reply", _watermark_first(_FOLLOWER.on_reply))
     ),
-    "the last epoch is forgotten after an empty reply (KAFKA-15510)": _forgets_its_epoch(),
+    "the last epoch is forgotten after an empty reply (KAFKA-15510)": _forgets_its_epoch,
     "a fetch has the leader's epoch": _replacing(
         (_FOLLOWER, "next_fetch", _with_the_leaders_epoch(_FOLLOWER.next_fetch))
     ),
