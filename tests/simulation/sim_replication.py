@@ -116,6 +116,7 @@ class ReplicationScenario:
         self._has_lost_power = False
         self._hit: set[int] = set()
         self._written: set[int] = set()
+        self._heard: dict[int, int] = {}
         self._cuts: Counter[tuple[int, int]] = Counter()
         self._storms: Counter[int] = Counter()
         self.ledger = ReplicationLedger(self.replicas_of, self.may_lose, self.fail)
@@ -227,7 +228,12 @@ class ReplicationScenario:
         self._to_controller(broker, ask)
 
     def beat(self, broker: ReplicaBroker, epoch: int, offset: int, *, is_ready: bool, stops: bool) -> None:
-        def ask() -> Callable[[], None]:
+        number = self.next_number()
+
+        def ask() -> Callable[[], None] | None:
+            if number <= self._heard.get(broker.broker_id, 0):
+                return None  # the heartbeats of a process stay in order: they have one connection
+            self._heard[broker.broker_id] = number
             answer = self.controller.beat(broker.broker_id, epoch, offset, is_ready=is_ready, stops=stops)
             view = self.controller.view
 
@@ -440,8 +446,8 @@ class ReplicationScenario:
         for broker in self.brokers.values():
             if broker.is_paused:
                 broker.resume()
-            if broker.stops:
-                broker.kill()
+            if broker.stops and broker.is_up:
+                broker.end_cleanly()  # the loss of one more broker is no part of the schedule
             broker.start()
         self.world.advance(2 * PEACE_MS // 5)
         for producer in self.producers:

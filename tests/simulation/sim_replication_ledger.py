@@ -133,8 +133,12 @@ class ReplicationLedger:
         if leader != replica.broker_id:
             self._fail(f"{replica.name}: brokers {leader} and {replica.broker_id} lead in epoch {epoch}")
         current = self._view.partitions.get(replica.name)
-        if current is None or epoch != current.leader_epoch:
-            return  # the controller has gone on
+        if current is None:
+            return
+        if epoch != current.leader_epoch:  # the controller has gone on
+            if self._may_lose(ledger):
+                ledger.loss_epoch = max(ledger.loss_epoch, current.leader_epoch)
+            return
         agreed = self._agree(replica, ledger)
         if agreed < len(ledger.committed):
             if not self._may_lose(ledger):
@@ -145,6 +149,7 @@ class ReplicationLedger:
             self._lose(ledger, agreed, epoch)
         if ledger.loss_epoch >= 0:  # its watermark may be of a history that had lost to another one
             for offset, record in replica.log.records(len(ledger.committed), replica.log.high_watermark):
+                self._fill(ledger, offset)
                 ledger.committed.append(record)
                 ledger.once[record.value] = offset
 
@@ -204,7 +209,7 @@ class ReplicationLedger:
             )
         for offset, record in log.records(replica.checked, watermark):
             if offset < len(committed):
-                if committed[offset] != record:
+                if committed[offset].epoch >= 0 and committed[offset] != record:
                     self._fail(
                         f"{replica.name}: at offset {offset}, a reader of broker {replica.broker_id} sees {record}, "
                         f"another one has seen {committed[offset]}"
@@ -238,7 +243,15 @@ class ReplicationLedger:
             first = ledger.once.setdefault(record.value, offset)
             if first != offset and first >= log_start:
                 self._fail(f"{ledger.name}: a record of an idempotent producer is at {first} and at {offset}")
+        self._fill(ledger, offset)
         ledger.committed.append(record)
+
+    @staticmethod
+    def _fill(ledger: PartitionLedger, offset: int) -> None:
+        """After a loss, the log of a leader may begin above what is still committed. Nothing is between both."""
+        while len(ledger.committed) < offset:
+            ledger.committed.append(ReplicaRecord(-1, -1))
+            ledger.deleted = max(ledger.deleted, offset)
 
     def on_acknowledged(self, replica: Replica, base: int, values: Iterable[int], acks: int) -> None:
         """A producer gets a successful answer."""
