@@ -24,7 +24,7 @@ from support.secured_cluster import (
 )
 
 import odradek
-from odradek.broker.loop.world import connect, connect_by_tls
+from odradek.broker.loop.world import connect
 from odradek.broker.remote.access import NodeAccess
 from odradek.broker.remote.connection import RemoteNode
 from odradek.broker.remote.node_request import schema_request
@@ -249,9 +249,7 @@ def reached(config: Mapping[str, str], address: str) -> Any:
 
     async def ask() -> None:
         loop = asyncio.get_running_loop()
-        access = NodeAccess(
-            loop, connect, connect_by_tls, node_security(parsed, at_controller=False), "listener.name.inner."
-        )
+        access = NodeAccess(loop, connect, node_security(parsed, at_controller=False), "listener.name.inner.")
         node = RemoteNode(loop, Named(access.dialer(host, int(port))), client_id="broker-9")
         message = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         got: asyncio.Future[Any] = loop.create_future()

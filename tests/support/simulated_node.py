@@ -163,9 +163,10 @@ class SimulatedNode:
         return BrokerConfig(settings)
 
     async def connect_to(
-        self, make: Callable[[], asyncio.BaseProtocol], host: str, port: int
+        self, make: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: object = None
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """Opens a connection of this node to another one, as ``world.Connect``."""
+        """Opens a connection of this node to another one, as ``world.Connect``. There is no simulated TLS."""
+        assert tls is None
         if self._network is None:
             raise OSError("this node has no network")
         return await self._network.connect(self, make, host, port)

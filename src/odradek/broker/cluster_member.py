@@ -164,7 +164,7 @@ class NodeMember:
 
             security = node_security(config, at_controller=at_controller)
             prefix = f"listener.name.{(roles.controller_listeners[0] if at_controller else roles.inner).lower()}."
-            return NodeAccess(node.loop, node.world.connect, node.world.connect_by_tls, security, prefix).dialer
+            return NodeAccess(node.loop, node.world.connect, security, prefix).dialer
         return partial(TcpDialer, node.loop, node.world.connect)
 
     # --- replicas -----------------------------------------------------------------------------------------------
@@ -292,6 +292,41 @@ class NodeMember:
             self.cancel()
         if self._replication is not None:
             self._replication.close()
+
+
+class MemberRole:
+    """What the roles of all brokers of a cluster do by their member."""
+
+    has_broker_settings = True
+    node: Node
+    _member: NodeMember
+    _peers: Peers | None = None
+
+    @property
+    def peers(self) -> Peers:
+        """The other nodes of the cluster, from the start on."""
+        assert self._peers is not None
+        return self._peers
+
+    def loads_later(self) -> Iterator[Callable[[], object]]:
+        return self.node.loaders()
+
+    async def leave(self) -> None:
+        await self._member.leave()
+
+    def has_loaded(self) -> bool:
+        return self._member.has_loaded
+
+    def close(self) -> None:
+        self._member.close()
+        if self._peers is not None:
+            self._peers.close()
+
+    def check_broker_name(self, name: str) -> None:
+        self.node.check_own_name(name)
+
+    def check_transactions(self) -> None:
+        refuse_transactions()
 
 
 class BrokerMember(NodeMember):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.cluster_member import BrokerMember, refuse_transactions
+from odradek.broker.cluster_member import BrokerMember, MemberRole
 from odradek.broker.forwarded_requests import ForwardingRouter, by_envelopes
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
@@ -23,7 +22,7 @@ from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.partitions import directory_identity
-from odradek.broker.publishers.order import in_order
+from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.broker.remote.applied_offsets import AppliedOffsets
 from odradek.broker.remote.controller_link import RemoteControllerLink
 from odradek.broker.remote.forwarder import RequestForwarder
@@ -40,7 +39,6 @@ from odradek.core.ids import NO_OFFSET
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.node import Node
-    from odradek.broker.remote.peers import Peers
     from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.core.deferred import Deferred
@@ -48,12 +46,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("odradek.broker")
 
 
-class ClusterRole:
+class ClusterRole(MemberRole):
     """``node.NodeRole``: a broker of a cluster. ``joined`` is resolved when the controller has lifted the fence."""
 
     envelope_bytes = 0
-    has_broker_settings = True
     membership: ClusterMembership
+    _member: BrokerMember
     controller: RemoteController
     copy: ObserverLog
     """The copy of the metadata log."""
@@ -71,7 +69,6 @@ class ClusterRole:
         assert config.roles is not None  # the settings are those of a node of a cluster
         self.controller_id = config.roles.controller[0]
         self._topics_of_snapshot: frozenset[Id16] = frozenset()
-        self._peers: Peers | None = None
         self._copy: ObserverLog | None = None
         self._member = BrokerMember(node, self)
 
@@ -80,12 +77,6 @@ class ClusterRole:
     @property
     def joined(self) -> Deferred[Exception | None]:
         return self._member.joined
-
-    @property
-    def peers(self) -> Peers:
-        """The other nodes of the cluster, after ``open_catalog``."""
-        assert self._peers is not None
-        return self._peers
 
     def new_catalog(self) -> ClusterCatalog:
         """Returns an empty catalogue. It places no replicas, so it needs no chance."""
@@ -145,7 +136,7 @@ class ClusterRole:
         lifecycle = member.new_lifecycle()
         node.producer_ids = self.controller.begin(self.forwarder, node.loop, lambda: lifecycle.epoch)
         member.begin_replication(self.peers, self.controller_id)
-        node.loader = MetadataLoader(node.catalog, in_order(node, _no_epochs))
+        node.loader = MetadataLoader(node.catalog, in_order(node, no_epochs))
         key = ObserverKey(node.node_id, node.directory.directory_id)
         link = member.link = RemoteControllerLink(
             self.peers, self.controller_id, key, node.cluster_id, reply_timeout_ms(member.times)
@@ -160,21 +151,7 @@ class ClusterRole:
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         self._member.begin_upkeep(upkeep)
 
-    def loads_later(self) -> Iterator[Callable[[], object]]:
-        return self.node.loaders()
-
     # --- stop ---------------------------------------------------------------------------------------------------
-
-    async def leave(self) -> None:
-        await self._member.leave()
-
-    def has_loaded(self) -> bool:
-        return self._member.has_loaded
-
-    def close(self) -> None:
-        self._member.close()
-        if self._peers is not None:
-            self._peers.close()
 
     def give_up(self) -> None:
         self.close()
@@ -184,16 +161,6 @@ class ClusterRole:
 
     # --- what requests ask --------------------------------------------------------------------------------------
 
-    def check_broker_name(self, name: str) -> None:
-        self.node.check_own_name(name)
-
-    def check_transactions(self) -> None:
-        refuse_transactions()
-
     def overdue_markers(self) -> None:
         """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""
         return
-
-
-def _no_epochs() -> None:
-    """Begins no leader epochs: only the controller does, also after an unclean stop."""

@@ -8,22 +8,21 @@ registers the broker when the session of the former incarnation is over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_member import NodeMember, refuse_transactions
+from odradek.broker.cluster_member import MemberRole, NodeMember
 from odradek.broker.controller.write_events import Controller
 from odradek.broker.controller_role import ControllerRole
 from odradek.broker.controller_side import ControllerSide
 from odradek.broker.forwarded_requests import ForwardingRouter
 from odradek.broker.membership.incarnation import BrokerMembership
-from odradek.broker.metadata.brokers import ImageBrokers
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata_log import bootstrap
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
-from odradek.broker.publishers.order import in_order
+from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.cluster.control import Directories, ReplicaDirectory
 from odradek.cluster.lifecycle import HeartbeatAnswer
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
 
     from odradek.broker.controller.registered_brokers import RegisteredBrokers
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.catalog_view import Publisher
     from odradek.broker.node import Node
-    from odradek.broker.remote.peers import Peers
     from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.cluster.control import HeartbeatReply
@@ -52,17 +49,15 @@ _EARLY = (BrokerSettings, PrivateDirectory)
 """Publishers that a controller has, too. They do not wait for the broker."""
 
 
-class CombinedRole(ControllerRole):
+class CombinedRole(MemberRole, ControllerRole):
     """``node.NodeRole``: a broker and the only controller of its cluster. ``side``: the controller as its own listeners
     see it. ``joined`` is resolved when the controller has lifted the broker's fence."""
 
     envelope_bytes = 0
-    has_broker_settings = True
     side: ControllerSide
     membership: BrokerMembership
     controller: LocalController
     _lifecycle: BrokerLifecycle
-    _peers: Peers | None = None
 
     def __init__(self, node: Node, changes: StartChanges = NO_CHANGES) -> None:
         super().__init__(node, changes)
@@ -72,12 +67,6 @@ class CombinedRole(ControllerRole):
     @property
     def controller_id(self) -> int:
         return self.node.node_id
-
-    @property
-    def peers(self) -> Peers:
-        """The other nodes of the cluster, after ``follow_catalog``."""
-        assert self._peers is not None
-        return self._peers
 
     # --- start --------------------------------------------------------------------------------------------------
 
@@ -100,7 +89,7 @@ class CombinedRole(ControllerRole):
 
     def new_loader(self, own: list[Publisher]) -> MetadataLoader:
         node = self.node
-        order = in_order(node, _no_epochs)
+        order = in_order(node, no_epochs)
         early = (node.quotas, node.authorizer, node.tokens, node.catalog)
         waiting = [one for one in order if one not in early and not isinstance(one, _EARLY)]
         return MetadataLoader(node.catalog, [*own, *order], waiting)
@@ -133,39 +122,17 @@ class CombinedRole(ControllerRole):
         super().begin_upkeep(upkeep)
         self._member.begin_upkeep(upkeep)
 
-    def new_brokers(self) -> Brokers:
-        return ImageBrokers(self.node.catalog, self.node.listeners, self.node.new_uuid)
-
-    def loads_later(self) -> Iterator[Callable[[], object]]:
-        return self.node.loaders()
-
     # --- stop ---------------------------------------------------------------------------------------------------
 
-    async def leave(self) -> None:
-        await self._member.leave()
-
-    def has_loaded(self) -> bool:
-        return self._member.has_loaded
-
     def close(self) -> None:
-        self._member.close()
-        if self._peers is not None:
-            self._peers.close()
-        super().close()
+        MemberRole.close(self)
+        ControllerRole.close(self)
 
     def give_up(self) -> None:
         self.close()
         self.node.scheduler.stop()
         if "stored" in self.__dict__:
             self.stored.log.abandon()
-
-    # --- what requests at the broker's listeners ask ------------------------------------------------------------
-
-    def check_broker_name(self, name: str) -> None:
-        self.node.check_own_name(name)
-
-    def check_transactions(self) -> None:
-        refuse_transactions()
 
 
 class _AtController:
@@ -271,7 +238,3 @@ def _without_ids(allocated: object) -> None:
 
 def _is_new(topic_id: Id16) -> bool:
     return True
-
-
-def _no_epochs() -> None:
-    """Begins no leader epochs: only the controller does, also after an unclean stop."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from functools import lru_cache
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 from odradek.core.errors import ErrorCode
 from odradek.net.connection import BrokerConnection
 from odradek.net.errors import AuthenticationFailed, ConnectionLost
-from odradek.security.client_security import PLAIN, ClientSecurity, Login, TokenSource
-from odradek.security.scram import NONCE_BYTES, ScramClient, ScramError
-from odradek.security.stores import client_context, state_of_files
+from odradek.security.client_security import ClientSecurity, LoginMessages, TokenSource, login_messages
+from odradek.security.scram import ScramError
+from odradek.security.stores import RenewableContext
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -29,16 +28,10 @@ class ClientAccess:
 
     def __init__(self, security: ClientSecurity) -> None:
         self._security = security
-        self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
+        self._context = None if security.tls is None else RenewableContext(security.tls)
 
     def tls(self) -> ssl.SSLContext | None:
-        tls = self._security.tls
-        if tls is None:
-            return None
-        state = state_of_files(tls.trust, tls.key)
-        if self._context is None or self._context[0] != state:
-            self._context = state, client_context(tls)
-        return self._context[1]
+        return None if self._context is None else self._context.current()
 
     async def log_in(self, connection: BrokerConnection) -> float | None:
         login, mechanism = self._security.login, self._security.mechanism
@@ -48,10 +41,8 @@ class ClientAccess:
         await exchange.begin()
         if isinstance(login, TokenSource):
             await _log_in_with_token(exchange, login)
-        elif mechanism == PLAIN:
-            await exchange.send(f"\0{login.user}\0{login.password.reveal()}".encode())
         else:
-            await _log_in_by_scram(exchange, mechanism, login)
+            await _log_in_with_password(exchange, login_messages(mechanism, login))
         return exchange.lifetime_s
 
 
@@ -113,15 +104,14 @@ class _Exchange:
             ) from error
 
 
-async def _log_in_by_scram(exchange: _Exchange, mechanism: str, login: Login) -> None:
-    extensions = {"tokenauth": "true"} if login.is_token else None
-    nonce = secrets.token_urlsafe(NONCE_BYTES)
-    client = ScramClient(mechanism, login.user, login.password, nonce, extensions=extensions)
+async def _log_in_with_password(exchange: _Exchange, messages: LoginMessages) -> None:
     try:
-        server_first = await exchange.send(client.first())
-        # A broker may ask for a million iterations, which take a quarter of a second.
-        final = await asyncio.to_thread(client.final, server_first)
-        client.verify(await exchange.send(final))
+        message = next(messages)
+        while True:
+            data = message if isinstance(message, bytes) else await asyncio.to_thread(message)
+            message = messages.send(await exchange.send(data))
+    except StopIteration:
+        return
     except ScramError as error:
         raise exchange.failed(error) from error
 

@@ -190,10 +190,7 @@ class ClusterControl:
                 if self.catalog.nodes.brokers[broker_id].is_shutting_down
                 else [BrokerRegistrationChangeRecord(broker_id, epoch, begins_shutdown=True)]
             )
-            generated = yield from self._changes.after(
-                BrokerEvent(broker_id), lambda partition: broker_id in partition.isr
-            )
-            return [*began, *generated]
+            return [*began, *(yield from self._without(broker_id))]
         return (yield from self._fence(broker_id, epoch))
 
     def _end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatReply, end_offset: int) -> None:

@@ -1,8 +1,13 @@
-"""How a client's connections are protected and who its user is. Hashable and picklable; ``repr`` shows no secret."""
+"""How a client's connections are protected and who its user is. Hashable and picklable; ``repr`` shows no secret.
+
+Clients have such settings, and so have nodes of a cluster that log in at other nodes.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from odradek.security.protocols import HASHES, PLAINTEXT
 from odradek.security.secret import Secret
@@ -56,3 +61,25 @@ class ClientSecurity(NamedTuple):
 
 
 NO_SECURITY = ClientSecurity()
+
+
+LoginMessages: TypeAlias = Generator["bytes | Callable[[], bytes]", bytes, None]
+"""Yields messages, or functions that make one and may take milliseconds, and gets the other side's answers. It ends
+with the login. Raises ScramError."""
+
+
+def login_messages(mechanism: str, login: Login) -> LoginMessages:
+    """Returns the messages of one login, by PLAIN or by a mechanism of SCRAM."""
+    if mechanism == PLAIN:
+        yield f"\0{login.user}\0{login.password.reveal()}".encode()
+        return
+    import secrets  # few clients log in
+
+    from odradek.security.scram import NONCE_BYTES, ScramClient
+
+    extensions = {"tokenauth": "true"} if login.is_token else None
+    nonce = secrets.token_urlsafe(NONCE_BYTES)
+    client = ScramClient(mechanism, login.user, login.password, nonce, extensions=extensions)
+    server_first = yield client.first()
+    # A broker may ask for a million iterations, which take a quarter of a second.
+    client.verify((yield partial(client.final, server_first)))

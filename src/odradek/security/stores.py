@@ -105,6 +105,21 @@ def client_context(tls: Tls) -> ssl.SSLContext:
     return context
 
 
+class RenewableContext:
+    """The context of a client's connections. When a file of its stores is replaced, later connections get a new one."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._made: tuple[tuple[object, ...], ssl.SSLContext] | None = None
+
+    def current(self) -> ssl.SSLContext:
+        """Raises ConfigError, as ``client_context``."""
+        state = state_of_files(self._tls.trust, self._tls.key)
+        if self._made is None or self._made[0] != state:
+            self._made = state, client_context(self._tls)
+        return self._made[1]
+
+
 def server_context(tls: ServerTls) -> ssl.SSLContext:
     """Returns the context of a listener. Raises ConfigError, which names the setting and the file.
 

@@ -118,13 +118,15 @@ def handle(
 
 
 def handle_at_controller(
-    broker: ControllerServices, context: Context, message: FetchRequest
+    controller: ControllerServices, context: Context, message: FetchRequest
 ) -> dict[str, object] | Deferred[Reply]:
     """Serves an observer of the metadata log."""
     from odradek.broker.handlers import observer_fetches  # here, because only a controller has observers
 
     replica = _replica(context.version, message)
-    return observer_fetches.fetch(broker, context, message, replica.broker_id if replica.broker_id >= 0 else NO_NODE)
+    return observer_fetches.fetch(
+        controller, context, message, replica.broker_id if replica.broker_id >= 0 else NO_NODE
+    )
 
 
 def _replica(version: int, message: FetchRequest) -> FetchingReplica:

@@ -60,18 +60,18 @@ def handle(broker: NodeServices, context: Context, message: ElectLeadersRequest)
 
 
 def handle_at_controller(
-    broker: ControllerServices, context: Context, message: ElectLeadersRequest
+    controller: ControllerServices, context: Context, message: ElectLeadersRequest
 ) -> Steps[list[Chunk]]:
     from odradek.cluster.elections import Election  # a lone broker has none
 
     rows = message.topic_partitions
     kind = message.election_type if context.version >= 1 else PREFERRED
     is_known = kind in _FAILED or rows == ()  # as in Kafka, nothing is nothing in every type
-    if not is_known or not is_allowed_for_cluster(broker, context, Operation.ALTER):
-        return (yield from handle(broker, context, message))
+    if not is_known or not is_allowed_for_cluster(controller, context, Operation.ALTER):
+        return (yield from handle(controller, context, message))
     election = Election.UNCLEAN if kind == UNCLEAN else Election.PREFERRED
     asked = None if rows is None else [(topic.topic, topic.partitions) for topic in rows]
-    promise = broker.role.registered_brokers.submit(
+    promise = controller.role.registered_brokers.submit(
         lambda control, _: control.elect_leaders(election, asked), context, max_records=MAX_CHANGE_RECORDS
     )
     topics = elements(context, "replica_election_results")

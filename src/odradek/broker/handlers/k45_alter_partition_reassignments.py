@@ -37,9 +37,9 @@ def handle(broker: BrokerServices, context: Context, message: AlterPartitionReas
 
 
 def handle_at_controller(
-    broker: ControllerServices, context: Context, message: AlterPartitionReassignmentsRequest
+    controller: ControllerServices, context: Context, message: AlterPartitionReassignmentsRequest
 ) -> Steps[list[Chunk]]:
-    return _answer(broker, context, message, _check_at_controller)
+    return _answer(controller, context, message, _check_at_controller)
 
 
 def _answer(

@@ -28,8 +28,8 @@ LISTENERS = ("controller",)
 ZERO = UUID(int=0)
 
 
-def handle(broker: ControllerServices, context: Context, message: AlterPartitionRequest) -> Steps[list[Chunk]]:
-    check_cluster(broker, context, Operation.CLUSTER_ACTION)
+def handle(controller: ControllerServices, context: Context, message: AlterPartitionRequest) -> Steps[list[Chunk]]:
+    check_cluster(controller, context, Operation.CLUSTER_ACTION)
     if not message.topics:  # as in Kafka, also for an old broker epoch
         return reply(context, {"error_code": ErrorCode.none, "topics": ()})
     asked = []
@@ -38,7 +38,7 @@ def handle(broker: ControllerServices, context: Context, message: AlterPartition
             asked.append(_change(context.version, topic.topic_id or ZERO, part))
             yield None
     leader = message.broker_id, message.broker_epoch
-    promise = broker.role.registered_brokers.submit(lambda control, _: control.change_isrs(*leader, asked), context)
+    promise = controller.role.registered_brokers.submit(lambda control, _: control.change_isrs(*leader, asked), context)
     results = iter((yield from value_of(promise)))
     topics = elements(context, "topics")
     for topic in message.topics:

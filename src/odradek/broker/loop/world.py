@@ -23,34 +23,23 @@ if TYPE_CHECKING:
     import ssl
 
 Connect: TypeAlias = Callable[
-    [Callable[[], asyncio.BaseProtocol], str, int],
+    [Callable[[], asyncio.BaseProtocol], str, int, "ssl.SSLContext | None"],
     Coroutine[object, object, tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
 ]
-"""Opens a connection to a host and a port, as asyncio's ``create_connection``. Raises OSError."""
-
-
-ConnectByTls: TypeAlias = Callable[
-    [Callable[[], asyncio.BaseProtocol], str, int, "ssl.SSLContext"],
-    Coroutine[object, object, tuple[asyncio.BaseTransport, asyncio.BaseProtocol]],
-]
-"""Opens a connection with TLS. The host has to be in the certificate, if the context checks names. Raises OSError."""
+"""Opens a connection to a host and a port, as asyncio's ``create_connection``; with a context, by TLS. Then the host
+has to be in the certificate, if the context checks names. Raises OSError."""
 _HANDSHAKE_S = 10.0
 
 
 async def connect(
-    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
     """Opens a connection over TCP. Raises OSError."""
-    return await asyncio.get_running_loop().create_connection(make_protocol, host, port)
-
-
-async def connect_by_tls(
-    make_protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, context: ssl.SSLContext
-) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-    """Opens a connection with TLS. Raises OSError."""
     loop = asyncio.get_running_loop()
+    if tls is None:
+        return await loop.create_connection(make_protocol, host, port)
     return await loop.create_connection(
-        make_protocol, host, port, ssl=context, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE_S
+        make_protocol, host, port, ssl=tls, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE_S
     )
 
 
@@ -84,7 +73,7 @@ class NodeWorld(NamedTuple):
 
     ``begin_thread`` gets the name of a thread and its job. ``look_up`` returns the address of a host, or raises
     OSError; only such a thread and the start of a node wait for it. ``host_name`` returns the name of this host.
-    ``connect`` and ``connect_by_tls`` open connections to other nodes.
+    ``connect`` opens connections to other nodes.
 
     The event loop itself, which has timers and the default threads (``run_in_executor``), is passed to
     ``Node.begin``.
@@ -99,7 +88,6 @@ class NodeWorld(NamedTuple):
     look_up: Callable[[str], str] = look_up
     host_name: Callable[[], str] = host_name
     connect: Connect = connect
-    connect_by_tls: ConnectByTls = connect_by_tls
 
     @classmethod
     def of_process(cls, clock: Clock | None = None) -> NodeWorld:

@@ -175,11 +175,14 @@ class Partition:
         For appends that wait for replicas: those of coordinators, markers, and acks=-1."""
         registration = self.registration
         if registration is not None and missing_replicas(registration, self.log.config.min_isr):
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{self.topic}-{self.index} has the in-sync replicas {list(registration.isr)}, and min.insync.replicas "
-                f"is {self.log.config.min_isr}",
-            )
+            raise self._not_enough_replicas(registration.isr)
+
+    def _not_enough_replicas(self, isr: tuple[int, ...]) -> KafkaError:
+        return KafkaError(
+            ErrorCode.not_enough_replicas,
+            f"{self.topic}-{self.index} has the in-sync replicas {list(isr)}, and min.insync.replicas is "
+            f"{self.log.config.min_isr}",
+        )
 
     def check_end_known(self) -> None:
         """Raises OFFSET_NOT_AVAILABLE if a new leader does not know yet which of its records are committed (KIP-207).

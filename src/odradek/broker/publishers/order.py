@@ -87,6 +87,10 @@ def in_order(broker: PublishedBroker, begin_epochs: Callable[[], None]) -> list[
     ]
 
 
+def no_epochs() -> None:
+    """Begins no leader epochs: in a cluster only the controller does, also after an unclean stop."""
+
+
 def authorizer_of(config: BrokerConfig) -> Authorizer | None:
     """Returns the authorizer that the settings ask for, or None."""
     if not config.authorizer_class_name:

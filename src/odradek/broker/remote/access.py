@@ -7,23 +7,21 @@ logs it and tries again with a pause that grows. A connection that is not logged
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
-from collections.abc import Callable, Generator
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from odradek.broker.remote.dialer import OTHER_PROTOCOL, reason_of
 from odradek.core.errors import ConfigError, ErrorCode
-from odradek.security.client_security import PLAIN, ClientSecurity, Login
-from odradek.security.scram import NONCE_BYTES, ScramClient, ScramError
-from odradek.security.stores import client_context, state_of_files
+from odradek.security.client_security import ClientSecurity, Login, login_messages
+from odradek.security.scram import ScramError
+from odradek.security.stores import RenewableContext
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from odradek.wire.frames import FrameReader
 
 if TYPE_CHECKING:
-    from odradek.broker.loop.world import Connect, ConnectByTls
+    from odradek.broker.loop.world import Connect
     from odradek.broker.remote.dialer import NodeProtocol
 
 LOGIN_BYTES = 1 << 20
@@ -31,53 +29,30 @@ LOGIN_BYTES = 1 << 20
 RENEWED_AT = 0.85
 """The part of a session after which a connection is replaced: the least one of Kafka's clients."""
 _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
-_TLS_TIMEOUT_S = 10.0
 _OF_CERTIFICATES = ("certificate", "unknown ca", "access denied")
-
-Messages = Generator["bytes | Callable[[], bytes]", bytes, None]
-"""The client's side of a mechanism: it yields messages, or functions that make one and may take milliseconds, and gets
-the replies. Raises ScramError."""
 
 
 class NodeAccess:
     """The way to the listeners of one kind of nodes. ``listener``: the prefix of its settings, for messages.
 
-    A changed key store or trust store holds for later connections. ``connect``, ``connect_by_tls``: how this node's
-    world opens connections."""
+    A changed key store or trust store holds for later connections. ``connect``: how this node's world opens
+    connections."""
 
     def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        connect: Connect,
-        connect_by_tls: ConnectByTls,
-        security: ClientSecurity,
-        listener: str,
+        self, loop: asyncio.AbstractEventLoop, connect: Connect, security: ClientSecurity, listener: str
     ) -> None:
         self.loop = loop
         self.security = security
         self.listener = listener
-        self._connect, self._connect_by_tls = connect, connect_by_tls
-        self._context: tuple[tuple[object, ...], ssl.SSLContext] | None = None
+        self._connect = connect
+        self._context = None if security.tls is None else RenewableContext(security.tls)
 
     def dialer(self, host: str, port: int) -> NodeDialer:
         return NodeDialer(self, host, port)
 
     async def connect(self, make_protocol: Callable[[], asyncio.Protocol], host: str, port: int) -> None:
         """Opens a connection. Raises OSError, ConfigError."""
-        context = self._tls()
-        if context is None:
-            await self._connect(make_protocol, host, port)
-        else:
-            await self._connect_by_tls(make_protocol, host, port, context)
-
-    def _tls(self) -> ssl.SSLContext | None:
-        tls = self.security.tls
-        if tls is None:
-            return None
-        state = state_of_files(tls.trust, tls.key)
-        if self._context is None or self._context[0] != state:
-            self._context = state, client_context(tls)
-        return self._context[1]
+        await self._connect(make_protocol, host, port, None if self._context is None else self._context.current())
 
     def reason(self, error: Exception | None) -> str:
         """Returns why a connection could not be opened, or has ended, and the remedy."""
@@ -150,7 +125,7 @@ class LoginAttempt:
         self.access = access
         self.mechanism, self._login = mechanism, login
         self._make_protocol, self._on_failure = make_protocol, on_failure
-        self._messages = _messages(mechanism, login)
+        self._messages = login_messages(mechanism, login)
         self._reader = FrameReader(LOGIN_BYTES)
         self._transport: asyncio.Transport | None = None
         self._is_over = False
@@ -284,14 +259,3 @@ class _LoginProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._inner is not None:
             self._inner.resume_writing()
-
-
-def _messages(mechanism: str, login: Login) -> Messages:
-    if mechanism == PLAIN:
-        yield f"\0{login.user}\0{login.password.reveal()}".encode()
-        return
-    extensions = {"tokenauth": "true"} if login.is_token else None
-    nonce = secrets.token_urlsafe(NONCE_BYTES)
-    client = ScramClient(mechanism, login.user, login.password, nonce, extensions=extensions)
-    server_first = yield client.first()
-    client.verify((yield partial(client.final, server_first)))

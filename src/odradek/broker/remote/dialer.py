@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
 
-    class NodeProtocol(asyncio.Protocol, Protocol):  # type: ignore[misc]
+    class NodeProtocol(asyncio.Protocol, Protocol):  # type: ignore[misc]  # asyncio's class is no typing.Protocol
         """What uses a connection."""
 
         def limit_session(self, ends_s: float) -> None:
@@ -66,7 +66,7 @@ class TcpDialer:
 
     async def _dial(self, make_protocol: Callable[[], NodeProtocol], on_failure: Callable[[str], None]) -> None:
         try:
-            await self._connect(make_protocol, *self._address)
+            await self._connect(make_protocol, *self._address, None)
         except OSError as error:
             on_failure(reason_of(error))
 

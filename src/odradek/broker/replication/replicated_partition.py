@@ -137,9 +137,7 @@ class ReplicatedPartition(Partition):
         if self.leader is None:
             self.leader = PartitionLeader(self._services.local, self._limits, self._services.broker_state)
             self.followers = self.leader.followers
-        self._carry_out(
-            self.leader.on_registration(registration, log.log_end_offset, log.high_watermark, steady_ms)
-        )  # fmt: skip
+        self._carry_out(self.leader.on_registration(registration, log.log_end_offset, log.high_watermark, steady_ms))
         self._end_deletions()
 
     def _drop_leader(self) -> None:
@@ -176,11 +174,7 @@ class ReplicatedPartition(Partition):
         if self.leader is None:
             super().check_in_sync()
         elif self.leader.lacks_replicas:
-            raise KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"{self.topic}-{self.index} has the in-sync replicas {list(self.leader.isr)}, and min.insync.replicas "
-                f"is {self.log.config.min_isr}",
-            )
+            raise self._not_enough_replicas(self.leader.isr)
 
     def _result_of_waits(self) -> ErrorCode:
         if self.leader is None:

@@ -150,8 +150,8 @@ def _secret(settings: ListenerSettings, name: str) -> Secret:
 # --- connections to other nodes -------------------------------------------------------------------------------------
 
 TO_CONTROLLERS, TO_BROKERS = "sasl.mechanism.controller.protocol", "sasl.mechanism.inter.broker.protocol"
-_MODULES = {PLAIN: "PlainLoginModule"} | dict.fromkeys(HASHES, "ScramLoginModule")
-_CLASSES = {PLAIN: "plain.PlainLoginModule"} | dict.fromkeys(HASHES, "scram.ScramLoginModule")
+_MODULES = {PLAIN: ("plain", "PlainLoginModule")} | dict.fromkeys(HASHES, ("scram", "ScramLoginModule"))
+"""Java's package and class for each mechanism."""
 _CHECKS_NAMES = "ssl.endpoint.identification.algorithm"
 
 
@@ -205,11 +205,12 @@ def _tls(settings: ListenerSettings) -> Tls:
 def _login(settings: ListenerSettings, mechanism: str) -> Login:
     """Returns the name and the password of this node. Raises ConfigError, which shows no password."""
     name = settings.full_name("sasl.jaas.config", mechanism)
-    options = login_options(settings, mechanism, _MODULES[mechanism]) or {}
+    package, module = _MODULES[mechanism]
+    options = login_options(settings, mechanism, module) or {}
     user, password = options.get("username", ""), options.get("password", "")
     if not user or not password:
         raise ConfigError(
             f"{name}: it has no name and password of this node: add username and password, as in org.apache.kafka."
-            f'common.security.{_CLASSES[mechanism]} required username="NODE" password="PASSWORD";'
+            f'common.security.{package}.{module} required username="NODE" password="PASSWORD";'
         )
     return Login(user, Secret(password), options.get("tokenauth", "").lower() == "true")
