@@ -165,7 +165,7 @@ def _any_epoch_at_the_controller(changes: Any, member: Any) -> bool:
 
 def _fenced_at_the_controller(changes: Any, member: Any) -> bool:
     broker = changes.catalog.nodes.brokers.get(member.broker_id)
-    return broker is not None and member.broker_epoch in (isr_changes.ANY_EPOCH, broker.epoch)
+    return broker is not None and member.broker_epoch in (NO_EPOCH, broker.epoch)
 
 
 def _pending_is_ignored() -> Any:

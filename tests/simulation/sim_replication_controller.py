@@ -18,7 +18,7 @@ from odradek.catalog.state import CreateTopic, DeleteTopic
 from odradek.cluster.cluster_catalog import ControlSteps, Moment
 from odradek.cluster.control import ClusterControl
 from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrMember, IsrState
+from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.cluster.records import Endpoint
 from odradek.cluster.registrations import BrokerRegistration, NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
@@ -153,7 +153,7 @@ class SimulatedController:
             name.number,
             asked.leader_epoch,
             asked.partition_epoch,
-            tuple(IsrMember(*member) for member in asked.isr),
+            asked.isr,
         )
         (result,) = self._decide(self._control.change_isrs(broker_id, epoch, (change,)))
         if isinstance(result, IsrState):

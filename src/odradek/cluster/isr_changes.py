@@ -16,29 +16,20 @@ from odradek.cluster.cluster_catalog import ControlResult, ControlSteps
 from odradek.cluster.elections import RECOVERED, RECOVERING, partition_change
 from odradek.cluster.partition_changes import PartitionChanges
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_NODE
+from odradek.core.ids import NO_EPOCH, NO_NODE, FetchingReplica
 from odradek.core.pace import Pace
-
-ANY_EPOCH = -1
-"""A broker epoch that is not checked: the leader does not know that of the follower."""
-
-
-class IsrMember(NamedTuple):
-    """A replica of the new ISR. ``broker_epoch``: that of the incarnation that has caught up, or ``ANY_EPOCH``."""
-
-    broker_id: int
-    broker_epoch: int = ANY_EPOCH
 
 
 class IsrChange(NamedTuple):
-    """A partition's new ISR, as its leader asks for it. ``leader_epoch`` and ``partition_epoch``: those that the leader
-    has seen. ``recovery_state``: 1 until the leader has recovered from an unclean election."""
+    """A partition's new ISR, as its leader asks for it. ``isr``: each with the epoch of the incarnation that has caught
+    up; an unknown one is not checked. ``leader_epoch`` and ``partition_epoch``: those that the leader has seen.
+    ``recovery_state``: 1 until the leader has recovered from an unclean election."""
 
     topic_id: Id16
     partition_id: int
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[IsrMember, ...]
+    isr: tuple[FetchingReplica, ...]
     recovery_state: int = RECOVERED
 
 
@@ -131,7 +122,7 @@ def _is_possible(partition: PartitionRegistration, change: IsrChange) -> bool:
     return True
 
 
-def _is_eligible(changes: PartitionChanges, member: IsrMember) -> bool:
+def _is_eligible(changes: PartitionChanges, member: FetchingReplica) -> bool:
     """Returns whether a broker may be in an ISR: active, and in the incarnation that has caught up."""
     broker = changes.catalog.nodes.brokers.get(member.broker_id)
-    return broker is not None and broker.is_active and member.broker_epoch in (ANY_EPOCH, broker.epoch)
+    return broker is not None and broker.is_active and member.broker_epoch in (NO_EPOCH, broker.epoch)

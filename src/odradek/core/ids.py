@@ -130,8 +130,10 @@ partition_for_group = partition_for_key
 
 
 class FetchingReplica(NamedTuple):
-    """A broker that fetches records because it follows their partitions. ``broker_epoch``: that of its registration; −1
-    before version 15 of Fetch."""
+    """A broker that fetches records because it follows their partitions, and may be in their ISR.
+
+    ``broker_epoch``: that of its registration; −1 if it is not known, as before version 15 of Fetch.
+    """
 
     broker_id: int
     broker_epoch: int = -1

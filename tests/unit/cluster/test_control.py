@@ -15,13 +15,14 @@ from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions,
 from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
 from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrMember
+from odradek.cluster.isr_changes import IsrChange
 from odradek.cluster.leader_elections import MOST_AT_ONCE
 from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.ids import FetchingReplica
 
 ALL = (1, 2, 3)
 
@@ -342,7 +343,7 @@ def test_an_unclean_election_names_the_new_leader_and_who_had_the_records(cluste
     cluster.create("t", (1, 2))
     cluster.request(AlterConfigs(TOPIC, "t", {"unclean.leader.election.enable": "true"}))
     epochs = {number: cluster.catalog.nodes.brokers[number].epoch for number in ALL}
-    change = IsrChange(cluster.catalog.topics["t"].id, 0, 0, 0, (IsrMember(1, epochs[1]),))
+    change = IsrChange(cluster.catalog.topics["t"].id, 0, 0, 0, (FetchingReplica(1, epochs[1]),))
     cluster.decide(cluster.control.change_isrs(1, epochs[1], [change]))
     fence = BrokerHeartbeat(1, epochs[1], NEVER, True, False)
     (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories()))
@@ -392,7 +393,7 @@ def test_many_leaders_are_balanced_in_parts(cluster: ControlledCluster) -> None:
     epoch = cluster.catalog.nodes.brokers[2].epoch
     asked = [
         IsrChange(cluster.catalog.topics["t"].id, one.partition_id, one.leader_epoch, one.partition_epoch,
-                  (IsrMember(2), IsrMember(1)))
+                  (FetchingReplica(2), FetchingReplica(1)))
         for one in cluster.catalog.topics["t"].partitions
     ]  # fmt: skip
     assert ErrorCode.none not in cluster.decide(cluster.control.change_isrs(2, epoch, asked))

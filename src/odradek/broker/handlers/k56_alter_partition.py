@@ -12,9 +12,10 @@ from uuid import UUID
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.scheduler import value_of
-from odradek.cluster.isr_changes import IsrChange, IsrMember, IsrState
+from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import FetchingReplica
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition.v3.request import AlterPartitionRequest, PartitionData
@@ -52,9 +53,9 @@ def handle(controller: ControllerServices, context: Context, message: AlterParti
 
 def _change(version: int, topic_id: UUID, part: PartitionData) -> IsrChange:
     if version < 3:
-        isr = tuple(map(IsrMember, part.new_isr))  # type: ignore[attr-defined]  # a field of version 2
+        isr = tuple(map(FetchingReplica, part.new_isr))  # type: ignore[attr-defined]  # a field of version 2
     else:
-        isr = tuple(IsrMember(member.broker_id, member.broker_epoch) for member in part.new_isr_with_epochs)
+        isr = tuple(FetchingReplica(member.broker_id, member.broker_epoch) for member in part.new_isr_with_epochs)
     return IsrChange(
         topic_id, part.partition_index, part.leader_epoch, part.partition_epoch, isr, part.leader_recovery_state
     )

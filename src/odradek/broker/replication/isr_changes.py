@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.cluster.isr_changes import IsrChange, IsrMember, IsrState
+from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.replication.effects import AlteredIsr, AlterIsr
 
@@ -81,12 +81,9 @@ class IsrChangeQueue:
             return
         self._is_in_flight = True
         changes = [
-            IsrChange(
-                topic_id, index, change.leader_epoch, change.partition_epoch,
-                tuple(IsrMember(member.broker_id, member.broker_epoch) for member in change.isr),
-            )
+            IsrChange(topic_id, index, change.leader_epoch, change.partition_epoch, change.isr)
             for (topic_id, index), (_, change) in sent.items()
-        ]  # fmt: skip
+        ]
         self._controller.alter_isrs(changes).then(lambda answer: self._on_reply(sent, answer))
 
     def _on_reply(

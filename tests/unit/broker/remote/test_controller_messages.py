@@ -5,8 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from odradek.broker.remote.controller_messages import isr_changes
-from odradek.cluster.isr_changes import IsrChange, IsrMember, IsrState
+from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import FetchingReplica
 from odradek.wire import frames, schemas
 from odradek.wire.schemas import Kind
 
@@ -19,7 +20,7 @@ def part(index: int, code: int = 0, leader: int = 0, isr: tuple[int, ...] = ()) 
 
 
 def test_a_request_for_isrs_has_each_topic_once_and_reads_the_state_of_each_partition() -> None:
-    members = (IsrMember(1, 20), IsrMember(2))
+    members = (FetchingReplica(1, 20), FetchingReplica(2))
     request = isr_changes(
         1, 20, [IsrChange(ONE, 0, 3, 7, members), IsrChange(TWO, 1, 3, 7, members[:1], 1), IsrChange(ONE, 2, 5, 9, ())]
     )
