@@ -89,8 +89,8 @@ def test_no_acknowledged_topic_is_lost_by_kill_9(cluster: CombinedCluster) -> No
         worker.start()
     try:
         for _ in range(2):
-            before = len(acknowledged)
-            eventually(lambda: len(acknowledged) > before + 5, within_s=60)  # noqa: B023
+            wanted = len(acknowledged) + 5
+            eventually(lambda wanted=wanted: len(acknowledged) > wanted, within_s=60)
             cluster.controller.kill()
             cluster.controller.start()
     finally:

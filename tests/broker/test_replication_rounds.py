@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -120,20 +121,13 @@ def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]
         one.start()
     eventually(lambda: all(one.acknowledged or one.failure for one in producers), within_s=20)
     victim = dice.choice(BROKERS)
-    if dice.random() < 0.7:
-        cluster.kill(victim)
-        before = [len(one.acknowledged) for one in producers]
-        eventually(
-            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
-        )
-        cluster.start(victim)
-    else:
-        cluster.pause(victim)
-        before = [len(one.acknowledged) for one in producers]
-        eventually(
-            lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
-        )
-        cluster.resume(victim)
+    begin, end = (cluster.kill, cluster.start) if dice.random() < 0.7 else (cluster.pause, cluster.resume)
+    begin(victim)
+    before = [len(one.acknowledged) for one in producers]
+    eventually(
+        lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
+    )
+    end(victim)
     cluster.wait_until_in_sync([TOPIC])
     ended.set()
     for index, one in enumerate(producers):
@@ -148,9 +142,13 @@ def files_of(cluster: odradek.Cluster, broker: int, index: int) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
+def are_equal(cluster: odradek.Cluster, index: int) -> bool:
+    return len({files_of(cluster, one, index) for one in BROKERS}) == 1
+
+
 def check(cluster: odradek.Cluster, kept: list[dict[int, bytes]]) -> None:
     for index, acknowledged in enumerate(kept):
-        eventually(lambda index=index: len({files_of(cluster, one, index) for one in BROKERS}) == 1, within_s=20)
+        eventually(partial(are_equal, cluster, index), within_s=20)
         found = {row.offset: row.key for row in iter_records(files_of(cluster, 1, index))}
         assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
 

@@ -196,6 +196,12 @@ class ClusterRun(Run):
             self._await_fences(dict.fromkeys(BROKERS, False))
         self.settle()
 
+    def start_alone(self, broker: int) -> None:
+        """Starts one broker while others may be away."""
+        self.nodes.start(str(broker))
+        self._await_fences({broker: False})
+        self.settle()
+
     def pause(self, node: int | str) -> None:
         """Halts a node: its connections stay open, and nothing replies."""
         self.nodes.pause(str(node))

@@ -5,40 +5,35 @@ See ``SCENARIOS``. They run in the cluster of ``cluster_scenarios_replicas``.
 
 from __future__ import annotations
 
-from typing import Any
-
 from cluster_conversation import BROKERS, CONTROLLER, ClusterRun
 from cluster_scenarios_admin import BROKER, SET, change
-from cluster_scenarios_replicas import PREFERRED, UNCLEAN, await_isr, elect, partitions_at, replicated
-from scenarios_log import batch, fetch_message, produce_message
+from cluster_scenarios_replicas import (
+    PREFERRED,
+    UNCLEAN,
+    await_isr,
+    elect,
+    offsets,
+    partitions_at,
+    read,
+    replicated,
+    write,
+)
+from scenarios_log import batch, produce_message
 
 from odradek.core.errors import ErrorCode
 
 _LATER = {"timeout": 10_000}
 
 
-def write(c: ClusterRun, name: str, at: int, *, count: int = 1, acks: int = -1, index: int = 0, **options: Any) -> None:
-    c.call(0, 12, produce_message(name, batch(count, **options), index, acks=acks), client=str(at))
+def epoch_end(c: ClusterRun, name: str, at: int, epoch: int, *, current: int = -1) -> None:
+    """Asks a broker where a leader epoch ends. ``current``: the epoch that the client knows."""
+    rows = [{"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}]
+    c.call(23, 4, {"replica_id": -1, "topics": [{"topic": name, "partitions": rows}]}, client=str(at))
 
 
-def read(c: ClusterRun, name: str, at: int, offset: int = 0, **options: Any) -> None:
-    c.call(1, 12, fetch_message(name, offset, **options), client=str(at))
-
-
-def offsets(c: ClusterRun, name: str, at: int, *times: int, epoch: int = -1) -> None:
-    asked = {"replica_id": -1, "isolation_level": 0, "timeout": 5000}
-    for time in times or (-1, -2, -3):
-        rows = [
-            {"name": name, "partitions": [{"partition_index": 0, "current_leader_epoch": epoch, "timestamp": time}]}
-        ]
-        c.call(2, 8, asked | {"topics": rows}, client=str(at))
-
-
-def start(c: ClusterRun, broker: int) -> None:
-    """Starts one broker while others may be away."""
-    c.nodes.start(str(broker))
-    c._await_fences({broker: False})
-    c.settle()
+def delete_records(c: ClusterRun, name: str, at: int, before: int) -> None:
+    rows = [{"name": name, "partitions": [{"partition_index": 0, "offset": before}]}]
+    c.call(21, 2, {"topics": rows} | _LATER, client=str(at))
 
 
 # --- stops in each order ----------------------------------------------------------------------------------------
@@ -52,9 +47,9 @@ def both_replicas_stop_cleanly(c: ClusterRun) -> None:
     c.stop(2)
     c.await_fence(2)
     partitions_at(c, name, 1)
-    start(c, 3)
+    c.start_alone(3)
     partitions_at(c, name, 1)
-    start(c, 2)
+    c.start_alone(2)
     await_isr(c, name, (2, 3))
     partitions_at(c, name, 1)
     read(c, name, 2)
@@ -70,10 +65,10 @@ def both_replicas_stop_cleanly_below_the_minimum(c: ClusterRun) -> None:
     c.stop(2)
     c.await_fence(2)
     partitions_at(c, name, 1)
-    start(c, 3)
+    c.start_alone(3)
     await_isr(c, name, (3,))
     partitions_at(c, name, 1)
-    start(c, 2)
+    c.start_alone(2)
     await_isr(c, name, (2, 3))
     partitions_at(c, name, 1)
     read(c, name, 3)
@@ -87,9 +82,9 @@ def both_replicas_are_killed_below_the_minimum(c: ClusterRun) -> None:
     c.kill(2)
     c.await_fence(2)
     partitions_at(c, name, 1)
-    start(c, 3)
+    c.start_alone(3)
     partitions_at(c, name, 1)
-    start(c, 2)
+    c.start_alone(2)
     await_isr(c, name, (2, 3))
     partitions_at(c, name, 1)
 
@@ -101,10 +96,10 @@ def a_clean_stop_after_a_kill(c: ClusterRun) -> None:
     c.stop(2)
     c.await_fence(2)
     partitions_at(c, name, 1)
-    start(c, 2)
+    c.start_alone(2)
     await_isr(c, name, (2,))
     partitions_at(c, name, 1)
-    start(c, 3)
+    c.start_alone(3)
     await_isr(c, name, (2, 3))
     partitions_at(c, name, 1)
 
@@ -176,11 +171,9 @@ def epochs_after_an_election(c: ClusterRun) -> None:
     c.settle()
     write(c, name, 1, count=2)
     for epoch in (-1, 0, 1, 2):
-        rows = [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}]
-        c.call(23, 4, {"replica_id": -1, "topics": [{"topic": name, "partitions": rows}]}, client="1")
+        epoch_end(c, name, 1, epoch)
     for current in (0, 1, 2):
-        rows = [{"partition": 0, "current_leader_epoch": current, "leader_epoch": 0}]
-        c.call(23, 4, {"replica_id": -1, "topics": [{"topic": name, "partitions": rows}]}, client="1")
+        epoch_end(c, name, 1, 0, current=current)
         read(c, name, 1, 4, current_leader_epoch=current)
         offsets(c, name, 1, -1, epoch=current)
     offsets(c, name, 1)
@@ -189,8 +182,7 @@ def epochs_after_an_election(c: ClusterRun) -> None:
     elect(c, PREFERRED, {name: [0]})
     write(c, name, 3)
     for epoch in (0, 1, 2, 3):
-        rows = [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}]
-        c.call(23, 4, {"replica_id": -1, "topics": [{"topic": name, "partitions": rows}]}, client="3")
+        epoch_end(c, name, 3, epoch)
 
 
 def requests_at_a_follower(c: ClusterRun) -> None:
@@ -201,10 +193,8 @@ def requests_at_a_follower(c: ClusterRun) -> None:
         write(c, name, broker)
         write(c, name, broker, acks=1)
         offsets(c, name, broker, -1)
-        rows = [{"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]
-        c.call(23, 4, {"replica_id": -1, "topics": [{"topic": name, "partitions": rows}]}, client=str(broker))
-        deleted = {"topics": [{"name": name, "partitions": [{"partition_index": 0, "offset": 1}]}]} | _LATER
-        c.call(21, 2, deleted, client=str(broker))
+        epoch_end(c, name, broker, 0)
+        delete_records(c, name, broker, 1)
     read(c, name, 3)
 
 
@@ -226,20 +216,15 @@ def a_consumer_at_a_follower(c: ClusterRun) -> None:
 def records_are_deleted_with_replicas(c: ClusterRun) -> None:
     name = replicated(c, "t", (1, 2, 3))
     write(c, name, 1, count=5)
-
-    def delete(offset: int) -> None:
-        rows = [{"name": name, "partitions": [{"partition_index": 0, "offset": offset}]}]
-        c.call(21, 2, {"topics": rows} | _LATER, client="1")
-
-    delete(2)
-    delete(9)
+    delete_records(c, name, 1, 2)
+    delete_records(c, name, 1, 9)
     c.kill(3)
     c.await_fence(3)
-    delete(4)
+    delete_records(c, name, 1, 4)
     offsets(c, name, 1, -2)
     c.start(3)
     await_isr(c, name, BROKERS)
-    delete(-1)
+    delete_records(c, name, 1, -1)
     offsets(c, name, 1, -2, -1)
 
 

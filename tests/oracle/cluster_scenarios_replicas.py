@@ -60,6 +60,23 @@ def await_isr(c: ClusterRun, name: str, wanted: Collection[int], index: int = 0,
     c.settle()
 
 
+def write(c: ClusterRun, name: str, at: int, *, count: int = 1, acks: int = -1, index: int = 0, **options: Any) -> None:
+    c.call(0, 12, produce_message(name, batch(count, **options), index, acks=acks), client=str(at))
+
+
+def read(c: ClusterRun, name: str, at: int, offset: int = 0, **options: Any) -> None:
+    c.call(1, 12, fetch_message(name, offset, **options), client=str(at))
+
+
+def offsets(c: ClusterRun, name: str, at: int, *times: int, epoch: int = -1) -> None:
+    asked = {"replica_id": -1, "isolation_level": 0, "timeout": 5000}
+    for time in times or (-1, -2, -3):
+        rows = [
+            {"name": name, "partitions": [{"partition_index": 0, "current_leader_epoch": epoch, "timestamp": time}]}
+        ]
+        c.call(2, 8, asked | {"topics": rows}, client=str(at))
+
+
 # --- assignments ------------------------------------------------------------------------------------------------
 
 
@@ -125,7 +142,7 @@ def a_killed_leader(c: ClusterRun) -> None:
     c.kill(3)
     c.await_fence(3)
     partitions_at(c, name, 1, 2)
-    c.call(0, 12, produce_message(name, batch(1)), client="2")
+    write(c, name, 2)
     c.start(3)
     for index in (0, 1):
         await_isr(c, name, BROKERS, index)
@@ -176,13 +193,9 @@ def a_partition_without_a_candidate(c: ClusterRun) -> None:
     partitions_at(c, name, 1)
     elect(c, PREFERRED, {name: [0]})
     elect(c, UNCLEAN, {name: [0]})
-    c.call(0, 12, produce_message(name, batch(1)), client="1")
-    asked = {"replica_id": -1, "isolation_level": 0, "timeout": 5000}
-    rows = [{"name": name, "partitions": [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]}]
-    c.call(2, 8, asked | {"topics": rows}, client="1")
-    c.nodes.start("3")
-    c._await_fences({3: False})
-    c.settle()
+    write(c, name, 1)
+    offsets(c, name, 1, -1)
+    c.start_alone(3)
     partitions_at(c, name, 1)
     c.nodes.start("2")
     await_isr(c, name, (2, 3))
@@ -191,15 +204,13 @@ def a_partition_without_a_candidate(c: ClusterRun) -> None:
 
 def an_unclean_leader_on_request(c: ClusterRun) -> None:
     name = replicated(c, "t", (2, 3))
-    c.call(0, 12, produce_message(name, batch(3)), client="2")
+    write(c, name, 2, count=3)
     c.kill(3)
     c.await_fence(3)
-    c.call(0, 12, produce_message(name, batch(2)), client="2")
+    write(c, name, 2, count=2)
     c.kill(2)
     c.await_fence(2)
-    c.nodes.start("3")
-    c._await_fences({3: False})
-    c.settle()
+    c.start_alone(3)
     partitions_at(c, name, 1)
     elect(c, PREFERRED, {name: [0]})
     elect(c, UNCLEAN, {name: [0]})
@@ -254,7 +265,7 @@ def another_minimum_meanwhile(c: ClusterRun) -> None:
 
 def a_topic_is_deleted_without_a_replica(c: ClusterRun) -> None:
     name = replicated(c, "t", (1, 3), (3, 1))
-    c.call(0, 12, produce_message(name, batch(3)), client="1")
+    write(c, name, 1, count=3)
     c.kill(3)
     c.await_fence(3)
     c.call(20, 5, {"topic_names": [name], **_LATER}, client="2")
@@ -269,7 +280,7 @@ def a_topic_is_deleted_without_a_replica(c: ClusterRun) -> None:
 
 def a_topic_is_created_again_without_a_replica(c: ClusterRun) -> None:
     name = replicated(c, "t", (1, 3))
-    c.call(0, 12, produce_message(name, batch(3)), client="1")
+    write(c, name, 1, count=3)
     c.kill(3)
     c.await_fence(3)
     c.quietly(20, 5, {"topic_names": [name], **_LATER}, client="2")
@@ -278,11 +289,11 @@ def a_topic_is_created_again_without_a_replica(c: ClusterRun) -> None:
     c.name_value({one.name: one for one in made.topics}[name].topic_id, "id of the second")
     c.settle()
     partitions_at(c, name, 1)
-    c.call(0, 12, produce_message(name, batch(2)), client="1")
+    write(c, name, 1, count=2)
     c.start(3)
     await_isr(c, name, (1, 3))
     partitions_at(c, name, 3)
-    c.call(1, 12, fetch_message(name, 0), client="1")
+    read(c, name, 1)
 
 
 def topics_are_created_while_a_broker_is_away(c: ClusterRun) -> None:
@@ -313,16 +324,16 @@ def writes_with_replicas_down(c: ClusterRun) -> None:
             c.await_fence(4 - down)
         for name in names:
             for acks in (-1, 1):
-                c.call(0, 12, produce_message(name, batch(1), acks=acks), client="1")
+                write(c, name, 1, acks=acks)
         c.settle()
         for name in names:
-            c.call(1, 12, fetch_message(name, 0), client="1")
+            read(c, name, 1)
     for broker in (2, 3):
         c.nodes.start(str(broker))
     for name in names:
         await_isr(c, name, BROKERS)
     for name in names:
-        c.call(1, 12, fetch_message(name, 0), client="1")
+        read(c, name, 1)
 
 
 SCENARIOS = (

@@ -19,8 +19,8 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from recording import TRACES, packed_traces, run_scenario  # noqa: E402
-from support.brokers import Wire  # noqa: E402
+from recording import TRACES, packed_traces, run_scenario
+from support.brokers import Wire
 
 SUITES = tuple(sorted(path.stem.removeprefix("scenarios_") for path in _HERE.glob("scenarios_*.py")))
 

@@ -13,12 +13,12 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from acl_requests import users  # noqa: E402
-from acl_world import CONFIG, TRACE, AclWorld, plain_login, recorded, written  # noqa: E402
-from support.brokers import Wire  # noqa: E402
+from acl_requests import users
+from acl_world import CONFIG, TRACE, AclWorld, plain_login, recorded, written
+from support.brokers import Wire
 
-from bench.apache import ApacheBroker  # noqa: E402
-from odradek.testing.ports import reserve_ports  # noqa: E402
+from bench.apache import ApacheBroker
+from odradek.testing.ports import reserve_ports
 
 
 class KafkaWithUsers(ApacheBroker):

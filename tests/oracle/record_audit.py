@@ -15,11 +15,11 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from acl_requests import users  # noqa: E402
-from acl_world import AUDIT_TRACE, AclWorld, audited  # noqa: E402
-from record_acls import KafkaWithUsers  # noqa: E402
+from acl_requests import users
+from acl_world import AUDIT_TRACE, AclWorld, audited
+from record_acls import KafkaWithUsers
 
-from bench.apache import class_path, logger_jar  # noqa: E402
+from bench.apache import class_path, logger_jar
 
 LOGGER = "kafka.authorizer.logger"
 

@@ -21,16 +21,16 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation  # noqa: E402
-from cluster_scenarios import SCENARIOS, Scenario, base_of  # noqa: E402
-from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS  # noqa: E402
-from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS  # noqa: E402
-from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS  # noqa: E402
-from recording import TRACES, packed_traces  # noqa: E402
-from support.brokers import Wire  # noqa: E402
-from support.jvm import kafka_java_options  # noqa: E402
+from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation
+from cluster_scenarios import SCENARIOS, Scenario, base_of
+from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS
+from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS
+from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS
+from recording import TRACES, packed_traces
+from support.brokers import Wire
+from support.jvm import kafka_java_options
 
-from bench.apache import ApacheBroker, new_cluster_id  # noqa: E402
+from bench.apache import ApacheBroker, new_cluster_id
 
 TRACE, REPLICAS = TRACES / "clusters.json", TRACES / "replicas.json"
 HEAP = "220m"

@@ -24,21 +24,21 @@ from uuid import UUID
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from controller_conversation import SESSION_MS, Conversation  # noqa: E402
-from controller_scenarios import SCENARIOS  # noqa: E402
-from observer_conversation import CONTROLLER, SETTINGS, SNAPSHOTS, Observation  # noqa: E402
-from observer_scenarios import SCENARIOS as OBSERVER_SCENARIOS  # noqa: E402
-from observer_scenarios import SNAPSHOT_SCENARIOS  # noqa: E402
-from partition_scenarios import PERIODIC_SCENARIOS, PERIODIC_SETTINGS  # noqa: E402
-from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS  # noqa: E402
-from recording import packed_traces  # noqa: E402
-from support.brokers import Wire  # noqa: E402
-from support.jvm import java_classes, kafka_command  # noqa: E402
+from controller_conversation import SESSION_MS, Conversation
+from controller_scenarios import SCENARIOS
+from observer_conversation import CONTROLLER, SETTINGS, SNAPSHOTS, Observation
+from observer_scenarios import SCENARIOS as OBSERVER_SCENARIOS
+from observer_scenarios import SNAPSHOT_SCENARIOS
+from partition_scenarios import PERIODIC_SCENARIOS, PERIODIC_SETTINGS
+from partition_scenarios import SCENARIOS as PARTITION_SCENARIOS
+from recording import packed_traces
+from support.brokers import Wire
+from support.jvm import java_classes, kafka_command
 
-from bench.apache import ApacheBroker, class_path, new_cluster_id  # noqa: E402
-from odradek.batches.rows import iter_records  # noqa: E402
-from odradek.catalog.records import MetadataRecord  # noqa: E402
-from odradek.cluster.records import decode  # noqa: E402
+from bench.apache import ApacheBroker, class_path, new_cluster_id
+from odradek.batches.rows import iter_records
+from odradek.catalog.records import MetadataRecord
+from odradek.cluster.records import decode
 
 DECISIONS = _HERE / "traces" / "controller_decisions.jsonl"
 CONVERSATIONS = _HERE / "traces" / "controller.json"

@@ -17,11 +17,11 @@ from typing import Any
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from support.brokers import Wire, eventually  # noqa: E402
-from support.transactions import RawProducer, create_topic, state_of  # noqa: E402
+from support.brokers import Wire, eventually
+from support.transactions import RawProducer, create_topic, state_of
 
-from bench.apache import ApacheBroker, free_port  # noqa: E402
-from odradek.wire.api_keys import FIND_COORDINATOR, TXN_OFFSET_COMMIT  # noqa: E402
+from bench.apache import ApacheBroker, free_port
+from odradek.wire.api_keys import FIND_COORDINATOR, TXN_OFFSET_COMMIT
 
 TARGET = _HERE.parent / "data" / "kafka-prepared-transactions"
 TOPIC = "t"

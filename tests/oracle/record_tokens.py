@@ -13,11 +13,11 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
-from support.brokers import Wire  # noqa: E402
-from token_requests import CONFIG, TRACE, USERS, TokenRun, run, without_key  # noqa: E402
+from support.brokers import Wire
+from token_requests import CONFIG, TRACE, USERS, TokenRun, run, without_key
 
-from bench.apache import ApacheBroker  # noqa: E402
-from odradek.testing.ports import reserve_ports  # noqa: E402
+from bench.apache import ApacheBroker
+from odradek.testing.ports import reserve_ports
 
 _MODULE = "org.apache.kafka.common.security"
 

@@ -24,9 +24,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"}
     )
 
-from sim_bugs import BUGS, injected  # noqa: E402
-from sim_scenario import FAULTS, Scenario  # noqa: E402
-from support.world import SimulationFailure  # noqa: E402
+from sim_bugs import BUGS, injected
+from sim_scenario import FAULTS, Scenario
+from support.world import SimulationFailure
 
 LINES = 70
 

@@ -27,9 +27,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
-from sim_broker_bugs import planted  # noqa: E402
-from sim_broker_scenario import BrokerScenario, schedule, shrink  # noqa: E402
-from support.quorums import install  # noqa: E402
+from sim_broker_bugs import planted
+from sim_broker_scenario import BrokerScenario, schedule, shrink
+from support.quorums import install
 
 install()
 

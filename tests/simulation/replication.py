@@ -27,9 +27,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
-from sim_replication import ReplicationScenario, schedule, shrunk  # noqa: E402
-from sim_replication_bugs import BUGS  # noqa: E402
-from support.world import SimulationFailure  # noqa: E402
+from sim_replication import ReplicationScenario, schedule, shrunk
+from sim_replication_bugs import BUGS
+from support.world import SimulationFailure
 
 
 def failure_of(scenario: ReplicationScenario) -> str:

@@ -17,17 +17,12 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 from sim_replication_broker import ProduceRequest, ProduceResult, Replica, ReplicaBroker
 from sim_replication_clients import ReplicaProducer
-from sim_replication_controller import (
-    SESSION_MS,
-    BrokerBeat,
-    ClusterView,
-    PartitionName,
-    SimulatedController,
-)
+from sim_replication_controller import SESSION_MS, ClusterView, PartitionName, SimulatedController
 from sim_replication_ledger import PartitionLedger, ReplicationLedger
 from support.replica_log import AbstractBatch
 from support.world import START_MS, SimulationFailure, World
@@ -143,7 +138,7 @@ class ReplicationScenario:
         for number in range(len(self.rules.topics)):
             self._create(number)
         for fault in self.faults:
-            world.at(world.now_ms + fault.at_ms, lambda fault=fault: self._begin(fault))  # type: ignore[misc]
+            world.after(fault.at_ms, partial(self._begin, fault))
         world.advance(FAULTS_MS + 300)
         self._end_faults()
         self._check_peace()
@@ -239,7 +234,7 @@ class ReplicationScenario:
 
             def take() -> None:
                 broker.learn(view)
-                broker.on_beat(answer) if isinstance(answer, BrokerBeat) else None
+                broker.on_beat(answer)
 
             return take
 
@@ -324,11 +319,7 @@ class ReplicationScenario:
             if registration is not before.partitions.get(name):
                 self.note("partition", (*name, registration))
         for number, broker in self.brokers.items():
-            self.send(
-                CONTROLLER,
-                number,
-                lambda broker=broker: broker.receive(lambda: broker.learn(after)),  # type: ignore[misc]
-            )
+            self.send(CONTROLLER, number, partial(broker.receive, partial(broker.learn, after)))
 
     def _sessions(self) -> None:
         self.controller.end_sessions()

@@ -33,6 +33,11 @@ def _replacing(*changes: tuple[Any, str, Any]) -> Plant:
     return planted
 
 
+def _wrapped(owner: Any, name: str, wrap: Callable[[Any], Any]) -> tuple[Any, str, Any]:
+    """The change that puts a function around that of the owner."""
+    return owner, name, wrap(getattr(owner, name))
+
+
 # --- truncation -------------------------------------------------------------------------------------------------------
 
 
@@ -168,20 +173,16 @@ def _fenced_at_the_controller(changes: Any, member: Any) -> bool:
     return broker is not None and member.broker_epoch in (NO_EPOCH, broker.epoch)
 
 
-def _pending_is_ignored() -> Any:
+def _pending_is_ignored(self: PartitionLeader, now_ms: int) -> Any:
     """The watermark waits for the confirmed ISR alone, and not for those about to join."""
-
-    def moved(self: PartitionLeader, now_ms: int) -> Any:
-        if len(self._isr) < self._min_isr:
-            return ()
-        ends = [state.end_offset for number, state in self.followers.states.items() if number in self._isr]
-        least = min([self._end, *ends])
-        if least <= self.watermark:
-            return ()
-        self.watermark = least
-        return (MoveWatermark(least),)
-
-    return moved
+    if len(self._isr) < self._min_isr:
+        return ()
+    ends = [state.end_offset for number, state in self.followers.states.items() if number in self._isr]
+    least = min([self._end, *ends])
+    if least <= self.watermark:
+        return ()
+    self.watermark = least
+    return (MoveWatermark(least),)
 
 
 def _smaller_at_once(on_tick: Any) -> Any:
@@ -195,24 +196,14 @@ def _smaller_at_once(on_tick: Any) -> Any:
     return ticked
 
 
-def _unmoved_after_an_answer(on_alter_reply: Any) -> Any:
-    def replied(self: PartitionLeader, asked: Any, answer: Any, now_ms: int) -> Any:
+def _without_watermark(on_event: Any) -> Any:
+    def unmoved(self: PartitionLeader, *event: Any) -> Any:
         watermark = self.watermark
-        effects = on_alter_reply(self, asked, answer, now_ms)
+        effects = on_event(self, *event)
         self.watermark = watermark
         return tuple(effect for effect in effects if not isinstance(effect, MoveWatermark))
 
-    return replied
-
-
-def _tick_without_watermark(on_tick: Any) -> Any:
-    def ticked(self: PartitionLeader, now_ms: int) -> Any:
-        watermark = self.watermark
-        effects = on_tick(self, now_ms)
-        self.watermark = watermark
-        return tuple(effect for effect in effects if not isinstance(effect, MoveWatermark))
-
-    return ticked
+    return unmoved
 
 
 def _below_the_minimum(moved: Any) -> Any:
@@ -316,9 +307,7 @@ def _at_once(self: ReplicaBroker, replica: Any, leader: Any, request: Any, base:
 _LEADER, _FOLLOWER, _BROKER, _LOG = PartitionLeader, PartitionFollower, ReplicaBroker, AbstractLog
 
 BUGS: dict[str, Plant] = {
-    "a follower truncates to its watermark (KIP-101)": _replacing(
-        (_FOLLOWER, "follow", _to_the_watermark(_FOLLOWER.follow))
-    ),
+    "a follower truncates to its watermark (KIP-101)": _replacing(_wrapped(_FOLLOWER, "follow", _to_the_watermark)),
     "a leader without records leaves no epoch (KIP-279)": _replacing(
         (_BROKER, "begin_epoch", staticmethod(lambda replica, epoch: None))
     ),
@@ -326,26 +315,24 @@ BUGS: dict[str, Plant] = {
         (_FOLLOWER, "_on_diverging", _by_the_leaders_end)
     ),
     "a log keeps what diverged before the leader's log start": _replacing(
-        (_FOLLOWER, "on_reply", _keeps_what_is_before(_FOLLOWER.on_reply))
+        _wrapped(_FOLLOWER, "on_reply", _keeps_what_is_before)
     ),
     "fetches of another leader epoch are answered (KIP-320)": _replacing(
-        (_LOG, "answer", _answer_without_fence(_LOG.answer))
+        _wrapped(_LOG, "answer", _answer_without_fence)
     ),
     "the watermark rises before the truncation (KAFKA-14704)": _replacing(
-        (_FOLLOWER, "on_reply", _watermark_first(_FOLLOWER.on_reply))
+        _wrapped(_FOLLOWER, "on_reply", _watermark_first)
     ),
     "the last epoch is forgotten after an empty reply (KAFKA-15510)": _forgets_its_epoch,
-    "a fetch has the leader's epoch": _replacing(
-        (_FOLLOWER, "next_fetch", _with_the_leaders_epoch(_FOLLOWER.next_fetch))
-    ),
+    "a fetch has the leader's epoch": _replacing(_wrapped(_FOLLOWER, "next_fetch", _with_the_leaders_epoch)),
     "a restarted log keeps its watermark (KAFKA-9491)": _replacing(
-        (_LOG, "restart_at", _restart_without_watermark(_LOG.restart_at))
+        _wrapped(_LOG, "restart_at", _restart_without_watermark)
     ),
     "a follower that is too far behind begins at the leader's end": _replacing(
-        (_FOLLOWER, "on_offset", _at_the_leaders_end(_FOLLOWER.on_offset))
+        _wrapped(_FOLLOWER, "on_offset", _at_the_leaders_end)
     ),
     "a watermark is above the log": _replacing((_FOLLOWER, "_follow_offsets", _without_limit)),
-    "a reply that was overtaken counts": _replacing((_FOLLOWER, "on_reply", _overtaken_counts(_FOLLOWER.on_reply))),
+    "a reply that was overtaken counts": _replacing(_wrapped(_FOLLOWER, "on_reply", _overtaken_counts)),
     "the states of producers are lost by a truncation": _replacing(
         (_LOG, "rebuild_sequences", lambda self: self.sequences.clear())
     ),
@@ -359,41 +346,35 @@ BUGS: dict[str, Plant] = {
     "a follower joins for another incarnation (KIP-903)": _replacing(
         (_LEADER, "_may_join", _any_incarnation),
         (_LEADER, "_is_former", lambda self, replica: False),
-        (_LEADER, "_propose", _anonymous(_LEADER._propose)),
+        _wrapped(_LEADER, "_propose", _anonymous),
         (isr_changes, "_is_eligible", _any_epoch_at_the_controller),
     ),
     "the watermark does not wait for who is about to join (KIP-497)": _replacing(
-        (_LEADER, "_moved", _pending_is_ignored())
+        (_LEADER, "_moved", _pending_is_ignored)
     ),
     "a smaller ISR counts before the controller has it (KIP-497)": _replacing(
-        (_LEADER, "on_tick", _smaller_at_once(_LEADER.on_tick))
+        _wrapped(_LEADER, "on_tick", _smaller_at_once)
     ),
     "the watermark does not rise with the answer (KAFKA-13091)": _replacing(
-        (_LEADER, "on_alter_reply", _unmoved_after_an_answer(_LEADER.on_alter_reply)),
-        (_LEADER, "on_tick", _tick_without_watermark(_LEADER.on_tick)),
+        _wrapped(_LEADER, "on_alter_reply", _without_watermark),
+        _wrapped(_LEADER, "on_tick", _without_watermark),
     ),
-    "the watermark rises below the minimum (KIP-966)": _replacing(
-        (_LEADER, "_moved", _below_the_minimum(_LEADER._moved))
-    ),
+    "the watermark rises below the minimum (KIP-966)": _replacing(_wrapped(_LEADER, "_moved", _below_the_minimum)),
     "a registration of the same epoch ends a change": _replacing(
-        (_LEADER, "on_registration", _same_epoch_ends_a_change(_LEADER.on_registration))
+        _wrapped(_LEADER, "on_registration", _same_epoch_ends_a_change)
     ),
     "an older registration counts": _replacing(
-        (_LEADER, "on_registration", _older_registration_counts(_LEADER.on_registration)),
+        _wrapped(_LEADER, "on_registration", _older_registration_counts),
     ),
-    "the controller takes any partition epoch": _replacing(
-        (isr_changes, "_fault", _any_partition_epoch(isr_changes._fault))
-    ),
-    "each stop is clean (KIP-966)": _replacing(
-        (ClusterControl, "_end_incarnation", _always_clean(ClusterControl._end_incarnation))
-    ),
+    "the controller takes any partition epoch": _replacing(_wrapped(isr_changes, "_fault", _any_partition_epoch)),
+    "each stop is clean (KIP-966)": _replacing(_wrapped(ClusterControl, "_end_incarnation", _always_clean)),
     "those that left stay eligible (KIP-966)": _replacing(
-        (elections, "_eligible", _eligible_below_the_minimum(elections._eligible))
+        _wrapped(elections, "_eligible", _eligible_below_the_minimum)
     ),
     "a fenced last leader is elected (KAFKA-19522)": _replacing(
-        (elections, "_elect", _last_known_may_be_fenced(elections._elect))
+        _wrapped(elections, "_elect", _last_known_may_be_fenced)
     ),
-    "any replica is elected": _replacing((elections, "_elect", _always_unclean(elections._elect))),
+    "any replica is elected": _replacing(_wrapped(elections, "_elect", _always_unclean)),
     "acks=all is answered before the replicas have it": _replacing((_BROKER, "wait", _at_once)),
     "a deposed leader acknowledges": _replacing((_BROKER, "is_acknowledged_at_the_end_of_a_term", True)),
     "the watermark is the log's end after a restart": _replacing(

@@ -16,8 +16,8 @@ from pathlib import Path
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent)]
 
-from sim_table import TableScenario  # noqa: E402
-from sim_table_bugs import BUGS, planted  # noqa: E402
+from sim_table import TableScenario
+from sim_table_bugs import BUGS, planted
 
 
 def attempt(seed: int, bug: str | None = None) -> tuple[int, int, str]:

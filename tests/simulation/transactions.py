@@ -24,9 +24,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
-from sim_transaction_bugs import COORDINATOR_BUGS  # noqa: E402
-from sim_transactions import TransactionScenario  # noqa: E402
-from support.faulty_broker import FAULTS  # noqa: E402
+from sim_transaction_bugs import COORDINATOR_BUGS
+from sim_transactions import TransactionScenario
+from support.faulty_broker import FAULTS
 
 PLANTS = FAULTS | {name: plant for name, (plant, _) in COORDINATOR_BUGS.items()}
 

@@ -9,8 +9,10 @@ offset on each replica, once if its producer is idempotent, and a new record has
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from odradek.batches.encode import encode_batch
@@ -22,7 +24,8 @@ from odradek.core.ids import NO_NODE
 from odradek.wire import frames
 from odradek.wire.api_keys import DELETE_RECORDS, FETCH, PRODUCE
 from support.logs import T0
-from support.replicated_nodes import ReplicatedNodes
+from support.replicated_nodes import ReplicatedNodes, fetch_message
+from support.simulated_brokers import SimulatedBroker
 from support.simulated_node import Wire
 from support.world import SimulationFailure
 
@@ -136,11 +139,13 @@ class ReplicaSchedule:
         return self.rng.choice((0.0, 1.0, self.rng.random()))
 
     def _is_whole(self) -> bool:
-        each = [self.nodes.registration(TOPIC, index) for index in range(self.partitions)]
-        if any(set(one.isr) != {1, 2, 3} for one in each) or self._down or self.nodes.network.cut_off:
+        if not all(map(self._is_in_sync, range(self.partitions))) or self._down or self.nodes.network.cut_off:
             return False
         self._without_power.clear()
         return True
+
+    def _is_in_sync(self, index: int) -> bool:
+        return set(self.nodes.registration(TOPIC, index).isr) == {1, 2, 3}
 
     def _kill(self, number: int) -> None:
         self._down.add(number)
@@ -152,6 +157,9 @@ class ReplicaSchedule:
             return self.rng.choice((1, 2, 3))
         leader = self.nodes.leader(TOPIC, index)
         return self.rng.choice((1, 2, 3)) if leader == NO_NODE else leader
+
+    def _serves(self, broker: SimulatedBroker) -> bool:
+        return broker.node.process.is_alive and broker.broker_id not in self._down and broker.is_joined
 
     # --- clients ------------------------------------------------------------------------------------------------
 
@@ -184,9 +192,8 @@ class ReplicaSchedule:
 
     def _send(self, one: Produced) -> None:
         broker = self.nodes.brokers[self._leader(one.index)]
-        one.is_over = False
-        if not broker.node.process.is_alive or broker.broker_id in self._down or not broker.is_joined:
-            one.is_over = True
+        one.is_over = not self._serves(broker)
+        if one.is_over:
             return
 
         def answer(frame: bytes) -> None:
@@ -215,17 +222,9 @@ class ReplicaSchedule:
 
     def _read(self, index: int) -> None:
         broker = self.nodes.brokers[self._leader(index)]
-        if not broker.node.process.is_alive or broker.broker_id in self._down or not broker.is_joined:
+        if not self._serves(broker):
             return
-        part = {
-            "partition": index, "current_leader_epoch": -1, "fetch_offset": self.starts[index],
-            "last_fetched_epoch": -1, "log_start_offset": -1, "partition_max_bytes": 1 << 24,
-        }  # fmt: skip
-        message = {
-            "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "isolation_level": 0,
-            "session_id": 0, "session_epoch": -1, "topics": [{"topic": TOPIC, "topic_id": None, "partitions": [part]}],
-            "forgotten_topics_data": [], "rack_id": "",
-        }  # fmt: skip
+        message = fetch_message(TOPIC, index, self.starts[index], 1 << 24)
 
         def answer(frame: bytes) -> None:
             _, reply = frames.decode_reply(FETCH, 12, frame)
@@ -244,7 +243,7 @@ class ReplicaSchedule:
 
     def _delete(self, index: int) -> None:
         broker = self.nodes.brokers[self._leader(index)]
-        if not broker.node.process.is_alive or broker.broker_id in self._down or not broker.is_joined:
+        if not self._serves(broker):
             return
         partition = broker.broker.partition(TOPIC, index)
         if partition is None:
@@ -291,9 +290,7 @@ class ReplicaSchedule:
         self._down.clear()
         nodes.run_until(lambda: all(one.is_joined for one in nodes.brokers.values()), 60_000)
         for index in range(self.partitions):
-            nodes.run_until(
-                lambda index=index: set(nodes.registration(TOPIC, index).isr) == {1, 2, 3}, 60_000
-            )  # fmt: skip
+            nodes.run_until(partial(self._is_in_sync, index), 60_000)
         for producer in self._idempotent:
             for _ in range(40):
                 one = producer.current
@@ -336,9 +333,7 @@ class ReplicaSchedule:
                 raise SimulationFailure(
                     f"{tag} was read at {offset} of {TOPIC}-{index}: now there is {found.get(offset)}"
                 )
-        times: dict[str, int] = {}
-        for tag in found.values():
-            times[tag] = times.get(tag, 0) + 1
+        times = Counter(found.values())
         for one in self.produced:
             if one.index != index:
                 continue
@@ -350,7 +345,7 @@ class ReplicaSchedule:
                             f"{one.tag}.{at} was acknowledged at {offset} of {TOPIC}-{index}: now there is "
                             f"{found.get(offset)}"
                         )
-            if one.is_idempotent and any(times.get(f"{one.tag}.{at}", 0) > 1 for at in range(one.count)):
+            if one.is_idempotent and any(times[f"{one.tag}.{at}"] > 1 for at in range(one.count)):
                 raise SimulationFailure(f"{one.tag} of an idempotent producer is there twice")
 
 

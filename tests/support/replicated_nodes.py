@@ -126,15 +126,7 @@ class ReplicatedNodes:
 
     def fetch(self, broker: int, offset: int, *, name: str = "t", index: int = 0, version: int = 12) -> Any:
         """Fetches as a consumer, without a wait. Returns the row of the partition."""
-        part = {
-            "partition": index, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1,
-            "log_start_offset": -1, "partition_max_bytes": 1 << 20,
-        }  # fmt: skip
-        message = {
-            "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "isolation_level": 0,
-            "session_id": 0, "session_epoch": -1, "topics": [{"topic": name, "topic_id": None, "partitions": [part]}],
-            "forgotten_topics_data": [], "rack_id": "",
-        }  # fmt: skip
+        message = fetch_message(name, index, offset)
         ((row,),) = [topic.partitions for topic in self.brokers[broker].call(FETCH, version, message).responses]
         return row
 
@@ -145,6 +137,19 @@ class ReplicatedNodes:
         reply = self.brokers[broker].call(DELETE_RECORDS, 2, message, answer_ms=timeout_ms + 1_000)
         row = reply.topics[0].partitions[0]
         return row.error_code, row.low_watermark
+
+
+def fetch_message(name: str, index: int, offset: int, max_bytes: int = 1 << 20) -> dict[str, Any]:
+    """A consumer's fetch of one partition, which does not wait."""
+    part = {
+        "partition": index, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1,
+        "log_start_offset": -1, "partition_max_bytes": max_bytes,
+    }  # fmt: skip
+    return {
+        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": max_bytes, "isolation_level": 0,
+        "session_id": 0, "session_epoch": -1, "topics": [{"topic": name, "topic_id": None, "partitions": [part]}],
+        "forgotten_topics_data": [], "rack_id": "",
+    }  # fmt: skip
 
 
 def bytes_below_watermark(partition: Partition) -> bytes:

@@ -5,18 +5,14 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast
-from uuid import UUID
+from typing import Any, cast
 
 from odradek.broker.cluster_role import ClusterRole
-from odradek.broker.node import Node
-from odradek.security.principal import USER, Principal
-from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
-from support.simulated_controller import ANSWER_MS, CONTROLLER, CONTROLLER_HOST
+from support.simulated_controller import ANSWER_MS, CONTROLLER, CONTROLLER_HOST, BlockingWire
 from support.simulated_node import HOME, SimulatedNode, Wire
-from support.world import World
+from support.simulated_restarts import RestartedBroker, RestartedNode, sync_home, write_identity
 
 TRAVEL_MS = 1
 """How long bytes travel from one node to another, at least."""
@@ -92,23 +88,13 @@ class SimulatedLink:
         self._near.world.at(self._arrival("far"), self._wire.hang_up)
 
 
-class ControllingNode(Protocol):
-    """The node of the controller over its restarts."""
-
-    world: World
-    node: SimulatedNode
-
-    @property
-    def broker(self) -> Node: ...
-
-
 class SimulatedNetwork:
     """The network between the nodes of a cluster. ``cut_off``: nodes whose bytes are lost, both ways.
 
     ``most_travel_ms``: bytes travel for 1 ms up to this time. ``brokers``: by the name of their host. ``ports``: hosts
     by port, of nodes that have the same address."""
 
-    def __init__(self, controller: ControllingNode) -> None:
+    def __init__(self, controller: RestartedNode) -> None:
         self.controller = controller
         self.brokers: dict[str, SimulatedBroker] = {}
         self.ports: dict[int, str] = {}
@@ -149,8 +135,8 @@ class SimulatedNetwork:
         return cast(asyncio.BaseTransport, link), link.protocol
 
 
-class SimulatedBroker:
-    """A broker of a cluster over its restarts. ``node`` is its present process."""
+class SimulatedBroker(RestartedBroker):
+    """A broker of a cluster over its restarts."""
 
     def __init__(self, network: SimulatedNetwork, broker_id: int, settings: Mapping[str, str] | None = None) -> None:
         self.network, self.broker_id = network, broker_id
@@ -171,80 +157,27 @@ class SimulatedBroker:
         """Gives the broker an empty formatted directory, the id of which has this number. It may not run."""
         self.files = MemoryFiles()
         self.files.make_dirs(HOME)
-        identity = {
-            "node.id": str(self.broker_id),
-            "directory.id": checkpoints.encode_uuid(UUID(int=(number * self.broker_id) << 64)),
-            "version": "1",
-            "cluster.id": self.network.controller.broker.cluster_id,
-        }
-        checkpoints.write_meta_properties(HOME, identity, self.files)
-        for directory in (HOME, *HOME.parents):
-            self.files.sync_dir(directory)
+        write_identity(self.files, self.broker_id, self.network.controller.broker.cluster_id, number)
+        sync_home(self.files)
 
     def begin(self) -> None:
         self.node = SimulatedNode(
             self.world, self.files, dict(self._settings), new_role=ClusterRole, network=self.network
         )
-        node, broker = self.node, self.broker
-        node.loop.run(lambda: broker.begin(node.loop))
-        broker.begin_upkeep()
-
-    @property
-    def broker(self) -> Node:
-        return self.node.broker
+        self.node.begin()
 
     @property
     def role(self) -> ClusterRole:
         assert isinstance(self.broker.role, ClusterRole)
         return self.broker.role
 
-    @property
-    def is_joined(self) -> bool:
-        """Whether it may serve clients. Raises the error that has ended its start."""
-        joined = self.role.joined
-        if joined.resolved and joined.value is not None:
-            raise joined.value
-        return joined.resolved
-
-    def run_until_joined(self, within_ms: int = 30_000) -> None:
-        end_ms = self.world.now_ms + within_ms
-        while not self.is_joined:
-            assert self.world.now_ms < end_ms, self.role.membership.lifecycle.state
-            self.world.advance(5)
-
-    def kill(self) -> None:
-        self.node.kill()
-
-    def stop(self, within_ms: int = 30_000) -> None:
-        """Stops cleanly, with a controlled shutdown."""
-
-        async def stop() -> None:
-            await self.role.leave()
-            await self.broker.end()
-
-        task = self.node.loop.create_task(stop())
-        end_ms = self.world.now_ms + within_ms
-        while not task.done():
-            assert self.world.now_ms < end_ms
-            self.world.advance(5)
-        task.result()
-        for wire in tuple(self.node.wires):
-            wire.cut()
-
     def call(
         self, api_key: int, version: int, message: Mapping[str, Any], *, answer_ms: int = ANSWER_MS, user: str = ""
     ) -> Any:
         """Sends a client's request over a connection of its own, and returns the reply. ``user``: who has logged in."""
-        found: list[bytes] = []
-        wire = self.node.connect(found.append)
-        if user:
-            wire.connection.principal = Principal(USER, user)
-        wire.send(frames.encode_request(api_key, version, 1, "client", message))
-        end_ms = self.world.now_ms + answer_ms
-        while not found and wire.is_open and self.world.now_ms < end_ms:
-            self.world.settle()
-            if not found:
-                self.world.advance(1)
-        assert found, "no reply"
-        wire.hang_up()
-        return frames.decode_reply(api_key, version, found[0])[1]
+        wire = BlockingWire(self, "client", user=user)
+        sent = wire.send(api_key, version, message)
+        assert wire.has_reply(answer_ms / 1000), "no reply"
+        reply = wire.receive(api_key, version, sent)
+        wire.close()
+        return reply

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Any
 
 from odradek.broker.controller_role import ControllerRole
-from odradek.broker.node import Node
-from odradek.storage.disk import checkpoints
+from odradek.security.principal import USER, Principal
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_node import HOME, SimulatedNode, Wire
+from support.simulated_restarts import RestartedNode, sync_home, write_identity
 from support.voters import make_voter
 from support.world import World
 
@@ -23,14 +22,7 @@ ANSWER_MS = 1000
 """A request that is not answered within this virtual time has no answer."""
 
 
-class BlockingNode(Protocol):
-    """A node over its restarts."""
-
-    world: World
-    node: SimulatedNode
-
-
-class SimulatedController:
+class SimulatedController(RestartedNode):
     """One controller with an empty directory. ``restart`` kills it, or stops it cleanly, and starts it again."""
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, seed: int = 1) -> None:
@@ -38,11 +30,8 @@ class SimulatedController:
         self.files = MemoryFiles()
         make_voter(HOME, CONTROLLER, files=self.files)
         if "process.roles" in (settings or {}):
-            identity = {"node.id": str(CONTROLLER), "directory.id": checkpoints.encode_uuid(UUID(int=CONTROLLER << 64)),
-                        "version": "1", "cluster.id": CLUSTER_ID}  # fmt: skip
-            checkpoints.write_meta_properties(HOME, identity, self.files)
-        for directory in (HOME, *HOME.parents):
-            self.files.sync_dir(directory)
+            write_identity(self.files, CONTROLLER, CLUSTER_ID)
+        sync_home(self.files)
         self._settings = {"node.id": str(CONTROLLER)} | dict(settings or {})
         self.begin()
 
@@ -50,10 +39,6 @@ class SimulatedController:
         self.node = SimulatedNode(self.world, self.files, self._settings, new_role=ControllerRole)
         self.node.begin()
         self.world.settle()
-
-    @property
-    def broker(self) -> Node:
-        return self.node.broker
 
     @property
     def role(self) -> ControllerRole:
@@ -72,7 +57,7 @@ class SimulatedController:
             for wire in tuple(self.node.wires):
                 wire.cut()
         else:
-            self.node.kill()
+            self.kill()
         self.begin()
 
 
@@ -80,18 +65,21 @@ class BlockingWire:
     """The client's end of a connection, like ``support.brokers.Wire``: a call lets the world run until the reply."""
 
     def __init__(
-        self, controller: BlockingNode, client_id: str, *, answer_ms: int = ANSWER_MS, as_node: bool = False
-    ) -> None:
-        """``as_node``: the connection is that of another node of the cluster."""
-        self._controller = controller
+        self, owner: RestartedNode, client_id: str, *, answer_ms: int = ANSWER_MS, as_node: bool = False,
+        user: str = "",
+    ) -> None:  # fmt: skip
+        """``as_node``: the connection is that of another node of the cluster. ``user``: who has logged in."""
+        self._world = owner.world
         self._answer_ms = answer_ms
         self._client_id = client_id
         self._ids = itertools.count(1)
         self._frames: list[bytes] = []
-        node = controller.node
+        node = owner.node
         self._wire: Wire = (
             node.accept(self._frames.append, lambda: None) if as_node else node.connect(self._frames.append)
         )
+        if user:
+            self._wire.connection.principal = Principal(USER, user)
         self.socket = self  # for those who close it
 
     def close(self) -> None:
@@ -109,7 +97,7 @@ class BlockingWire:
         return self._frames.pop(0)
 
     def has_reply(self, within_s: float) -> bool:
-        world = self._controller.world
+        world = self._world
         end_ms = world.now_ms + within_s * 1000
         while not self._frames and self._wire.is_open and world.now_ms < end_ms:
             world.settle()
