@@ -3,47 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, Unpack
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 
-from odradek.client import loop, offset_requests, topic_requests
-from odradek.client.admin import (
-    group_operations,
-    leader_operations,
-    node_operations,
-    topic_operations,
-    transaction_operations,
-)
-from odradek.client.arguments import as_name, as_names, isolation
+from odradek.client import loop
+from odradek.client.admin.calls import AdminCalls
 from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.context_managers import Closeable
-from odradek.client.model import (
-    ActiveProducer,
-    ClusterDescription,
-    ClusterNodes,
-    ConfigEntry,
-    EpochEnd,
-    GroupDescription,
-    GroupListing,
-    HangingTransaction,
-    ListedOffset,
-    NewTopic,
-    Node,
-    TopicDescription,
-    TransactionDescription,
-    TransactionFilter,
-    TransactionListing,
-)
-from odradek.client.other_names import NoOthers, OtherNames, refuse
-from odradek.core.errors import KafkaError
-from odradek.core.ids import OffsetAndMetadata, ProducerIdentity, TopicPartition
+from odradek.client.model import ConfigEntry
+from odradek.client.other_names import OtherNames
 
 if TYPE_CHECKING:
     from odradek.client.setting_types import ClientSettings
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _blocking(
+    method: Callable[Concatenate[AdminCalls, P], Coroutine[object, object, T]],
+) -> Callable[Concatenate[Admin, P], T]:
+    """Returns the method of ``Admin`` that runs a call and waits for its result."""
+
+    @wraps(method)
+    def call(self: Admin, /, *args: P.args, **named: P.kwargs) -> T:
+        return self._run(lambda calls: method(calls, *args, **named))
+
+    return call
 
 
 class Admin(OtherNames, Closeable):
@@ -64,7 +53,7 @@ class Admin(OtherNames, Closeable):
         **settings: Unpack[ClientSettings],
     ) -> None:
         self.config = as_config(bootstrap_servers, **settings)
-        self._cluster = Cluster(self.config)
+        self._calls = AdminCalls(self.config, Cluster(self.config))
         self._closed = False
         self._process = os.getpid()
 
@@ -76,51 +65,43 @@ class Admin(OtherNames, Closeable):
         if not self._closed:
             self._closed = True
             if self._process == os.getpid():
-                loop.run(self._cluster.close())
+                loop.run(self._calls.close())
 
-    def _run(self, work: Coroutine[object, object, T]) -> T:
+    def _run(self, begin: Callable[[AdminCalls], Coroutine[object, object, T]]) -> T:
         if self._closed:
-            work.close()
             raise ValueError("this Admin is closed")
         if self._process != os.getpid():
-            work.close()
             raise ValueError("this Admin belongs to its parent process: make a new Admin after a fork")
-        return loop.run(work)
+        return loop.run(begin(self._calls))
 
-    # --- topics -----------------------------------------------------------------------------------------------
-
-    def topics(self) -> list[str]:
-        """Returns the names of all topics, sorted, with the internal ones."""
-        return list(self._run(topic_requests.describe_topics(self._cluster, None)))
-
-    def describe_topics(
-        self, names: Iterable[str] | None = None, *, missing_ok: bool = False, eligible: bool = False
-    ) -> dict[str, TopicDescription]:
-        """Returns partitions, leaders, replicas and ids of topics; of all topics if ``names`` is None.
-
-        Raises UnknownTopic; with ``missing_ok`` the result leaves out topics that do not exist. ``eligible``: also the
-        eligible leader replicas, which cost a further request.
-        """
-        topics = self._run(topic_requests.describe_topics(self._cluster, names, missing_ok=missing_ok))
-        return self._run(leader_operations.with_eligible(self._cluster, topics)) if eligible else topics
-
-    def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool = False, **others: Unpack[NoOthers]
-    ) -> None:
-        """Creates topics. One failed topic does not stop the others.
-
-        Raises the first error (TOPIC_ALREADY_EXISTS, INVALID_CONFIG, …)."""
-        if len(others) > 0:
-            refuse("create_topics", others)
-        self._run(topic_operations.create_topics(self._cluster, topics, validate_only=validate_only))
-
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Deletes topics. One failed topic does not stop the others. Raises the first error (UnknownTopic, …)."""
-        self._run(topic_operations.delete_topics(self._cluster, names))
-
-    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Increases topics to these numbers of partitions. Raises the first error (INVALID_PARTITIONS, …)."""
-        self._run(topic_operations.create_partitions(self._cluster, counts, validate_only=validate_only))
+    topics = _blocking(AdminCalls.topics)
+    describe_topics = _blocking(AdminCalls.describe_topics)
+    create_topics = _blocking(AdminCalls.create_topics)
+    delete_topics = _blocking(AdminCalls.delete_topics)
+    create_partitions = _blocking(AdminCalls.create_partitions)
+    describe_configs = _blocking(AdminCalls.describe_configs)
+    alter_configs = _blocking(AdminCalls.alter_configs)
+    describe_cluster = _blocking(AdminCalls.describe_cluster)
+    describe_nodes = _blocking(AdminCalls.describe_nodes)
+    elect_leaders = _blocking(AdminCalls.elect_leaders)
+    delete_records = _blocking(AdminCalls.delete_records)
+    partitions = _blocking(AdminCalls.partitions)
+    list_offsets = _blocking(AdminCalls.list_offsets)
+    epoch_ends = _blocking(AdminCalls.epoch_ends)
+    list_groups = _blocking(AdminCalls.list_groups)
+    describe_groups = _blocking(AdminCalls.describe_groups)
+    coordinator = _blocking(AdminCalls.coordinator)
+    list_group_offsets = _blocking(AdminCalls.list_group_offsets)
+    group_commits = _blocking(AdminCalls.group_commits)
+    alter_group_offsets = _blocking(AdminCalls.alter_group_offsets)
+    delete_groups = _blocking(AdminCalls.delete_groups)
+    delete_group_offsets = _blocking(AdminCalls.delete_group_offsets)
+    list_transactions = _blocking(AdminCalls.list_transactions)
+    describe_transactions = _blocking(AdminCalls.describe_transactions)
+    describe_producers = _blocking(AdminCalls.describe_producers)
+    fence_producers = _blocking(AdminCalls.fence_producers)
+    abort_transaction = _blocking(AdminCalls.abort_transaction)
+    find_hanging_transactions = _blocking(AdminCalls.find_hanging_transactions)
 
     def describe_topic_configs(self, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
         """Returns all settings of the topics, by name, each with its source. Raises UnknownTopic."""
@@ -129,183 +110,3 @@ class Admin(OtherNames, Closeable):
     def alter_topic_configs(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
         """Changes settings of one topic; None resets a setting to its default. Raises INVALID_CONFIG, UnknownTopic."""
         self.alter_configs("topic", name, changes, validate_only=validate_only)
-
-    # --- settings and the cluster -----------------------------------------------------------------------------
-
-    def describe_configs(self, kind: str, names: Sequence[str]) -> dict[str, tuple[ConfigEntry, ...]]:
-        """Returns all settings of topics, brokers or groups (``kind``), by name, each with its source.
-
-        A broker's name is its id; "" is the default of all brokers. Raises UnknownTopic, INVALID_REQUEST, ValueError.
-        """
-        return self._run(topic_operations.describe_configs(self._cluster, kind, names))
-
-    def alter_configs(
-        self, kind: str, name: str, changes: Mapping[str, str | None], *, validate_only: bool = False
-    ) -> None:
-        """Changes settings of one topic, broker or group; None resets a setting to its default.
-
-        Raises INVALID_CONFIG, UnknownTopic, ValueError.
-        """
-        self._run(topic_operations.alter_configs(self._cluster, kind, name, changes, validate_only=validate_only))
-
-    def describe_cluster(self) -> ClusterDescription:
-        """Returns the cluster's id, its brokers and its controller."""
-        return self._run(topic_operations.describe_cluster(self._cluster))
-
-    def describe_nodes(self) -> ClusterNodes:
-        """Returns the nodes of the cluster: roles, racks, fenced brokers, leaders, and the lag behind the metadata log.
-
-        Raises UNSUPPORTED_VERSION for a cluster without KRaft."""
-        return self._run(node_operations.describe_nodes(self._cluster))
-
-    def elect_leaders(
-        self, kind: str, partitions: Iterable[TopicPartition] | None = None
-    ) -> dict[TopicPartition, KafkaError | None]:
-        """Elects leaders: ``"preferred"``, the first replica of each partition, or ``"unclean"``, any replica of a
-        partition without a leader, although acknowledged records may be lost. None: of all partitions.
-
-        Returns None for each partition with a new leader, or why it has none (ELECTION_NOT_NEEDED,
-        PREFERRED_LEADER_NOT_AVAILABLE, ELIGIBLE_LEADERS_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION). Of all partitions,
-        those that need no election are left out. Raises CLUSTER_AUTHORIZATION_FAILED, ValueError.
-        """
-        return self._run(leader_operations.elect_leaders(self._cluster, kind, partitions))
-
-    # --- records ----------------------------------------------------------------------------------------------
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Deletes the records below these offsets (-1: all records) and returns the new log start offsets.
-
-        Raises OFFSET_OUT_OF_RANGE for an offset above the high watermark, POLICY_VIOLATION for a compacted topic,
-        UnknownTopic. One failed partition does not stop the others.
-        """
-        return self._run(topic_operations.delete_records(self._cluster, before))
-
-    def partitions(self, topic: str) -> list[TopicPartition]:
-        """Returns the topic's partitions, in order. Raises UnknownTopic."""
-        description = self.describe_topics([topic])[topic]
-        return [TopicPartition(topic, p.partition) for p in description.partitions]
-
-    def list_offsets(
-        self, wanted: Mapping[TopicPartition, int], *, isolation_level: str = "read_uncommitted"
-    ) -> dict[TopicPartition, ListedOffset]:
-        """Looks up offsets: EARLIEST, LATEST, MAX_TIMESTAMP, or the first record that is not older than a time in ms.
-
-        If all records are older than the time, the offset is -1. Raises UnknownTopic.
-        """
-        level = isolation(isolation_level)
-        return self._run(offset_requests.list_offsets(self._cluster, wanted, level))
-
-    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
-        """Returns, for each partition, the end offset of the given leader epoch in the log of its leader (KIP-320).
-
-        If a position is above this end, the log was truncated after the records before the position were read. Raises
-        UnknownTopic."""
-        return self._run(offset_requests.epoch_ends(self._cluster, epochs))
-
-    # --- groups -----------------------------------------------------------------------------------------------
-
-    def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> list[GroupListing]:
-        """Returns all groups of all brokers, sorted by name.
-
-        Optional filters: by state (Stable, …) and by type (classic, consumer)."""
-        return self._run(group_operations.list_groups(self._cluster, states, types))
-
-    def describe_groups(self, groups: Sequence[str]) -> dict[str, GroupDescription]:
-        """Returns state, protocol and members with their assignments. Raises GroupIdNotFound."""
-        return {
-            group: self._run(group_operations.describe_group(self._cluster, group))
-            for group in as_names(groups, "groups")
-        }
-
-    def coordinator(self, group: str) -> Node:
-        """Returns the present coordinator of a group."""
-        return self._run(group_operations.find_coordinator(self._cluster, group))
-
-    def list_group_offsets(
-        self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Returns committed offsets; of all partitions if ``partitions`` is None.
-
-        The result leaves out partitions without a committed offset. The result is empty for an unknown group.
-        """
-        return self._run(
-            offset_requests.list_group_offsets(self._cluster, group, partitions, require_stable=require_stable)
-        )
-
-    def group_commits(self, group: str) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Returns all partitions for which a group has a commit, with their offsets.
-
-        As in Kafka's tools, a committed offset below 0 is no offset: the partition has None.
-        """
-        return self._run(offset_requests.group_commits(self._cluster, group))
-
-    def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
-        """Commits offsets for a group without being a member (generation -1). Creates the group if it does not exist.
-
-        Raises GroupNotEmpty while the group has live members, UnknownTopic, OFFSET_METADATA_TOO_LARGE.
-        """
-        self._run(group_operations.alter_group_offsets(self._cluster, group, offsets))
-
-    def delete_groups(self, groups: Sequence[str]) -> None:
-        """Deletes groups and their offsets. Raises GroupNotEmpty, GroupIdNotFound."""
-        for group in as_names(groups, "groups"):
-            self._run(group_operations.delete_group(self._cluster, group))
-
-    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Deletes committed offsets. Raises GROUP_SUBSCRIBED_TO_TOPIC while members subscribe to the topic."""
-        self._run(group_operations.delete_group_offsets(self._cluster, group, partitions))
-
-    # --- transactions -----------------------------------------------------------------------------------------
-
-    def list_transactions(
-        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = (), duration_ms: int = -1, pattern: str = ""
-    ) -> list[TransactionListing]:
-        """Returns the transactional ids of all brokers, sorted by id; optional filters as in ``TransactionFilter``.
-
-        Raises UnsupportedVersion for a filter that the brokers do not support, ValueError for an unknown state."""
-        wanted = TransactionFilter(
-            tuple(as_names(states, "states")), tuple(producer_ids), duration_ms, as_name(pattern, "pattern")
-        )
-        return self._run(transaction_operations.list_transactions(self._cluster, wanted))
-
-    def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
-        """Returns state, producer, timeout and partitions of transactional ids. Raises TRANSACTIONAL_ID_NOT_FOUND."""
-        return self._run(transaction_operations.describe_transactions(self._cluster, transactional_ids))
-
-    def describe_producers(
-        self, partitions: Iterable[TopicPartition], *, broker_id: int | None = None
-    ) -> dict[TopicPartition, tuple[ActiveProducer, ...]]:
-        """Returns the producers that have written to partitions, with their open transactions.
-
-        Asks each leader, or the replica on ``broker_id``. Raises UnknownTopic."""
-        return self._run(transaction_operations.describe_producers(self._cluster, partitions, broker_id))
-
-    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdentity]:
-        """Fences the producers of transactional ids and aborts their open transactions.
-
-        Returns the producer ids and epochs after the fencing. Creates a transactional id that does not exist."""
-        return self._run(transaction_operations.fence_producers(self._cluster, transactional_ids))
-
-    def abort_transaction(self, partition: TopicPartition, producer: ProducerIdentity, coordinator_epoch: int) -> None:
-        """Writes an abort marker for a hanging transaction into one partition, without its coordinator.
-
-        ``describe_producers`` returns the values to pass. Never use this method for a transaction that a coordinator
-        knows: ``fence_producers`` aborts such a transaction.
-
-        Raises INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED."""
-        self._run(transaction_operations.abort_transaction(self._cluster, partition, producer, coordinator_epoch))
-
-    def find_hanging_transactions(
-        self,
-        partitions: Collection[TopicPartition] | None = None,
-        *,
-        max_timeout_ms: int = 900_000,
-        broker_id: int | None = None,
-    ) -> list[HangingTransaction]:
-        """Returns the open transactions that no coordinator knows and that have had no write for ``max_timeout_ms``.
-
-        Looks in these partitions, or in all; with ``broker_id``, at the replicas of this broker. The last stable offset
-        cannot pass the start of such a transaction before ``abort_transaction``."""
-        return self._run(
-            transaction_operations.find_hanging_transactions(self._cluster, partitions, max_timeout_ms, broker_id)
-        )
