@@ -91,9 +91,11 @@ _FORMS_OF_COMMANDS = {
     },
     ("odradek groups reset", "--file"): "--from-file CSV",
     ("odradek offsets dump", "--partition"): "--group GROUP; odradek groups locate GROUP names its partition",
-    ("odradek transactions list", "--filter-states"): "the column TransactionState; --json for a filter such as jq",
     ("odradek offsets dump", "--topic"): "--group GROUP; the lines have [group,topic,partition]",
-    ("odradek transactions list", "--state"): "the column TransactionState; --json for a filter such as jq",
+    **{
+        ("odradek transactions list", option): "the column TransactionState; --json for a filter such as jq"
+        for option in ("--state", "--filter-states")
+    },
     **{("odradek cluster format", option): "--cluster-id ID" for option in ("-t", "--uuid", "--cluster")},
     **{("odradek cluster format", option): "--config FILE" for option in ("-c", "--config-file", "--server-config")},
     **{("odradek cluster format", option): "--data-dir DIR" for option in ("-d", "--dir", "--log-dir", "--log-dirs")},

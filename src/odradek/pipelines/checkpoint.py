@@ -336,43 +336,40 @@ class GroupStart:
 def group_start(
     source: Source,
     output: str,
-    known: Offsets | None = None,
+    known: Offsets,
     *,
     planned: Offsets | None = None,
     lookups: Lookups | None = None,
 ) -> GroupStart:
     """Returns where a query of the table ``output`` begins the partitions that its checkpoint does not have. ``known``:
-    the partitions of the checkpoint; None if it has no micro-batch. ``planned``: where its first micro-batch begins, if
+    the partitions of the checkpoint; none if it has no micro-batch. ``planned``: where its first micro-batch begins, if
     a run has planned it and not finished it: that run may have had other options. ``lookups``: those of the source, if
     there are some. Raises the errors of lookups."""
-    options = parse_options(source.all_options(), streaming=True)
-    known = known or {}
     with contextlib.ExitStack() as stack:
-        lookups = lookups or stack.enter_context(contextlib.closing(Lookups(options)))
+        if lookups is None:
+            options = parse_options(source.all_options(), streaming=True)
+            lookups = stack.enter_context(contextlib.closing(Lookups(options)))
         partitions = lookups.partitions()
         unread = [tp for tp in partitions if tp not in known]
-        held = lookups.admin.list_group_offsets(lookups.group_id) if unread else {}
-        at_end = _begun_at_end(lookups, planned, held) if planned is not None else None
-    all_held = {tp: one for tp, one in sorted(held.items()) if one.offset >= 0 and tp not in known}
+        found = lookups.admin.list_group_offsets(lookups.group_id) if unread else {}
+        held = {tp: one for tp, one in sorted(found.items()) if one.offset >= 0 and tp not in known}
+        at_end: list[TopicPartition] = []
+        if planned is not None:
+            at_end = _begun_at_end(lookups, {tp: planned[tp] for tp in unread if tp not in held and tp in planned})
+        elif lookups.options.auto_offset_reset == "latest" and not known:
+            at_end = [tp for tp in unread if tp not in held]
     topics = {tp.topic for tp in known}
-    ours = {tp: one.offset for tp, one in all_held.items() if is_of_table(one, output, is_read=tp.topic in topics)}
-    committed = {tp: one for tp, one in all_held.items() if tp in unread}
+    ours = {tp: one.offset for tp, one in held.items() if is_of_table(one, output, is_read=tp.topic in topics)}
+    committed = {tp: one for tp, one in held.items() if tp in unread}
     outputs = {other_output(commit, output) for commit in committed.values()} - {""}
-    if at_end is None:
-        is_at_end = options.auto_offset_reset == "latest" and not known
-        at_end = tuple(tp for tp in unread if tp not in committed) if is_at_end else ()
     begins = {tp: one.offset for tp, one in committed.items()}
-    return GroupStart(begins, tuple(sorted(outputs)), ours, at_end, tuple(partitions))
+    return GroupStart(begins, tuple(sorted(outputs)), ours, tuple(at_end), tuple(partitions))
 
 
-def _begun_at_end(
-    lookups: Lookups, planned: Offsets, held: Mapping[TopicPartition, OffsetAndMetadata]
-) -> tuple[TopicPartition, ...]:
-    """Returns the partitions of a planned first micro-batch without a commit that begin behind their log start."""
-    begun = {tp: at for tp, at in planned.items() if tp not in held or held[tp].offset < 0}
-    existing = {tp: begun[tp] for tp in lookups.partitions() if tp in begun}
-    starts = lookups.starts(existing)
-    return tuple(tp for tp, at in existing.items() if at > starts[tp])
+def _begun_at_end(lookups: Lookups, begun: Offsets) -> list[TopicPartition]:
+    """Returns the partitions that begin behind their log start. ``begun``: where they begin."""
+    starts = lookups.starts(begun)
+    return [tp for tp, at in begun.items() if at > starts[tp]]
 
 
 def _commit(lookups: Lookups, decision: CommitDecision, existing: Offsets, query: str) -> CommitState:

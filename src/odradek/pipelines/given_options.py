@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.table_state import STATE, TABLE_MARK
 
 _SET_BY_US = "the pipeline sets it"
 OF_A_QUERY: Mapping[str, str] = {
@@ -88,7 +87,6 @@ def _fits(value: object, hint: object) -> bool:
     return not isinstance(hint, type) or isinstance(value, hint)
 
 
-_OF_A_CHECKPOINT = {"metadata", "offsets", "commits", "sources", "state", TABLE_MARK}
 _WORDS = {str: "text", Path: "a path", bool: "True or False", int: "a whole number", type(None): "None"}
 
 
@@ -117,37 +115,6 @@ def check_local_folder(what: str, path: Path) -> None:
         if not os.access(known, os.W_OK | os.X_OK):
             raise ConfigError(f"{what} {path} cannot be used: {known} is not writable")
         return
-
-
-def check_checkpoint_folder(path: Path) -> None:
-    """Raises ConfigError if a folder of this machine is no place for a checkpoint. Creates nothing.
-
-    Spark writes its files among those of another program, for example of a table, which no reader can read then."""
-    check_local_folder("the checkpoint", path)
-    names = {one.name for one in path.iterdir()} if path.is_dir() and os.access(path, os.R_OK) else set()
-    others = sorted(name for name in names if not name.startswith("."))
-    if others and not names & _OF_A_CHECKPOINT:
-        raise ConfigError(
-            f"the checkpoint {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
-        )
-
-
-def check_table_folders(output: Path, checkpoint: Path | None) -> None:
-    """Raises ConfigError if a new table or a new checkpoint would be among the files of a table. Those that have begun
-    there go on. Only looks."""
-    table = Path(os.path.realpath(output))
-    around = [folder for folder in table.parents if (folder / STATE / "table.json").is_file()]
-    if around and not (table / STATE / "table.json").is_file():
-        raise ConfigError(f"the output {output} is inside of the table {around[0]}: give a folder outside of it")
-    if checkpoint is None or (checkpoint / TABLE_MARK).is_file():
-        return
-    folder = Path(os.path.realpath(checkpoint))
-    is_hidden = table in folder.parents and folder.relative_to(table).parts[0][0] in "_."
-    if table in (folder, *folder.parents) and not is_hidden:
-        raise ConfigError(
-            f"the checkpoint {checkpoint} is inside of the table {output}, and readers would meet Spark's files: give "
-            "a folder beside the table, or leave --checkpoint out"
-        )
 
 
 def columns(given: str | Sequence[str]) -> tuple[str, ...]:

@@ -43,16 +43,17 @@ def unless_missing(jvm: JVMView, exists: Callable[[], bool], read: Callable[[], 
     """
     from py4j.protocol import Py4JJavaError
 
-    for left in range(_READS - 1, -1, -1):
+    reads = 0
+    while True:
+        reads += 1
         try:
             return read()
         except Py4JJavaError as error:
             is_missing = _is_missing(jvm, error)
             if is_missing and not exists():
                 return None
-            if not left or not (is_missing or _is_replaced(error)):
+            if reads == _READS or not (is_missing or _is_replaced(error)):
                 raise
-    raise AssertionError("the last try returns or raises")
 
 
 def _is_missing(jvm: JVMView, error: Py4JJavaError) -> bool:

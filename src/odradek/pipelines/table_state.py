@@ -10,13 +10,16 @@ micro-batches whose checkpoint is missing, and a checkpoint that belongs to anot
 from __future__ import annotations
 
 import json
+import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.filesystems import Location
+from odradek.pipelines.given_options import check_local_folder
 from odradek.text.json_depth import parse_json
 
 STATE = "_odradek"
@@ -30,6 +33,9 @@ _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or read "
     "into a new --output with a new --group"
 )
+_BEGUN = frozenset(("offsets", "metadata"))
+"""Spark's files, of which a checkpoint has one as soon as its query has begun."""
+_OF_A_CHECKPOINT = _BEGUN | {"commits", "sources", "state", TABLE_MARK}
 _SHOWN = 60
 """Characters of an option in an error."""
 
@@ -48,6 +54,37 @@ class TableLayout:
     partition_by: tuple[str, ...]
 
 
+def check_checkpoint_folder(path: Path) -> None:
+    """Raises ConfigError if a folder of this machine is no place for a checkpoint. Creates nothing.
+
+    Spark writes its files among those of another program, for example of a table, which no reader can read then."""
+    check_local_folder("the checkpoint", path)
+    names = {one.name for one in path.iterdir()} if path.is_dir() and os.access(path, os.R_OK) else set()
+    others = sorted(name for name in names if not name.startswith("."))
+    if others and not names & _OF_A_CHECKPOINT:
+        raise ConfigError(
+            f"the checkpoint {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
+        )
+
+
+def check_table_folders(output: Path, checkpoint: Path | None) -> None:
+    """Raises ConfigError if a new table or a new checkpoint would be among the files of a table. Those that have begun
+    there go on. Only looks."""
+    table = Path(os.path.realpath(output))
+    around = [folder for folder in table.parents if (folder / STATE / _FILE).is_file()]
+    if around and not (table / STATE / _FILE).is_file():
+        raise ConfigError(f"the output {output} is inside of the table {around[0]}: give a folder outside of it")
+    if checkpoint is None or (checkpoint / TABLE_MARK).is_file():
+        return
+    folder = Path(os.path.realpath(checkpoint))
+    is_hidden = table in folder.parents and folder.relative_to(table).parts[0][0] in "_."
+    if table in (folder, *folder.parents) and not is_hidden:
+        raise ConfigError(
+            f"the checkpoint {checkpoint} is inside of the table {output}, and readers would meet Spark's files: give "
+            "a folder beside the table, or leave --checkpoint out"
+        )
+
+
 def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str | None:
     """Returns the table's id; None if no table was begun. ``log_has_records``: whether the table's own notes have
     anything. Raises ConfigError if the location has a table of another layout that is not empty, or
@@ -57,7 +94,7 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     if text is None:
         check_not_foreign(table, shape)
         return None
-    table_id, held = _parse(table, text)
+    table_id, held, _ = _parse(table, text)
     wanted = _as_stored(shape)
     for name, value in wanted.items():
         if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
@@ -84,7 +121,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
             f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{_FILE}. "
             f"Choose an empty --output. {_LOST_FOLDER}"
         )
-    if _DELTA in names and _parse(table, text)[1].get("table_format") == shape.table_format:
+    if _DELTA in names and _parse(table, text).layout.get("table_format") == shape.table_format:
         raise ConfigError(
             f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
             f"of Delta would not see new files. Give the folder {_DELTA} another place to go on with Parquet, or read "
@@ -99,7 +136,7 @@ def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
     text = state.read_text(_FILE)
-    if table_id is None or text is None or _parse(table, text)[1] != _as_stored(shape):
+    if table_id is None or text is None or _parse(table, text).layout != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
         stored = {"version": 1, "id": table_id, _RUNS: True, "shape": _as_stored(shape)}
         content = json.dumps(stored, indent=1) + "\n"
@@ -114,19 +151,24 @@ def has_runs(table: Location) -> bool:
     """Returns whether a version of odradek began the table that notes the run of each micro-batch. Raises
     StorageError."""
     text = table.child(STATE).read_text(_FILE)
-    if text is None:
-        return False
-    _parse(table, text)
-    return parse_json(text).get(_RUNS) is True
+    return text is not None and _parse(table, text).has_runs
 
 
-def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
-    """Returns the table's id and the stored layout. Raises StorageError."""
+class _Stored(NamedTuple):
+    """What the table's file says. ``has_runs``: as the function of this name."""
+
+    table_id: str
+    layout: dict[str, object]
+    has_runs: bool
+
+
+def _parse(table: Location, text: str) -> _Stored:
+    """Reads the table's file. Raises StorageError."""
     name = f"{table.child(STATE).uri}/{_FILE}"
     try:
         stored = parse_json(text)
-        held: dict[str, object] = dict(stored["shape"])
-        found, version = str(stored["id"]), stored["version"]
+        found = _Stored(str(stored["id"]), dict(stored["shape"]), stored.get(_RUNS) is True)
+        version = stored["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
@@ -134,7 +176,7 @@ def _parse(table: Location, text: str) -> tuple[str, dict[str, object]]:
         ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
-    return found, held
+    return found
 
 
 def _as_stored(shape: TableLayout) -> dict[str, object]:
@@ -156,7 +198,7 @@ def _has_records(
 
 def check_new(checkpoint: Location, table: Location) -> None:
     """Raises ConfigError if a new table gets the checkpoint of another query. Writes nothing."""
-    is_used = checkpoint.read_text(TABLE_MARK) is not None or {"offsets", "metadata"} & set(checkpoint.children())
+    is_used = _is_used(checkpoint, _mark_of(checkpoint))  # before the table: another run may begin both meanwhile
     is_new = table.child(STATE).read_text(_FILE) is None and not set(table.children()) - {STATE}
     if is_used and is_new:
         raise ConfigError(
@@ -168,8 +210,8 @@ def check_new(checkpoint: Location, table: Location) -> None:
 def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None, *, has_batches: bool | None) -> None:
     """Raises ConfigError if the checkpoint belongs to another table, or is new although the table has micro-batches.
     ``has_batches``: None if it may have some."""
-    mark = checkpoint.read_text(TABLE_MARK)
-    if mark is not None and mark.strip() == table_id:
+    mark = _mark_of(checkpoint)
+    if mark is not None and mark == table_id:
         return
     if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
         raise ConfigError(
@@ -178,12 +220,10 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         )
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
-    if mark is not None or {"offsets", "metadata"} & set(checkpoint.children()):
-        new = (
-            "shows how, and gives that folder another name"
-            if _is_in(checkpoint, table)
-            else ("with a new folder as --checkpoint shows how")
-        )
+    if _is_used(checkpoint, mark):
+        new = "with a new folder as --checkpoint shows how"
+        if _is_in(checkpoint, table):
+            new = "shows how, and gives that folder another name"
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query than the one for {table.uri}. Put the "
             "checkpoint of this table back, or name it with --checkpoint; if there is none, let a new one begin at "
@@ -204,6 +244,17 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         )
 
 
+def _mark_of(checkpoint: Location) -> str | None:
+    """Returns the id of the table whose query has this checkpoint; None if it has no mark."""
+    text = checkpoint.read_text(TABLE_MARK)
+    return None if text is None else text.strip()
+
+
+def _is_used(checkpoint: Location, mark: str | None) -> bool:
+    """Returns whether a query has begun with this checkpoint. ``mark``: its mark."""
+    return mark is not None or not _BEGUN.isdisjoint(checkpoint.children())
+
+
 def _is_in(checkpoint: Location, table: Location) -> bool:
     """Returns whether the checkpoint is at its place in the table's own folder."""
     return checkpoint.uri == table.child(STATE).child(CHECKPOINT).uri
@@ -215,13 +266,13 @@ def check_own_checkpoint(checkpoint: Location, table: Location, table_id: str | 
     held = checkpoint.children()
     if not held or _is_in(checkpoint, table):
         return
-    mark = checkpoint.read_text(TABLE_MARK)
-    if mark is not None and mark.strip() == table_id:
+    mark = _mark_of(checkpoint)
+    if mark is not None and mark == table_id:
         return
-    if mark is None and not {"offsets", "metadata"} & set(held):
-        what = f"is no checkpoint: it has {held[0]}"
-    else:
+    if _is_used(checkpoint, mark):
         what = f"is the checkpoint of another query than the one for {table.uri}"
+    else:
+        what = f"is no checkpoint: it has {held[0]}"
     raise ConfigError(
         f"--checkpoint {checkpoint.uri} {what}. An adoption gives the table's checkpoint another name: name this "
         "checkpoint, or a new folder in which the next one begins"
@@ -254,7 +305,7 @@ def stored_layout(table: Location) -> TableLayout:
         )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}. {_LOST_FOLDER}")
-    held: dict[str, Any] = _parse(table, text)[1]
+    held: dict[str, Any] = _parse(table, text).layout
     return TableLayout(**{**held, "partition_by": tuple(held["partition_by"])})
 
 

@@ -49,14 +49,11 @@ def empty_log(sources: int) -> str:
     return "\n".join([_VERSION, _NO_SETTINGS, *["-"] * sources])
 
 
-def line_without_start(log: str, number: int, *, is_planned: bool = True) -> SourceOffset | None:
+def line_without_start(log: str, number: int) -> SourceOffset | None:
     """Returns the end of the first micro-batch of a source, if another source has planned it.
 
-    ``log``: the text of the file ``0`` of the offset log. ``number``: that of the source in the query. ``is_planned``:
-    whether Spark has written this file. If not, the micro-batch has no partition yet.
+    ``log``: the text of the file ``0`` of the offset log. ``number``: that of the source in the query.
     """
-    if not is_planned:
-        return SourceOffset()
     lines = log.split("\n")
     if lines[0] != _VERSION or len(lines) <= _SOURCES_LINE + number:
         return None

@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 
 from odradek.spark.initial_offsets import UnknownStart, empty_log, line_without_start, parse_initial, with_start
 from odradek.spark.query_sources import source_options
+from odradek.spark.source_offset import SourceOffset
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -37,7 +38,9 @@ def complete_first_batch(execution: JavaObject) -> None:
     before = checkpoint.read("offsets/0").decode() if is_planned else empty_log(len(options_of))
     text = before
     for number, options in enumerate(options_of):
-        end = None if options is None else line_without_start(text, number, is_planned=is_planned)
+        if options is None:
+            continue
+        end = line_without_start(text, number) if is_planned else SourceOffset()
         name = f"sources/{number}/0"
         if end is None or not checkpoint.has(name):
             continue

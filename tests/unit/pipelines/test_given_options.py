@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.given_options import OF_A_QUERY, check_checkpoint_folder, check_table_folders, columns
+from odradek.pipelines.given_options import OF_A_QUERY, columns
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.replays.job import destination, find_ranges
+from odradek.pipelines.table_state import check_checkpoint_folder, check_table_folders
 from odradek.pipelines.transforms.job import Transform
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"at","type":"int"}]}'

@@ -48,6 +48,12 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="The
 TopicOption = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC", help="A topic, as in Kafka's tools. Repeatable.")
 ]
+PartitionNames = Annotated[
+    list[str] | None, typer.Argument(metavar="TOPIC[:0,1]…", help="The topics, or some of their partitions.")
+]
+PartitionOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, as in Kafka's tools. Repeatable.")
+]
 Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
 Configs = Annotated[
     list[str] | None,
@@ -419,15 +425,10 @@ def delete(
     "  odradek topics elect flights:0,1 --unclean -b 127.0.0.1:9092",
 )
 def elect(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC[:0,1]…", help="The topics, or some of their partitions.")
-    ] = None,
+    names: PartitionNames = None,
     *,
     bootstrap: Bootstrap,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, as in Kafka's tools. Repeatable."),
-    ] = None,
+    options: PartitionOption = None,
     all_partitions: Annotated[bool, typer.Option("--all", help="All partitions of all topics.")] = False,
     unclean: Annotated[
         bool,
@@ -492,15 +493,10 @@ def _named_partitions(admin: Admin, arguments: list[str]) -> list[TopicPartition
     "  odradek topics delete-records flights:0,1 --before end --yes -b 127.0.0.1:9092",
 )
 def delete_records(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="TOPIC[:0,1]…", help="The topics, or some of their partitions.")
-    ] = None,
+    names: PartitionNames = None,
     *,
     bootstrap: Bootstrap,
-    options: Annotated[
-        list[str] | None,
-        typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, as in Kafka's tools. Repeatable."),
-    ] = None,
+    options: PartitionOption = None,
     before: Annotated[str, typer.Option("--before", metavar="OFFSET|end", help="The first offset to keep.")],
     yes: Yes = False,
     command_config: CommandConfig = None,

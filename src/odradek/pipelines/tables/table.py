@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
@@ -47,7 +47,7 @@ from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jo
 from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.given_options import check_checkpoint_folder, check_local_folder, check_table_folders
+from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees, query_id
 from odradek.pipelines.sources import Source
@@ -59,10 +59,12 @@ from odradek.pipelines.table_state import (
     begin_table,
     bind,
     check_checkpoint,
+    check_checkpoint_folder,
     check_new,
     check_not_foreign,
     check_own_checkpoint,
     check_table,
+    check_table_folders,
     has_runs,
     mark,
 )
@@ -74,6 +76,7 @@ from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
+from odradek.spark.source_offset import Offsets
 from odradek.text.printable import printable
 from odradek.text.table_paths import delta_uri, is_uri, local_path
 
@@ -120,14 +123,15 @@ class Target:
             delta_uri(self.output)
         self.values.check()
         self._check_partition_columns()
-        if not is_uri(self.output):
-            check_local_folder("the output", local_path(self.output))
+        output = None if is_uri(self.output) else local_path(self.output)
+        if output is not None:
+            check_local_folder("the output", output)
         checkpoint = None
         if self.checkpoint is not None and not is_uri(self.checkpoint):
             checkpoint = local_path(self.checkpoint)
             check_checkpoint_folder(checkpoint)
-        if not is_uri(self.output):
-            check_table_folders(local_path(self.output), checkpoint)
+        if output is not None:
+            check_table_folders(output, checkpoint)
 
     def _check_partition_columns(self) -> None:
         known, values = self.values.columns(), self.values
@@ -181,12 +185,7 @@ class Table:
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
-            lock = _lock(self.location)
-            locked.callback(lock.close)
-            if not isinstance(lock, contextlib.ExitStack):  # a run that is refused names this one
-                lock.truncate(0)
-                lock.write(run.description)
-                lock.flush()
+            locked.enter_context(_lock(self.location, run.description))
             staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
             self.checkpoint: Location = state.child(CHECKPOINT)
@@ -247,8 +246,7 @@ class Table:
         if start is None or self._source is None:
             return plan
         if plan.first.keys() - set(start.partitions):  # partitions that have come since the run has looked
-            known = planned.begin.offsets if batch_id else None
-            start = self._start = group_start(self._source, self.location.uri, known)
+            start = self._start = group_start(self._source, self.location.uri, planned.begin.offsets)
         ours = {tp: at for tp, at in start.ours.items() if tp in plan.first}
         return replace(plan, ours=ours, at_end=[tp for tp in start.at_end if tp in plan.first])
 
@@ -290,7 +288,8 @@ class Table:
         ``lookups``: those of the source, if there are some. Raises TableRefused if the table lacks records before the
         offset at which the run would read a partition."""
         done, newest = newest_done(self.checkpoint), newest_number(self.checkpoint)
-        known = begun = None
+        known: Offsets = {}
+        begun = None
         if newest is not None:
             planned = planned_batch(self.checkpoint, newest)
             known = (planned.end if done == newest else planned.begin).offsets
@@ -299,8 +298,7 @@ class Table:
         start = self._start = group_start(source, self.location.uri, known, planned=begun, lookups=lookups)
         ours = {tp: at for tp, at in start.ours.items() if tp in start.partitions}
         if ours or start.at_end:
-            asked = BatchPlan("", 0, "", "", offsets=dict.fromkeys(start.partitions, 0))
-            check_starts(self._writer.state(asked), ours, start.at_end, self.location.uri)
+            check_starts(self.notes(start.partitions), ours, start.at_end, self.location.uri)
         if newest is not None:
             return None
         if start.outputs:
@@ -502,9 +500,9 @@ def _refuse_bad(staged: DataFrame) -> None:
         )
 
 
-def _lock(location: Location) -> contextlib.ExitStack | TextIO:
-    """Locks a local table for one writer on this machine, and returns the open lock. The lock ends with the process.
-    Raises StorageError with the name of the run that the lock's file has.
+def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[object]:
+    """Locks a local table for one writer on this machine, until the end of the context or of the process. ``name``: of
+    this run, for the lock's file. Raises StorageError with the name of the run that the lock's file has.
 
     There is no lock for a table with a URI, and none on Windows.
     """
@@ -519,12 +517,15 @@ def _lock(location: Location) -> contextlib.ExitStack | TextIO:
         path.parent.mkdir(exist_ok=True)
         held = path.open("a+")
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held.truncate(0)
+        held.write(name)
+        held.flush()
     except BlockingIOError as error:
         held.seek(0)
-        name = printable(held.readline().strip()) or "a process that has not noted its name"
+        other = printable(held.readline().strip()) or "a process that has not noted its name"
         held.close()
         raise StorageError(
-            f"another pipeline is writing to {location.uri}: {name}. Run the command again when it has ended"
+            f"another pipeline is writing to {location.uri}: {other}. Run the command again when it has ended"
         ) from error
     except OSError as error:
         raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error

@@ -15,6 +15,8 @@ _FIRST = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "BEGIN",
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _QUOTED = {"'": "'[^']*'", '"': '"[^"]*"', "`": "`[^`]*`"}
 _PIECE = re.compile(rf"--[^\n]*|/\*|{'|'.join(_QUOTED.values())}|['\"`()\[\]{{}}]")
+_COMMENT = re.compile(r"/\*|\*/")
+_FIRST_WORD = re.compile(r"[\s(]*([A-Za-z_]+)")
 _UNDECIDED = ("\\", "$$", "/*+")
 """A backslash escapes a quote or not, by the literal's prefix and Spark's settings. The others are not read here."""
 
@@ -31,9 +33,11 @@ def check_query(query: str) -> None:
 
 
 def _without_quoted(query: str) -> str:
-    """Returns the query with spaces in place of comments and of what is in quotes, as far as it can be decided."""
+    """Returns the query with spaces in place of comments and of what is in quotes; of a query that is not decided, the
+    first word."""
     if any(mark in query for mark in _UNDECIDED):
-        return re.match(r"[\s(]*[A-Za-z_]*", query)[0].replace("(", " ")  # type: ignore[index]  # it matches every text
+        first = _FIRST_WORD.match(query)
+        return "" if first is None else first[1]
     parts, at = [], 0
     while (found := _PIECE.search(query, at)) is not None:
         parts.append(query[at : found.start()])
@@ -51,7 +55,7 @@ def _end_of_comment(query: str, at: int) -> int:
     """Returns the end of a bracketed comment. Others may be inside of it."""
     depth = 1
     while depth:
-        found = re.compile(r"/\*|\*/").search(query, at)
+        found = _COMMENT.search(query, at)
         if found is None:
             raise ConfigError("sql: a comment that begins with /* has no end")
         depth += 1 if found[0] == "/*" else -1
