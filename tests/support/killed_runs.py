@@ -12,5 +12,5 @@ from odradek.pipelines.tables import table as tables
 
 def count_as_killed(patch: pytest.MonkeyPatch) -> None:
     """From here on no run counts as alive, and the lock of a table is free."""
-    patch.setattr(tables, "_lock", lambda location: contextlib.ExitStack())
+    patch.setattr(tables, "_lock", lambda *of: contextlib.ExitStack())
     patch.setattr(runs, "_is_alive", lambda run: False)
