@@ -101,9 +101,8 @@ class Location(Protocol):
         """Writes or replaces a file. After a crash, it has the whole old or new text, or does not exist."""
         ...
 
-    def can_create(self, *, unknown: bool = False) -> bool:
-        """Returns whether ``create`` is exclusive in this folder, which must exist. ``unknown``: the result if that
-        cannot be tested."""
+    def can_create(self) -> bool | None:
+        """Returns whether ``create`` is exclusive in this folder, which must exist; None if that cannot be tested."""
         ...
 
     def create(self, name: str, text: str) -> bool:
@@ -255,7 +254,7 @@ class LocalLocation:
         except OSError as error:
             raise StorageError(f"{path} cannot be written: {error}") from error
 
-    def can_create(self, *, unknown: bool = False) -> bool:
+    def can_create(self) -> bool:
         return True
 
     def create(self, name: str, text: str) -> bool:
@@ -487,7 +486,7 @@ class HadoopLocation:
             if not self._fs.rename(new, path):
                 raise StorageError(f"{path.toString()} cannot be written")
 
-    def can_create(self, *, unknown: bool = False) -> bool:
+    def can_create(self) -> bool | None:
         """HDFS and folders of this machine always can; S3 can if the store knows ``If-None-Match``. Only Hadoop 3.4.2
         or newer can test that."""
         if self._local is not None:
@@ -495,7 +494,7 @@ class HadoopLocation:
         if self._scheme in _RENAME_IS_EXCLUSIVE:
             return True
         if not self._has_conditional_create:
-            return unknown
+            return None
         name = f".probe-{uuid.uuid4().hex}"
         try:
             return self.create(name, "") and not self.create(name, "")

@@ -19,8 +19,8 @@ class Store:
     def __init__(self, uri: str, *, is_exclusive: bool | None) -> None:
         self.uri, self.is_exclusive = f"{uri}/_odradek", is_exclusive
 
-    def can_create(self, *, unknown: bool = False) -> bool:
-        return unknown if self.is_exclusive is None else self.is_exclusive
+    def can_create(self) -> bool | None:
+        return self.is_exclusive
 
 
 def check(uri: str, kind: str, *, is_exclusive: bool | None = False, is_single: bool = False, **options: str) -> None:

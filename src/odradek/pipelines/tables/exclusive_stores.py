@@ -24,7 +24,10 @@ def check_exclusive(state: Location, table_format: str, options: Mapping[str, st
     deltalake takes a lost commit for its own.
     """
     is_delta = table_format == "delta"
-    if is_single or (is_delta and (not _is_s3(state) or _has_lock(options))) or state.can_create(unknown=is_delta):
+    if is_single or (is_delta and (not _is_s3(state) or _has_lock(options))):
+        return
+    can_create = state.can_create()
+    if can_create or (can_create is None and is_delta):
         return
     lock = f", or give --storage-option {_PROVIDER}=dynamodb, a lock that all writers must use" if is_delta else ""
     table = state.uri.rpartition("/")[0]
