@@ -68,6 +68,7 @@ def test_a_record_that_is_renewed_all_the_time_is_read_or_missing(tmp_path: Path
     """A run renews its record on Hadoop by a removal and a rename. Others read it at any moment."""
     runs = HadoopLocation(spark, tmp_path.as_uri())
     reader, writer = Run(runs), Run(HadoopLocation(spark, tmp_path.as_uri()))
+    writer._write(holds=False)
     is_over = threading.Event()
     failed: list[BaseException] = []
 
