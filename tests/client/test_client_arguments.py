@@ -431,3 +431,16 @@ def test_time_limits_of_calls_are_in_seconds_and_the_old_name_warns(bootstrap: s
     with pytest.warns(DeprecationWarning, match="in seconds") as warned:
         one.close(timeout_ms=20_000)
     assert warned[0].filename == __file__
+
+
+def test_a_generator_may_call_the_client_that_reads_it(consumer: Make, admin: Admin, topic: str) -> None:
+    """It runs on the thread of the caller: on that of the client's loop, its calls would wait for ever."""
+    admin.create_topics(NewTopic(name, 2, 1) for name in (topic, f"{topic}-2") if name not in admin.topics())  # type: ignore[arg-type]
+    one = consumer(enable_auto_commit=False)
+    one.assign(one.partitions_for(topic))
+    one.seek_to_end(tp for tp in one.assignment() if one.position(tp) == 0)
+    assert one.committed(partitions=(tp for tp in one.assignment() if one.position(tp) == 0)) == dict.fromkeys(
+        one.assignment()
+    )
+    admin.delete_topics(name for name in (topic, f"{topic}-2") if admin.partitions(name))  # type: ignore[arg-type]
+    assert topic not in admin.topics()

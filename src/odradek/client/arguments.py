@@ -8,13 +8,26 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from odradek.client.model import ListedOffset
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
+T = TypeVar("T")
+
 _LAST_OFFSET = (1 << 63) - 1
 _LONG_S = 1e9
+
+
+def with_lists(given: T) -> T:
+    """Returns the arguments of a call (a tuple, or a mapping from names) with a list in the place of each iterator.
+
+    For a call that another thread runs: a generator of the caller may call the same client, which would wait for ever.
+    """
+    if isinstance(given, dict):
+        return cast(T, {name: list(one) if isinstance(one, Iterator) else one for name, one in given.items()})
+    assert isinstance(given, tuple)
+    return cast(T, tuple(list(one) if isinstance(one, Iterator) else one for one in given))
 
 
 def as_whole(number: Any) -> int | None:
@@ -197,6 +210,17 @@ def call_timeout_ms(timeout: float | None, timeout_ms: int | None, callers: int 
         raise TypeError("timeout and timeout_ms are both set: use timeout, in seconds")
     warnings.warn("timeout_ms is now timeout, in seconds", DeprecationWarning, stacklevel=2 + callers)
     return as_timeout_ms(timeout_ms / 1000)
+
+
+def with_timeout(given: T) -> T:
+    """Replaces the former ``timeout_ms`` in the keywords of a call by ``timeout``. For a method's wrapper, whose caller
+    gets the warning. Raises TypeError, ValueError like ``call_timeout_ms``."""
+    assert isinstance(given, dict)
+    former = given.get("timeout_ms")
+    if former is None:
+        return given
+    call_timeout_ms(given.get("timeout"), former, callers=2)
+    return cast(T, {**given, "timeout": former / 1000, "timeout_ms": None})
 
 
 def close_timeout_ms(timeout: float | None, timeout_ms: int | None) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, Unpack
 
 from odradek.client import loop
 from odradek.client.admin.calls import AdminCalls
+from odradek.client.arguments import with_lists
 from odradek.client.client_text import admin_text
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig, as_config
@@ -30,6 +31,7 @@ def _blocking(
 
     @wraps(method)
     def call(self: Admin, /, *args: P.args, **named: P.kwargs) -> T:
+        args, named = with_lists(args), with_lists(named)
         return self._run(lambda calls: method(calls, *args, **named))
 
     return call
