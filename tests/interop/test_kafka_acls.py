@@ -16,7 +16,7 @@ from support.jvm import KafkaTools
 from support.pages import DOCS
 
 import odradek
-from odradek.client.admin.admin import NewTopic
+from odradek.client.model import NewTopic
 from odradek.core.errors import OdradekError
 from odradek.testing.ports import reserve_ports
 from odradek.testing.process import BrokerProcess

@@ -237,7 +237,7 @@ class PendingMarkers:
             self._offline.discard(partition)
         if code is ErrorCode.none:
             self.left.discard(partition)
-        elif code in REFUSALS and partition not in self._refused:
+        elif code in REFUSALS and partition not in self._refused and not self._is_cancelled:
             self._refused.add(partition)
             producer_id, epoch = self.markers.producer
             log.error(

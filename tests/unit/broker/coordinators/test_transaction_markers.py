@@ -14,7 +14,13 @@ from support.world_log import WorldLog
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
-from odradek.broker.coordinators.transaction_markers import MAX_RETRY_MS, REFUSED_RETRY_MS, RETRY_MS, MarkerWriter
+from odradek.broker.coordinators.transaction_markers import (
+    MAX_RETRY_MS,
+    REFUSED_RETRY_MS,
+    RETRY_MS,
+    MarkerWriter,
+    PendingMarkers,
+)
 from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.metadata.lone_broker import LocalOverdueMarkers
 from odradek.core.deferred import Deferred
@@ -27,6 +33,7 @@ from odradek.transactions.messages import (
     DescribeTransaction,
     EndTransaction,
     InitProducerId,
+    Markers,
     ProducerReply,
 )
 from odradek.transactions.shard import AGAIN_MS
@@ -449,3 +456,31 @@ def test_the_markers_of_a_refused_completion_are_reported_again() -> None:
     broker.state_log.refuses_with = None
     broker.world.advance(AGAIN_MS)
     assert broker.state == "CompleteCommit"
+
+
+class LateWriter(MarkerWriter):
+    """A writer whose markers arrive when the test says so."""
+
+    def __init__(self) -> None:
+        self.answers: list[Deferred[ErrorCode]] = []
+
+    def exists(self, partition: tuple[str, int]) -> bool:
+        return True
+
+    def write_marker(self, partition: tuple[str, int], marker: EndTransactionMarker) -> Deferred[ErrorCode]:
+        self.answers.append(Deferred())
+        return self.answers[-1]
+
+
+def test_a_marker_that_is_fenced_after_the_end_of_its_term_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """The next coordinator has written its own marker: the transaction is complete, and does not stay prepared."""
+    writer = LateWriter()
+    for ends in (True, False):
+        pending = PendingMarkers(
+            writer, Markers("t", ProducerIdentity(1000, 1), True, frozenset([A]), 2, 0), 3, 0, None
+        )
+        list(pending.write(0, lambda: None))
+        if ends:
+            pending.cancel()
+        writer.answers.pop().resolve(ErrorCode.transaction_coordinator_fenced)
+        assert bool(caplog.records) is not ends
