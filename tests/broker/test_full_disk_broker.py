@@ -82,7 +82,7 @@ def test_the_logs_of_a_topic_are_made_when_there_is_room(topic: Topic) -> None:
         files = FullDisk(T0)
         directory = LogDirectory(DATA, lambda: T0, files)
         opened_later: list[Partition] = []
-        directory.on_opened = opened_later.append
+        directory.opener.on_opened = opened_later.append
         files.fill_after(step)
         directory.partitions.update(finish(directory.open_topic(topic, LogConfig())))
         partitions = list(directory.partitions.values())
@@ -129,8 +129,8 @@ def test_checkpoints_are_written_when_there_is_room(topic: Topic) -> None:
     log.flush()
     log.delete_before(5)
     files.fill_after(0)
-    directory.checkpoint_recovery_points()
-    directory.checkpoint_log_starts()
+    directory.upkeep.checkpoint_recovery_points()
+    directory.upkeep.checkpoint_log_starts()
     files.make_room()
     assert not directory.failures.retry()
     assert files.read(DATA / "recovery-point-offset-checkpoint").endswith(b"t 0 9\nt 1 0\nt 2 0\n")
@@ -151,8 +151,8 @@ def test_other_failed_writes_of_small_files_and_new_logs_end_the_broker(
     log.flush()
     log.delete_before(5)
     files.fill_after(0)
-    directory.checkpoint_recovery_points()
-    directory.checkpoint_log_starts()
+    directory.upkeep.checkpoint_recovery_points()
+    directory.upkeep.checkpoint_log_starts()
     finish(directory.open_topic(replace(topic, name="u"), LogConfig()))
     names = ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "u-0", "u-1", "u-2"]
     assert [reason.split()[0] for reason in reasons] == [f"/data/{name}" for name in names]

@@ -173,7 +173,7 @@ def test_each_request_syncs_the_metadata_log_once(tmp_path: Path, name: str) -> 
     async def scenario(broker: BrokerServer, files: CountingFiles, client: Client) -> None:
         made = await client.ask(CREATE_TOPICS, 5, creation(*(topic(f"t{n}") for n in range(120))))
         assert codes(made.topics) == {"none": 120}
-        broker.directory.checkpoint_recovery_points()  # so that "delete" has to write the checkpoint again
+        broker.directory.upkeep.checkpoint_recovery_points()  # so that "delete" has to write the checkpoint again
         files.syncs.clear()
         answered = getattr(await client.ask(key, version, message), rows)
         assert codes(answered) == {"none": len(answered)}

@@ -147,8 +147,8 @@ async def _fill(broker: BrokerServer, part: int) -> None:
             break
     for partition in broker.partitions.values():
         partition.log.flush()
-    broker.directory.checkpoint_recovery_points()
-    broker.directory.checkpoint_log_starts()
+    broker.directory.upkeep.checkpoint_recovery_points()
+    broker.directory.upkeep.checkpoint_log_starts()
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class NodeMember:
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         """Stores the high watermarks: after a start, a partition with several replicas begins there."""
         interval_ms = self.node.config.replica_high_watermark_checkpoint_interval_ms
-        upkeep.every(interval_ms, self.node.directory.checkpoint_high_watermarks)
+        upkeep.every(interval_ms, self.node.directory.upkeep.checkpoint_high_watermarks)
 
     # --- the membership -----------------------------------------------------------------------------------------
 

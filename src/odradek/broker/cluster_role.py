@@ -106,7 +106,7 @@ class ClusterRole(MemberRole):
         self.copy, node.metadata_log = copy, copy.metadata_log
         node.metadata_log.on_snapshot_due = self.controller.begin_snapshot
         directory.adopt_metadata_log(node.metadata_log)
-        directory.may_be_new = self._may_be_new
+        directory.opener.may_be_new = self._may_be_new
         self._topics_of_snapshot = frozenset(catalog.state.topics_by_id)
         self.applied = AppliedOffsets(node.loop)
         copy.on_applied = self.applied.move

@@ -108,7 +108,7 @@ class CombinedRole(MemberRole, ControllerRole):
         own = node.catalog.registered_brokers().get(node.node_id)
         if not node.directory.clean and own is not None and own.is_fenced:
             # The former incarnation has ended before its broker served: it may have made no log of a new topic.
-            node.directory.may_be_new = _is_new
+            node.directory.opener.may_be_new = _is_new
         self._peers = member.new_peers()
         member.begin_replication(self._peers, self.controller_id)
         super().follow_catalog()

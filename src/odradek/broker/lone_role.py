@@ -29,7 +29,7 @@ class LoneRole(WriterRole):
         node.producer_ids = ProducerIds(node.node_id, node.controller)
         node.loader = MetadataLoader(node.catalog, in_order(node, self._begin_epochs))
         node.loader.load()
-        lost = node.directory.lost_epochs()
+        lost = node.directory.opener.lost_epochs()
         if lost:
             with metadata_log_errors(node):
                 node.finish(node.controller.raise_epochs(lost.items()))

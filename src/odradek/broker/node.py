@@ -33,6 +33,7 @@ from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.partitions.log_opening import LogWork
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of
@@ -341,7 +342,7 @@ class Node:
         return self.directory.path
 
     def checkpoint_log_starts(self) -> None:
-        self.directory.checkpoint_log_starts()
+        self.directory.upkeep.checkpoint_log_starts()
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -391,10 +392,9 @@ class Node:
         most = self.config.queued_max_request_bytes
         self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
         self.directory.acquire(self.config, self.address)
-        self.directory.defer = self._disk_work.sync_later
-        self.directory.defer_removal = self._disk_work.remove_later
-        self.directory.run_steps = self.scheduler.start
-        self.directory.on_opened = self.coordinators.load_opened
+        opener = self.directory.opener
+        opener.work = LogWork(self._disk_work.sync_later, self._disk_work.remove_later, self.scheduler.start)
+        opener.on_opened = self.coordinators.load_opened
         self.directory.failures.on_begin = self._disk_work.retry_later
         self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
         self.role.open_catalog()

@@ -53,9 +53,9 @@ class Upkeep:
         node, config, directory = self._node, self._node.config, self._node.directory
         self.every(config.log_retention_check_interval_ms, directory.upkeep.retain)
         recovery_ms = config.log_flush_offset_checkpoint_interval_ms or _CHECKPOINT_MS
-        self.every(recovery_ms, directory.checkpoint_recovery_points)
+        self.every(recovery_ms, directory.upkeep.checkpoint_recovery_points)
         starts_ms = config.log_flush_start_offset_checkpoint_interval_ms or _CHECKPOINT_MS
-        self.every(starts_ms, directory.checkpoint_log_starts)
+        self.every(starts_ms, directory.upkeep.checkpoint_log_starts)
         self.every(
             config.producer_id_expiration_check_interval_ms,
             lambda: node.scheduler.start(directory.upkeep.expire_producers()),

@@ -9,13 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.stored_catalog import StoredCatalog
-from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
@@ -27,8 +26,9 @@ from odradek.broker.metadata_log.stray_logs import (
     renamed,
 )
 from odradek.broker.partitions import directory_identity
-from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
+from odradek.broker.partitions.checkpoints import OffsetCheckpoints
 from odradek.broker.partitions.directory_lock import DirectoryLock
+from odradek.broker.partitions.log_opening import LogOpener
 from odradek.broker.partitions.log_upkeep import LogUpkeep, is_usable
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole, role_of
@@ -56,10 +56,6 @@ CLOSING_THREADS = 16
 num.recovery.threads.per.data.dir."""
 
 
-class _NotCreated(StorageError):
-    """The broker ends because a new log cannot be created."""
-
-
 class LogDirectory:
     """The logs of one data directory. Only one broker at a time may use it, so ``acquire`` is the first call."""
 
@@ -74,36 +70,27 @@ class LogDirectory:
         self.cluster_id = ""
         self.node_id = 1
         self.clean = False
-        self.defer: Callable[[Job], None] | None = None
-        self.defer_removal: Callable[[int, Job], None] | None = None
-        self.run_steps: Callable[[Steps[None]], object] | None = None
         self.on_growth: Job = _do_nothing
         """Called after each ``GROWTH_LOGS`` new logs."""
         self.broker_epoch = -1
         """The broker epoch of this incarnation, which the mark of a clean stop keeps; −1 for a lone broker."""
         self.steady_ms: Callable[[], int] = lambda: 0
         """The clock of the fetches of followers, which no test moves."""
-        self.may_be_new: Callable[[UUID], bool] = lambda topic_id: False
-        """Whether a topic may have been made while this node was away, so that a missing directory is no loss."""
         self.new_partition: Callable[[Topic, PartitionRegistration], Partition] = self._new_partition
         """Makes the object of a partition, before its log is opened."""
         self.is_new = False
         """Whether no broker has used the directory before this start."""
-        self.has_compacted = False
-        """Whether, since the start, a log has had a cleanup policy with compaction."""
         self._made, self._has_undecided = 0, False
-        self._names_at_start: set[str] = set()
         self._directory_id = UUID(int=0)
         self._now_ms = now_ms
         own = world or NodeWorld.of_process()
         self._files, self._new_uuid, self._new_threads = files or own.files, own.new_uuid, own.new_threads
         self.failures = WriteFailures()
-        self.on_opened: Callable[[Partition], object] = lambda partition: None  # after a first failure
         self.lock = DirectoryLock(path, self._files)
-        self.upkeep = LogUpkeep(self.partitions, now_ms)
-        self._offsets = OffsetCheckpoints(path, self._files)
+        offsets = self._offsets = OffsetCheckpoints(path, self._files)
+        self.upkeep = LogUpkeep(path, self.partitions, now_ms, offsets=offsets, failures=self.failures)
+        self.opener = LogOpener(path, self._files, self.partitions, now_ms, offsets=offsets, failures=self.failures)
         self._undecided = UndecidedDirectories(path, self._files)
-        self._metadata_log: MetadataLog | None = None
 
     @property
     def files(self) -> Files:
@@ -166,7 +153,7 @@ class LogDirectory:
     def adopt_metadata_log(self, metadata_log: MetadataLog) -> None:
         """Uses a metadata log that is open already: the copy of a node that follows the controller."""
         metadata_log.report_failures_to(self.failures)
-        self._metadata_log = metadata_log
+        self.opener.metadata_log = self.upkeep.metadata_log = metadata_log
 
     def begin_recovery(self, image: CatalogView) -> dict[str, UUID | None]:
         """Reads the checkpoints, removes the mark of a clean stop, and deletes the directories of removed topics. Then
@@ -181,7 +168,7 @@ class LogDirectory:
         except OSError as error:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
         self._has_undecided = True
-        self._names_at_start = set(self._files.list(self.path))
+        self.opener.begin(self._files.list(self.path), clean=self.clean)
         return topic_ids
 
     def end_recovery(self, image: CatalogView) -> None:
@@ -198,28 +185,7 @@ class LogDirectory:
             raise StorageError(f"{self.path} cannot be used: {error}") from error
         self._offsets.keep_known({topic.name for topic in image.topics()})
         # A recovery may keep records below a noted start. The file may have no witness against it at the next start.
-        self.checkpoint_log_starts()
-
-    def lost_epochs(self) -> dict[tuple[str, int], int]:
-        """Returns the leader epochs to begin for partitions that may have lost records. Call it once, after a recovery.
-
-        After a clean stop, the partitions are those with a damaged or missing log. After an unclean stop, they are
-        those whose log has not begun the new epoch of the catalogue. In both cases, partitions whose log has
-        a later epoch than the catalogue are included, because then the metadata log has lost its end.
-        """
-        names, self._names_at_start = self._names_at_start, set()
-        epochs = {}
-        for key, partition in self.partitions.items():
-            if partition.failure:
-                continue
-            opened = partition.log
-            if self.clean:
-                is_suspect = opened.was_cut or str(TopicPartition(*key)) not in names
-            else:
-                is_suspect = not opened.began_epoch
-            if is_suspect or opened.epochs.latest > partition.leader_epoch:
-                epochs[key] = max(partition.leader_epoch, opened.epochs.latest) + 1
-        return epochs
+        self.upkeep.checkpoint_log_starts()
 
     def is_assigned(self, registration: PartitionRegistration) -> bool:
         """Returns whether this node has a replica of the partition."""
@@ -285,12 +251,12 @@ class LogDirectory:
                 continue
             name = TopicPartition(*key)
             if self._has_undecided and self._undecided.give(topic, str(name), self._offsets.starts):
-                self._names_at_start.discard(str(name))
+                self.opener.forget(str(name))
             if topic_ids is not None and str(name) not in topic_ids:
-                self._report_missing(topic, name, has_later=last > name.partition)
+                self.opener.report_missing(topic, name, has_later=last > name.partition)
             partition = opened[key] = self.new_partition(topic, described)
             partition.apply(described, self.node_id, self.steady_ms())
-            self._open(topic, partition, settings, topic_ids or {})
+            self.opener.open(topic, partition, settings, topic_ids or {})
             self._made += 1
             if self._made % GROWTH_LOGS == 0:
                 self.on_growth()
@@ -304,104 +270,6 @@ class LogDirectory:
         """Adds opened partitions: from here on, those that this node leads serve clients."""
         self.partitions.update(opened)
         self.led.update((key, one) for key, one in opened.items() if one.role is PartitionRole.LEADER)
-
-    def _report_missing(self, topic: Topic, name: TopicPartition, *, has_later: bool) -> None:
-        """Reports a directory that is missing at a start, unless a clean stop knows that its log had no record.
-
-        ``Log.reopen`` reports it if a checkpoint knows its records. ``has_later``: a later partition has one."""
-        is_there = self._files.exists(self.path / str(name))
-        if (
-            is_there
-            or self.may_be_new(cast("UUID", topic.id))
-            or self._is_missed(name)
-            or (self.clean and name in self._offsets.points)
-        ):
-            return
-        # The logs of a topic are made in order. So a later one, or a later change, shows that this one was made.
-        metadata = None if self.clean or has_later else self._metadata_log
-        if metadata is not None and topic.id in metadata.newest_topics():
-            log.warning("%s: its directory is missing, and is made now: a crash has probably interrupted that", name)
-            return
-        log.error(
-            "%s: its directory is missing: all records that it had are lost. The partition goes on without them, with "
-            "a new leader epoch. To get them back, stop the broker and restore the directory from a copy", name,
-        )  # fmt: skip
-
-    def _open(
-        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
-    ) -> None:
-        """Opens or creates the log of a partition. After a passing error it is tried again."""
-        try:
-            self._adopt(partition, self._open_log(topic, partition, settings, topic_ids))
-        except (StorageError, KafkaError, OSError) as error:
-            partition.failure = str(error)
-            cause = error if isinstance(error, OSError) else error.__cause__
-            if isinstance(error, _NotCreated):
-                return
-            if not isinstance(cause, OSError) or not is_passing(cause):
-                log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
-                return
-            path = self.path / f"{partition.topic}-{partition.index}"
-            self.failures.begin(path, path, "open", cause, lambda: self._open_again(topic, partition, settings))
-
-    def _open_log(
-        self, topic: Topic, partition: Partition, settings: LogConfig, topic_ids: Mapping[str, UUID | None]
-    ) -> Log:
-        name = TopicPartition(topic.name, partition.index)
-        path = self.path / str(name)
-        if path.name not in topic_ids and not self._files.exists(path) and not self._is_missed(name):
-            try:
-                return self._create(path, name, topic, partition.first_epoch, settings)
-            except OSError as error:
-                if is_passing(error):
-                    raise
-                self.failures.end(path, f"cannot be created: {error}")
-                raise _NotCreated(f"cannot be created: {error}") from error
-        is_known = topic_ids.get(path.name) is not None
-        if not is_known and checkpoints.read_partition_metadata(path, self._files) is None:
-            self._files.make_dirs(path)
-            self._write_metadata(path, topic)
-        known = self._offsets.witnesses(name, clean=self.clean, is_guarded=topic.internal)
-        epoch = partition.first_epoch
-        return Log.reopen(path, settings, self._now_ms(), known, leader_epoch=epoch, files=self._files)
-
-    def _open_again(self, topic: Topic, partition: Partition, settings: LogConfig) -> None:
-        """Opens a log that could not be opened before, unless its topic was deleted. Raises OSError."""
-        if self.partitions.get((partition.topic, partition.index)) is not partition:
-            return
-        try:
-            self._adopt(partition, self._open_log(topic, partition, settings, {}))
-        except (StorageError, KafkaError) as error:
-            if isinstance(error.__cause__, OSError):
-                raise error.__cause__ from None
-            partition.failure = str(error)
-            log.error("partition %s-%d is offline: %s", partition.topic, partition.index, error)
-        else:
-            self.on_opened(partition)
-
-    def _adopt(self, partition: Partition, opened: Log) -> None:
-        self.has_compacted |= opened.config.is_compacted
-        opened.disk.failures = self.failures
-        opened.sync.defer = self.defer
-        opened.defer_removal = self.defer_removal
-        opened.producer_snapshots.run_steps = self.run_steps
-        name = TopicPartition(partition.topic, partition.index)
-        partition.adopt(opened, self._offsets.high_watermarks.get(name, 0))
-
-    def _is_missed(self, name: TopicPartition) -> bool:
-        """Returns whether, at a start, a checkpoint knows records of the partition."""
-        points, watermarks = self._offsets.points, self._offsets.watermarks
-        return bool(self._names_at_start) and max(points.get(name, 0), watermarks.get(name, 0)) > 0
-
-    def _create(self, path: Path, name: TopicPartition, topic: Topic, leader_epoch: int, settings: LogConfig) -> Log:
-        self._offsets.remove({name})
-        self._files.make_dirs(path)
-        self._write_metadata(path, topic)
-        return Log.create(path, settings, self._now_ms(), leader_epoch=leader_epoch, files=self._files)
-
-    def _write_metadata(self, path: Path, topic: Topic) -> None:
-        """Writes partition.metadata without a sync: if a power failure deletes it, it is written again."""
-        checkpoints.write_partition_metadata(path, cast(UUID, topic.id), self._files, sync=False)
 
     # --- deletion -----------------------------------------------------------------------------------------------
 
@@ -470,10 +338,10 @@ class LogDirectory:
 
         if not paths:
             return
-        if self.defer_removal is None:
+        if self.opener.work.removal is None:
             remove()
         else:
-            self.defer_removal(delay_ms, remove)
+            self.opener.work.removal(delay_ms, remove)
 
     # --- upkeep -------------------------------------------------------------------------------------------------
 
@@ -482,54 +350,9 @@ class LogDirectory:
         for index in range(topic.partition_count):
             partition = self.partitions.get((topic.name, index))
             if partition is not None and not partition.failure:
-                self.has_compacted |= settings.is_compacted
+                self.opener.has_compacted |= settings.is_compacted
                 partition.reconfigure(settings)
             yield None
-
-    def checkpoint_recovery_points(self) -> None:
-        """Writes the offsets up to which logs are synced; after a passing error later."""
-        self.failures.attempt(self.path / checkpoints.RECOVERY_POINT, self._write_recovery_points)
-
-    def checkpoint_log_starts(self) -> None:
-        """Writes the checkpoint of log start offsets that are above the first segment's base offset."""
-        self.failures.attempt(self.path / checkpoints.LOG_START, self._write_log_starts)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Writes the high watermarks, for partitions that wait for other replicas after a start."""
-        self.failures.attempt(self.path / checkpoints.HIGH_WATERMARK, self._write_high_watermarks)
-
-    def _write_high_watermarks(self) -> None:
-        noted = self._offsets.high_watermarks
-        offline = {name: noted[name] for name in self._offline() if name in noted}
-        self._offsets.write_high_watermarks(
-            offline
-            | {TopicPartition(*key): one.high_watermark for key, one in self.partitions.items() if is_usable(one)}
-        )
-
-    def _write_recovery_points(self) -> None:
-        points = {name: one.recovery_point for name, one in self._usable_logs()}
-        self._offsets.write_points(points | self._without_log())
-
-    def _write_log_starts(self) -> None:
-        noted = self._offsets.starts
-        self._offsets.write_starts(
-            starts_of(self._usable_logs()) | {name: noted[name] for name in self._offline() if name in noted}
-        )
-
-    def _usable_logs(self) -> Iterable[tuple[TopicPartition, Log]]:
-        return ((TopicPartition(*key), one.log) for key, one in self.partitions.items() if is_usable(one))
-
-    def _offline(self) -> list[TopicPartition]:
-        return [TopicPartition(*key) for key, one in self.partitions.items() if not is_usable(one)]
-
-    def _without_log(self) -> dict[TopicPartition, int]:
-        """Returns the recovery points of the metadata log, and the noted ones of partitions that are offline: the next
-        start needs them as witnesses."""
-        noted = self._offsets.points
-        points = {name: noted[name] for name in self._offline() if name in noted}
-        if self._metadata_log is not None:
-            points[METADATA_PARTITION] = self._metadata_log.synced_end
-        return points
 
     def close(self, *, whole: bool = True) -> None:
         """Closes every log, writes the checkpoints and releases the lock.
@@ -547,7 +370,12 @@ class LogDirectory:
         # A close mostly waits for the disk, and a disk executes many syncs at once nearly as fast as one.
         with self._new_threads(CLOSING_THREADS, "closing") as pool:
             whole = all([*pool.map(_close_log, logs), whole])
-        self._write_last(watermarks, whole)
+        try:
+            self.upkeep.write_last(watermarks)
+            if whole:
+                checkpoints.write_clean_shutdown(self.path, self._files, self.broker_epoch)
+        except OSError as error:
+            log.error("the checkpoints of %s could not be written: %s", self.path, error)
         self.lock.release()
 
     def abandon(self) -> None:
@@ -556,16 +384,6 @@ class LogDirectory:
             if is_usable(partition):
                 partition.log.abandon()
         self.lock.release()
-
-    def _write_last(self, watermarks: dict[TopicPartition, int], whole: bool) -> None:
-        names = {TopicPartition(*key): partition for key, partition in self.partitions.items()}
-        closed = {name: names[name].log for name in watermarks}
-        try:
-            self._offsets.write_last(closed, watermarks, self._without_log(), self._offline())
-            if whole:
-                checkpoints.write_clean_shutdown(self.path, self._files, self.broker_epoch)
-        except OSError as error:
-            log.error("the checkpoints of %s could not be written: %s", self.path, error)
 
 
 def _do_nothing() -> None: ...

@@ -119,7 +119,7 @@ class CleanerPublisher:
         if not delta.is_initial and not _alters_logs(delta):
             return
         directory = self._directory
-        has_work = directory.has_compacted or (delta.is_initial and directory.was_cleaned())
+        has_work = directory.opener.has_compacted or (delta.is_initial and directory.was_cleaned())
         if self._owner.existing_log_cleaner is None and not has_work:
             return
         self._owner.log_cleaner.forget_dropped()

@@ -62,7 +62,7 @@ class Broker:
             finish(change.add(request))
             finish(loader.commit(written(catalog, change), change.records))
 
-        if lost := directory.lost_epochs():
+        if lost := directory.opener.lost_epochs():
             commit(RaiseEpochs(lost))
         if catalog.catalog.topic("t") is None:
             commit(CreateTopic("t", UUID(int=1), 2, 1))

@@ -286,7 +286,7 @@ def test_a_truncation_is_noted_before_it_cuts_a_log(files: MemoryFiles, is_noted
     partition.log.append(batch(4), now_ms=T0, leader_epoch=0)
     partition.log.append(batch(1), now_ms=T0, leader_epoch=0)
     partition.log.flush()
-    node.directory.checkpoint_recovery_points()
+    node.directory.upkeep.checkpoint_recovery_points()
     if is_noted:
         for end in (9, 4):
             node.directory.note_truncations({TopicPartition(OFFSETS_TOPIC, 0): end})

@@ -111,8 +111,8 @@ def with_stray(*, clean: bool, is_noted: bool = False) -> MemoryFiles:
     life.create("flights", FLIGHTS, 2)
     life.append("flights", 7)
     life.directory.partitions["flights", 0].log.delete_before(3)
-    life.directory.checkpoint_log_starts()
-    life.directory.checkpoint_recovery_points()
+    life.directory.upkeep.checkpoint_log_starts()
+    life.directory.upkeep.checkpoint_recovery_points()
     if clean:
         life.stop()
     else:

@@ -187,7 +187,7 @@ def test_a_crash_after_a_cut_loses_no_more_than_the_cut(cut: Callable[[Replicate
     home = Home(files)
     scheduled(home.partition.append_fetched(b"".join(placed(at, count=5) for at in range(0, 100, 5))))
     home.partition.log.flush()
-    home.directory.checkpoint_recovery_points()
+    home.directory.upkeep.checkpoint_recovery_points()
     cut(home.partition)
     end = home.partition.log_end_offset
     home.directory.abandon()
@@ -201,7 +201,7 @@ def test_the_noted_high_watermark_is_where_a_restart_begins() -> None:
     home = Home(files)
     scheduled(home.partition.append_fetched(b"".join(placed(at) for at in range(9))))
     home.partition.move_high_watermark(6)
-    home.directory.checkpoint_high_watermarks()
+    home.directory.upkeep.checkpoint_high_watermarks()
     home.partition.move_high_watermark(8)
     home.directory.abandon()
     again = Home(files)
@@ -211,7 +211,7 @@ def test_the_noted_high_watermark_is_where_a_restart_begins() -> None:
     again.directory.abandon()
     third = Home(files)
     assert third.partition.high_watermark == 4, "never above the end of the log"
-    third.directory.checkpoint_high_watermarks()
+    third.directory.upkeep.checkpoint_high_watermarks()
     third.directory.abandon()
     with_file = files.data[HOME / "replication-offset-checkpoint"]
     assert bytes(with_file).endswith(b"__consumer_offsets 0 4\n")
@@ -222,7 +222,7 @@ def test_a_new_topic_of_the_same_name_does_not_begin_at_the_former_high_watermar
     home = Home(files)
     scheduled(home.partition.append_fetched(placed(0, count=9)))
     home.partition.move_high_watermark(6)
-    home.directory.checkpoint_high_watermarks()
+    home.directory.upkeep.checkpoint_high_watermarks()
     topic = Topic(OFFSETS_TOPIC, UUID(int=7), [registered((OTHER, NODE), OTHER)])
     scheduled(home.directory.drop_topic(topic))
     scheduled(home.directory.forget([topic]))
