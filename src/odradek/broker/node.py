@@ -33,7 +33,7 @@ from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.partitions.log_opening import LogWork
+from odradek.broker.partitions.log_opener import LogWork
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of

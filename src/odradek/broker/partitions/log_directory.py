@@ -28,7 +28,7 @@ from odradek.broker.metadata_log.stray_logs import (
 from odradek.broker.partitions import directory_identity
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints
 from odradek.broker.partitions.directory_identity import DirectoryLock
-from odradek.broker.partitions.log_opening import LogOpener
+from odradek.broker.partitions.log_opener import LogOpener
 from odradek.broker.partitions.log_upkeep import LogUpkeep, is_usable
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole, role_of
