@@ -18,6 +18,6 @@ SCENARIOS: tuple[Scenario, ...] = (
 )
 
 
-def base_of(scenario: Scenario) -> int:
+def base_of(scenario: Callable[..., None]) -> int:
     """The number below the ids of the brokers that a scenario makes up. They are in requests, and so in the trace."""
     return 1000 + 100 * (zlib.crc32(scenario.__name__.encode()) % 10_000)

@@ -2,7 +2,8 @@
 ``python -m tests.oracle.record_clusters [scenario …]``.
 
 Each node is a process of its own on loopback. Without names, all scenarios are recorded; with names, their traces
-replace those in ``traces/clusters.json`` and ``traces/replicas.json``. The comparison with Odradek needs no Java.
+replace those in ``traces/clusters.json``, ``replicas.json`` and ``moving_groups.json``. The comparison with Odradek
+needs no Java.
 """
 
 from __future__ import annotations
@@ -14,25 +15,29 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(_HERE), str(_HERE.parent), str(_HERE.parent.parent)]
 
 from cluster_conversation import BROKERS, CONTROLLER, CONTROLLER_ID, RACKS, SETTINGS, run_conversation
-from cluster_scenarios import SCENARIOS, Scenario, base_of
+from cluster_group_run import SETTINGS as GROUP_SETTINGS
+from cluster_group_run import run_group_conversation
+from cluster_scenarios import SCENARIOS, base_of
 from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS
+from cluster_scenarios_groups import SCENARIOS as GROUP_SCENARIOS
 from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS
 from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS
-from recording import TRACES, packed_traces
+from recording import TRACES, Step, packed_traces
 from support.brokers import Wire
 from support.jvm import kafka_java_options
 
 from bench.apache import ApacheBroker, new_cluster_id
 
-TRACE, REPLICAS = TRACES / "clusters.json", TRACES / "replicas.json"
+TRACE, REPLICAS, GROUPS = (TRACES / f"{name}.json" for name in ("clusters", "replicas", "moving_groups"))
 HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
 _OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
@@ -134,11 +139,15 @@ def main(wanted: list[str]) -> int:
     failed = record(TRACE, SCENARIOS, SETTINGS, wanted)
     of_replicas = (*FAILOVER_SCENARIOS, *REPLICA_SCENARIOS)
     failed += record(REPLICAS, of_replicas, SETTINGS | REPLICA_SETTINGS, wanted)
+    failed += record(GROUPS, GROUP_SCENARIOS, GROUP_SETTINGS, wanted, run_group_conversation)
     print("failed:", ", ".join(failed) if failed else "none")
     return bool(failed)
 
 
-def record(trace: Path, scenarios: Sequence[Scenario], settings: Mapping[str, str], wanted: list[str]) -> list[str]:
+def record(
+    trace: Path, scenarios: Sequence[Callable[..., None]], settings: Mapping[str, str], wanted: list[str],
+    run: Callable[[ApacheNodes, Any, int], list[Step]] = run_conversation,
+) -> list[str]:  # fmt: skip
     """Records these scenarios, or the wanted ones of them. Returns the names of those that have failed."""
     traces = json.loads(trace.read_text()) if trace.exists() else {}
     failed: list[str] = []
@@ -150,7 +159,7 @@ def record(trace: Path, scenarios: Sequence[Scenario], settings: Mapping[str, st
             name = scenario.__name__
             begun = time.monotonic()
             try:
-                traces[name] = run_conversation(nodes, scenario, base_of(scenario))
+                traces[name] = run(nodes, scenario, base_of(scenario))
             except Exception:
                 failed.append(name)
                 traceback.print_exc()

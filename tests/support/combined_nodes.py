@@ -24,6 +24,7 @@ BOTH = {
     "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
     "advertised.listeners": f"PLAINTEXT://b{CONTROLLER}:9092",
     "offsets.topic.num.partitions": "4",
+    "offsets.topic.replication.factor": "1",
 }
 
 

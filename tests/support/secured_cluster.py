@@ -67,7 +67,7 @@ class SecuredCluster(ClusterProcesses):
         ports = reserve_ports(1 + 2 * count)
         self.home = home
         self._map = ",".join(f"{name}:{protocol}" for name, protocol in protocols.items())
-        self._common = SHORT_SESSIONS | dict(common)
+        self._common = SHORT_SESSIONS | {"offsets.topic.replication.factor": str(min(count, 3))} | dict(common)
         self._voters = f"{CONTROLLER}@127.0.0.1:{ports[0].port}"
         own = {
             "process.roles": "controller", "node.id": str(CONTROLLER), "controller.quorum.voters": self._voters,

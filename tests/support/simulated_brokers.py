@@ -150,6 +150,7 @@ class SimulatedBroker(RestartedBroker):
             "controller.listener.names": "CONTROLLER",
             "advertised.listeners": f"PLAINTEXT://b{broker_id}:9092",
             "offsets.topic.num.partitions": "4",
+            "offsets.topic.replication.factor": "1",
         } | dict(settings or {})
         self.begin()
 

@@ -157,8 +157,7 @@ class Runtime(Generic[S]):
         tries again. Any other shard continues.
         """
         if leader_epoch <= self.epoch(index):
-            log.info("%s-%d: the load in epoch %d is ignored: %d is newer or equal", self.topic, index, leader_epoch,
-                     self.epoch(index))  # fmt: skip
+            self._note_ignored("load", index, leader_epoch)
             return
         self._epochs[index] = leader_epoch
         driver = self.drivers.get(index)
@@ -177,12 +176,19 @@ class Runtime(Generic[S]):
         if leader_epoch is None:
             self._epochs.pop(index, None)
         elif leader_epoch <= self.epoch(index):
-            log.info("%s-%d: the unload in epoch %d is ignored: %d is newer or equal", self.topic, index, leader_epoch,
-                     self.epoch(index))  # fmt: skip
+            self._note_ignored("unload", index, leader_epoch)
             return
         else:
             self._epochs[index] = leader_epoch
         self._end_term(index)
+
+    def _note_ignored(self, what: str, index: int, leader_epoch: int) -> None:
+        """Logs that a change came late. Each change of an ISR has the present epoch, which is no news."""
+        present = self.epoch(index)
+        if leader_epoch < present:
+            log.info(
+                "%s-%d: the %s in epoch %d is ignored: %d is newer", self.topic, index, what, leader_epoch, present
+            )
 
     def _end_term(self, index: int) -> None:
         driver = self.drivers.pop(index, None)

@@ -185,6 +185,7 @@ class Controller:
         self._broker = broker
         self._queue: deque[_QueueEntry] = deque()
         self._is_snapshotting = False
+        self._faults_of_topics: dict[str, str] = {}
 
     @property
     def waiting(self) -> int:
@@ -347,7 +348,13 @@ class Controller:
         try:
             yield from self.steps_of(create, event)
         except OdradekError as error:
-            log.error("%s cannot be created: %s", name, error)
+            self.report_missing_topic(name, error)
+
+    def report_missing_topic(self, name: str, error: OdradekError) -> None:
+        """Logs why the topic of a coordinator cannot be created: once, although clients ask again and again."""
+        if self._faults_of_topics.get(name) != str(error):
+            self._faults_of_topics[name] = str(error)
+            log.error("%s cannot be created, so its clients get COORDINATOR_NOT_AVAILABLE: %s", name, error)
 
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
         """Begins new leader epochs for partitions that may have lost records. Raises KafkaError."""

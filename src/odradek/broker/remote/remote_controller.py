@@ -130,7 +130,7 @@ class RemoteController(Controller):
 
         def end(refused: dict[str, KafkaError]) -> None:
             if name in refused:
-                log.error("%s cannot be created: %s", name, refused[name])
+                self.report_missing_topic(name, refused[name])
 
         return self._within_wait(self._create_once([spec], None)).map(end)
 

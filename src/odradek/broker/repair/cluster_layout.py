@@ -24,6 +24,8 @@ from odradek.storage.disk.files import OsFiles
 CONTROLLER_ID, CONTROLLER_DIRECTORY = 100, "controller"
 MOST_BROKERS = 99
 _LOOPBACK = "127.0.0.1"
+_FACTORS, _REPLICAS = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), 3
+"""Settings whose default is three replicas, which fewer brokers cannot have."""
 NODE_PROPERTIES = "node.properties"
 """What a start without options needs to know about a node."""
 _RACK = "broker.rack"
@@ -62,7 +64,9 @@ def lay_out(
     racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
         raise ConfigError(f"there are {len(racks)} racks and {len(of_brokers)} brokers: name one rack for each broker")
+    factor = str(min(len(of_brokers), _REPLICAS))
     shared = {
+        **dict.fromkeys(_FACTORS, factor),
         **settings,
         "controller.quorum.voters": f"{CONTROLLER_ID}@{_LOOPBACK}:{of_controller}",
         "controller.listener.names": "CONTROLLER",

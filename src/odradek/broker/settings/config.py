@@ -37,6 +37,8 @@ _OF_LISTENERS = (
 """The beginnings of the names of settings that ``listeners`` checks."""
 _OF_ROLES = ("process.roles", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
 """The settings with which ``roles`` has something to check."""
+IN_A_CLUSTER = {"offsets.topic.replication.factor": "3", "transaction.state.log.replication.factor": "3"}
+"""Kafka's defaults for which a lone broker has others: it cannot have three replicas."""
 MIGRATION_POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 
 
@@ -263,8 +265,13 @@ class BrokerConfig:
 
             node = roles.read(self.texts, self.node_id if self.is_set("node.id") else None)
             roles.check(node)
-            self.roles = None if node.is_lone else node
             self._both_roles = node if node.may_be_combined else None
+            if not node.is_lone:
+                self._take_roles(node)
+
+    def _take_roles(self, node: NodeRoles) -> None:
+        self.roles = node
+        self._apply()
 
     @property
     def has_controller(self) -> bool:
@@ -283,7 +290,7 @@ class BrokerConfig:
 
         assert self._both_roles is not None
         roles.check_node(self._both_roles)
-        self.roles = self._both_roles
+        self._take_roles(self._both_roles)
         self.check_listeners()
 
     def check_listeners(self) -> None:
@@ -364,6 +371,12 @@ class BrokerConfig:
         for texts, _ in self.layers():
             if name in texts:
                 return texts[name]
+        return self.default(name)
+
+    def default(self, name: str) -> str | None:
+        """Returns the value of a setting that is not set, as text."""
+        if self.roles is not None and name in IN_A_CLUSTER:
+            return IN_A_CLUSTER[name]
         return dynamic_broker_key(name).default
 
     def is_set(self, name: str) -> bool:

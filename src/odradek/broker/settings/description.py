@@ -94,7 +94,7 @@ def _synonyms(broker: BrokerConfig, names: Iterable[str], first: str) -> tuple[t
     names = tuple(names)
     rows = [(name, texts[name], source) for texts, source in broker.layers() for name in names if name in texts]
     for name in names:
-        default = dynamic_broker_key(name).default
+        default = broker.default(name)
         if default is not None:
             rows.append((name, default, ConfigSource.DEFAULT))
     start = next((at for at, row in enumerate(rows) if row[0] == first), len(rows))

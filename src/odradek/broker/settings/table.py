@@ -157,7 +157,7 @@ max.connections.per.ip | int | 2147483647 | 0.. | Largest number of open connect
 max.connections.per.ip.overrides | string | | | Other limits for single hosts: host:count,127.0.0.1:count.
 queued.max.request.bytes | long | 33554432 | | Memory for requests over 64 KiB; -1 (Kafka's default) is no limit.
 offsets.topic.num.partitions | int | 50 | 1..10000 | Partitions of __consumer_offsets.
-offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. Kafka's default is 3.
+offsets.topic.replication.factor | short | 1 | 1.. | Replicas of __consumer_offsets. In a cluster, and in Kafka: 3.
 offsets.topic.segment.bytes | int | 104857600 | 1048576.. | Segment size of __consumer_offsets.
 offsets.topic.compression.codec | int | 0 | 0..4 | Codec of __consumer_offsets: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 group.consumer.min.session.timeout.ms | int | 45000 | 1.. | Shortest session timeout that a group may set.
@@ -167,7 +167,7 @@ group.consumer.max.heartbeat.interval.ms | int | 15000 | 1.. | Longest heartbeat
 group.consumer.min.assignment.interval.ms | int | 0 | 0.. | Shortest assignment interval that a group may set.
 group.consumer.max.assignment.interval.ms | int | 15000 | 0.. | Longest assignment interval that a group may set.
 transaction.state.log.num.partitions | int | 50 | 1..10000 | Partitions of __transaction_state.
-transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. Kafka's default is 3.
+transaction.state.log.replication.factor | short | 1 | 1.. | Replicas of __transaction_state. In a cluster: 3.
 transaction.state.log.min.isr | int | 2 | 1.. | min.insync.replicas of __transaction_state, capped at its replicas.
 transaction.state.log.segment.bytes | int | 104857600 | 1048576.. | Segment size of __transaction_state.
 transaction.partition.verification.enable | boolean | true | | Whether transactions of older producers are verified.

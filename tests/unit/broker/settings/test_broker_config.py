@@ -150,6 +150,26 @@ def test_embedded_defaults_that_differ_from_kafkas_are_listed() -> None:
         assert "Kafka" in config_keys.broker_keys()[name].doc
 
 
+def test_a_node_of_a_cluster_has_kafkas_replication_factors_of_internal_topics() -> None:
+    names = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+    node = {
+        "process.roles": "broker", "node.id": "1", "controller.quorum.voters": "9@c:1", "listeners": "PLAINTEXT://b:9",
+        "controller.listener.names": "CONTROLLER",
+    }  # fmt: skip
+    for name in names:
+        for settings, wanted in (({}, "1"), (node, "3"), (node | {name: "2"}, "2"), ({name: "2"}, "2")):
+            config = BrokerConfig(settings)
+            assert (config.text(name), config.value(name)) == (wanted, int(wanted))
+            config.set_dynamic({"log.retention.ms": "5"})
+            assert config.value(name) == int(wanted)
+    (row,) = describe_broker(BrokerConfig(node), names[:1])
+    assert (row.value, row.source, row.synonyms) == (
+        "3",
+        ConfigSource.DEFAULT,
+        ((names[0], "3", ConfigSource.DEFAULT),),
+    )
+
+
 def test_a_topic_uses_its_own_value_then_the_brokers_then_the_default() -> None:
     broker = BrokerConfig.parse(["log.retention.hours=2", "log.segment.bytes=2097152"])
     assert log_config(broker, {}).retention_ms == 7_200_000
