@@ -16,7 +16,7 @@ from uuid import uuid4
 from odradek.broker.metadata_log import conversion
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import format_node
-from odradek.broker.settings.config import BrokerConfig
+from odradek.broker.settings.config import IN_A_CLUSTER, BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import OsFiles
@@ -24,8 +24,8 @@ from odradek.storage.disk.files import OsFiles
 CONTROLLER_ID, CONTROLLER_DIRECTORY = 100, "controller"
 MOST_BROKERS = 99
 _LOOPBACK = "127.0.0.1"
-_FACTORS, _REPLICAS = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor"), 3
-"""Settings whose default is three replicas, which fewer brokers cannot have."""
+REPLICAS = 3
+"""The replicas of a partition of a topic that is created without a number, if there are so many brokers."""
 NODE_PROPERTIES = "node.properties"
 """What a start without options needs to know about a node."""
 _RACK = "broker.rack"
@@ -64,9 +64,8 @@ def lay_out(
     racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
         raise ConfigError(f"there are {len(racks)} racks and {len(of_brokers)} brokers: name one rack for each broker")
-    factor = str(min(len(of_brokers), _REPLICAS))
     shared = {
-        **dict.fromkeys(_FACTORS, factor),
+        **dict.fromkeys(IN_A_CLUSTER, str(min(len(of_brokers), REPLICAS))),
         **settings,
         "controller.quorum.voters": f"{CONTROLLER_ID}@{_LOOPBACK}:{of_controller}",
         "controller.listener.names": "CONTROLLER",

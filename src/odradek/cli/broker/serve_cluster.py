@@ -17,12 +17,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from odradek.broker.repair.cluster_layout import ClusterNode, lay_out, prepare
+from odradek.broker.repair.cluster_layout import REPLICAS, ClusterNode, lay_out, prepare
 from odradek.broker.settings.config import MIN_ISR
 from odradek.cli.terminal import CommandError
 
 FACTOR = "default.replication.factor"
-_REPLICAS, _IN_SYNC = 3, 2
+_IN_SYNC = 2
 """Of new topics, in a cluster of at least three brokers: any broker may die, and no acknowledged record is lost."""
 _CHOSEN = range(10_000, 30_000)
 """Ports for ``--listen HOST:0``. The system chooses higher ones for the clients' ends of connections."""
@@ -60,8 +60,8 @@ def serve_cluster(
 
 def replica_defaults(brokers: int) -> dict[str, str]:
     """Returns the settings of new topics in a cluster of so many brokers."""
-    factor = min(brokers, _REPLICAS)
-    return {FACTOR: str(factor), MIN_ISR: str(_IN_SYNC if factor == _REPLICAS else 1)}
+    factor = min(brokers, REPLICAS)
+    return {FACTOR: str(factor), MIN_ISR: str(_IN_SYNC if factor == REPLICAS else 1)}
 
 
 def said_of_topics(settings: Mapping[str, str]) -> str:
