@@ -283,7 +283,7 @@ REFUSALS = (
     Refusal(r"odradek pipeline adopt", "adopt", _OLD),
     Refusal(r"another run has written .* to the checkpoint at the same time", "again", frozenset({"run"})),
     Refusal(r"failOnDataLoss", "loss", frozenset({"topic", "deleted"})),
-    Refusal(r"[Rr]estore|new --output|new --checkpoint", "undo", _OLD),
+    Refusal(r"[Rr]estore|new --output|another table|new --checkpoint", "undo", _OLD),
     Refusal(
         r"newer run has published|a newer run|run the command again|[Ss]tart .* again", "again", frozenset({"run"})
     ),

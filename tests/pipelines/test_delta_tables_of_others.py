@@ -97,7 +97,7 @@ def test_unknown_is_refused_with_its_reason(tmp_path: Path, *, is_cut: bool, is_
         del stored["has_runs"]
         layout.write_text(json.dumps(stored))
     with (
-        pytest.raises(ConfigError, match=r"may hold micro-batches.*old commits were removed.*adopt.*new --output"),
+        pytest.raises(ConfigError, match=r"may hold micro-batches.*old commits were removed.*adopt.*another table"),
         opened(tmp_path),
     ):
         pass

@@ -138,7 +138,7 @@ def test_older_notes_are_named_before_the_checkpoint(
     shutil.rmtree(output / "_odradek" / "batches")
     shutil.copytree(tmp_path / "copy", output / "_odradek" / "batches")
     publish(bootstrap, topic, numbers(more))
-    says = "has files of micro-batch 2, and its notes end at micro-batch 0.* or read into a new --output"
+    says = "has files of micro-batch 2, and its notes end at micro-batch 0.* or begin another table"
     with pytest.raises(StorageError, match=says):
         ingest(bootstrap, **given)
     with pytest.raises(StorageError, match=says):

@@ -133,7 +133,8 @@ def test_help_has_an_example(capsys: Capture) -> None:
 def test_each_record_becomes_a_row_once(
     spark: Any, admin: Admin, bootstrap: str, source: str, target: str, group: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    """Wrong queries are refused before a record is read; the second run finds nothing and needs no Spark.
+    """Wrong queries are refused before a record is read; the second run finds nothing and needs no Spark. A third one
+    that names another topic is refused; before, it ended with 0.
 
     A run was killed while it planned the first micro-batch. Before, Spark then refused each later run.
 
@@ -173,6 +174,11 @@ def test_each_record_becomes_a_row_once(
     result = json.loads(capsys.readouterr().out)
     assert (result["rows"], result["batches"], result["committed"]) == (0, 0, True)
     assert len(committed_records(bootstrap, target)) == 15
+    line[line.index(target)] = another = unique("another")
+    create_topic(bootstrap, another, 3)
+    assert run(line) == 2
+    assert f"are in topic {target}, not in {another}: repeat that topic" in capsys.readouterr().err
+    assert run([*line, "--first-batch", "2"]) == 0
 
 
 @pytest.mark.slow

@@ -88,7 +88,7 @@ def with_remedy(error: Exception) -> str:
     """Returns an error's text with what it lacks: what a topic's name may have, or who grants a missing right."""
     text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(": ") < 2:
-        text += ": a name has only letters, digits, '.', '_' and '-'; a file is given with an option"
+        text += ": a name has only letters, digits, '.', '_' and '-'"
     if "_AUTHORIZATION_FAILED" in text and "right" not in text:
         text = (
             text.removesuffix(".")

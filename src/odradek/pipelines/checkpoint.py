@@ -126,6 +126,13 @@ def newest_done(checkpoint: Location) -> int | None:
     return max(_numbers(checkpoint, "commits"), default=None)
 
 
+def query_of(checkpoint: Location) -> str:
+    """Returns the id of the query that has planned the newest micro-batch; an empty text if there is none, or if an
+    earlier release has planned it. Raises StorageError."""
+    newest = newest_number(checkpoint)
+    return "" if newest is None else _offset_at(checkpoint, newest).query
+
+
 def remove_unfinished_plan(checkpoint: Location) -> None:
     """Removes the hidden files of a run that was killed while it planned the first micro-batch: Spark begins a query
     only if its folder of offsets is empty. Raises StorageError."""

@@ -179,7 +179,7 @@ class LocalLocation:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = "it is a file, not a folder" if isinstance(error, FileExistsError) else error.strerror
-            raise StorageError(f"{self.path} cannot be used: {why}") from error
+            raise StorageError(f"the folder {self.path} cannot be created: {why}. Choose another place") from error
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
             raise StorageError(f"{self.path} cannot be used: it is not readable and writable")
 
@@ -339,8 +339,8 @@ class HadoopLocation:
         self._spark = spark
         self._jvm: JVMView = spark._jvm
         self.spark_uri = uri
-        self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
         with self._storage_errors("reached"):
+            self._path = self._jvm.org.apache.hadoop.fs.Path(uri)
             self._fs = self._path.getFileSystem(self.settings)
 
     @property

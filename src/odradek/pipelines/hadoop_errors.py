@@ -31,7 +31,7 @@ def storage_errors(uri: str, action: str) -> Iterator[None]:
         said = str(error.java_exception.toString()).strip().partition("\n")[0]  # HDFS adds its server's stack trace
         raise StorageError(f"{uri} cannot be {action}: {said}") from error
     except PySparkException as error:  # PySpark's own class for some of Java's, such as IllegalArgumentException
-        why = str(error).strip().partition("\n")[0]
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise StorageError(f"{uri} cannot be {action}: {why}") from error
 
 

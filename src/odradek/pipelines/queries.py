@@ -151,7 +151,7 @@ def _with_remedy(cause: str) -> str:
     if _LOST_CHECKPOINT.search(cause):
         return (
             f"{cause}: the folder was removed or replaced while the run was writing. Put it back, and run the command "
-            "again, or read into a new --output with a new --group"
+            "again, or begin another table: another --output, and for ingest another --group"
         )
     if "TOPIC_AUTHORIZATION_FAILED" not in cause:
         return cause

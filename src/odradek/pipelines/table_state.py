@@ -30,8 +30,8 @@ _DELTA = "_delta_log"
 _RUNS = "has_runs"
 CHECKPOINT = "checkpoint"
 _LOST_FOLDER = (
-    f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or read "
-    "into a new --output with a new --group"
+    f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
+    "begin another table: another --output, and for ingest another --group"
 )
 _BEGUN = frozenset(("offsets", "metadata"))
 """Spark's files, of which a checkpoint has one as soon as its query has begun."""
@@ -101,7 +101,8 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
             option = name.replace("_", " ")
             raise ConfigError(
                 f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}: "
-                "repeat the option of the first run, or read into a new --output with a new --group"
+                "repeat the option of the first run, or begin another table: another --output, and for ingest another "
+                "--group"
             )
     return table_id
 
@@ -124,8 +125,8 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
     if _DELTA in names and _parse(table, text).layout.get("table_format") == shape.table_format:
         raise ConfigError(
             f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
-            f"of Delta would not see new files. Give the folder {_DELTA} another place to go on with Parquet, or read "
-            "into a new --output with a new --group"
+            f"of Delta would not see new files. Give the folder {_DELTA} another place to go on with Parquet, or "
+            "begin another table: another --output, and for ingest another --group"
         )
 
 
@@ -172,7 +173,7 @@ def _parse(table: Location, text: str) -> _Stored:
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
-            "table, or read into a new --output with a new --group"
+            "table, or begin another table: another --output, and for ingest another --group"
         ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
@@ -215,8 +216,8 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         return
     if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
         raise ConfigError(
-            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or read into "
-            "a new --output with a new --group"
+            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or begin "
+            "another table: another --output, and for ingest another --group"
         )
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
@@ -233,8 +234,8 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         raise ConfigError(
             f"the table {table.uri} may hold micro-batches of a query whose checkpoint is not {checkpoint.uri}: old "
             "commits were removed from its log, and with them perhaps the notes of these micro-batches; give the old "
-            "--checkpoint, let a new one begin after the table's rows (`odradek pipeline adopt` shows how), or read "
-            "into a new --output with a new --group"
+            "--checkpoint, let a new one begin after the table's rows (`odradek pipeline adopt` shows how), or "
+            "begin another table: another --output, and for ingest another --group"
         )
     if has_batches:
         raise ConfigError(
@@ -300,8 +301,8 @@ def stored_layout(table: Location) -> TableLayout:
     if text is None and _DELTA in table.children():
         raise ConfigError(
             f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "
-            "this file from the table of which this one is a copy, or from a backup, and repeat the command; or read "
-            "into a new --output with a new --group"
+            "this file from the table of which this one is a copy, or from a backup, and repeat the command; or "
+            "begin another table: another --output, and for ingest another --group"
         )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}. {_LOST_FOLDER}")

@@ -18,6 +18,11 @@ class MicroBatchRefused(OdradekError):
     """The writer refuses a micro-batch that it could write twice or lose; the message names the remedy."""
 
 
+def group_of_numbers(query: str) -> str:
+    """Returns the group that has a query's numbers, one for partition 0 of each topic that the query writes to."""
+    return f"odradek-{query}"
+
+
 def commit_of(batch: int, query: str, plan: str | None = None) -> OffsetAndMetadata:
     """Returns the commit that stores the number of a micro-batch. ``plan``: the digest of its end in the checkpoint."""
     return OffsetAndMetadata(batch, metadata=BATCH_MARK + query + ("" if plan is None else f":{plan}"))

@@ -34,6 +34,7 @@ from odradek.spark.micro_batch_number import (
     check_first,
     check_kept,
     commit_of,
+    group_of_numbers,
     is_written,
 )
 from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
@@ -91,7 +92,7 @@ class _WriterRun:
     @property
     def group(self) -> str:
         """The group that keeps the number of the last micro-batch."""
-        return _group(self.query)
+        return group_of_numbers(self.query)
 
     @property
     def transactional_id(self) -> str:
@@ -178,9 +179,9 @@ class TransactionalWriter:
         }
         admin = Admin(self.options.client)
         try:
-            check_members(admin, _group(query), "keeps the number of the query's last micro-batch")
+            check_members(admin, group_of_numbers(query), "keeps the number of the query's last micro-batch")
             output = Output(admin.describe_cluster().cluster_id, self.topic)
-            _end_earlier(admin, _group(query))
+            _end_earlier(admin, group_of_numbers(query))
             is_number_deleted = batch == 0 and self._is_number_deleted(admin, query)
             groups = MicroBatchGroups.of(execution, admin)
         except BaseException:
@@ -213,14 +214,14 @@ class TransactionalWriter:
             return False
         if self._number(admin, query) is not None:
             return False
-        check_kept(transactional_id, self.first_batch, _group(query))
+        check_kept(transactional_id, self.first_batch, group_of_numbers(query))
         return True
 
     def _number(self, admin: Admin, query: str) -> OffsetAndMetadata | None:
         """Returns the commit with the number of the last micro-batch."""
         # Kafka's reply for all partitions leaves out those with a pending offset, so the request names the partition.
         first_partition = TopicPartition(self.topic, 0)
-        return stable_offsets(admin, _group(query), [first_partition]).get(first_partition)
+        return stable_offsets(admin, group_of_numbers(query), [first_partition]).get(first_partition)
 
     def _is_written(self, run: _WriterRun, batch: int, plan: str | None) -> bool:
         if run.last is not None:  # a later driver would fence this one, so no other number can be in the group
@@ -260,10 +261,6 @@ class TransactionalWriter:
             raise MicroBatchRefused(f"micro-batch {batch}: {error}") from error
         run.last = batch
         run.groups.warn_of_overwritten()
-
-
-def _group(query: str) -> str:
-    return f"odradek-{query}"
 
 
 def _transactional_id(query: str, topic: str) -> str:

@@ -15,6 +15,8 @@ COLUMN_MAPPING = "delta.columnMapping.mode"
 """The property of a Delta table that says whether its columns have other names in its files: ``name`` or ``id``, else
 ``none``. Source: Delta's protocol, "Column Mapping"."""
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
+_IN_BUCKETS = frozenset(("s3", "s3a", "s3n", "gs", "abfs", "abfss"))
+"""The schemes of object stores: the ones that workers can write to."""
 _FILE = re.compile(r"^file:(?://(?:localhost)?)?/+", re.IGNORECASE)
 _PLAIN = "/:@!$&'()*+,;=~"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -23,6 +25,24 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 def is_uri(text: str) -> bool:
     """Returns whether a text is a URI for Spark's file systems; otherwise it is a path of this machine."""
     return _URI.match(text) is not None and _FILE.match(text) is None
+
+
+def check_uri(what: str, text: str, *, workers: bool) -> None:
+    """Raises ConfigError for a URI to which no pipeline can write. ``what``: the name of the option. ``workers``:
+    whether the workers write there themselves, without Java's file systems."""
+    if not is_uri(text):
+        return
+    scheme, _, rest = text.partition("://")
+    scheme, place = scheme.lower(), rest.partition("/")[0]
+    if scheme in _IN_BUCKETS and not place:
+        raise ConfigError(f"{what} {text} names no bucket: give {scheme}://BUCKET/FOLDER")
+    if scheme in ("http", "https"):  # Hadoop's file system of these schemes can only read, and says so without words
+        raise ConfigError(
+            f"{what} {text}: {scheme} is not a file system to write to: give a path, or a URI such as "
+            "s3a://BUCKET/FOLDER or hdfs://HOST/FOLDER"
+        )
+    if workers and scheme not in _IN_BUCKETS:
+        raise ConfigError(f"workers cannot write to {scheme}: choose --writer spark (writer='spark') for {text}")
 
 
 def local_path(text: str) -> Path:

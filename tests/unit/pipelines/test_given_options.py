@@ -16,6 +16,7 @@ from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOpt
 from odradek.pipelines.replays.job import destination, find_ranges
 from odradek.pipelines.table_state import check_checkpoint_folder, check_table_folders
 from odradek.pipelines.transforms.job import Transform
+from odradek.text.table_paths import check_uri
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"at","type":"int"}]}'
 
@@ -120,6 +121,30 @@ def test_places_that_cannot_be_used_are_found_without_spark(tmp_path: Path) -> N
     for at in ("file", "file/t", "dangling"):
         refused(tmp_path, f"the output .*{at} cannot be used: .* is not a folder", output=tmp_path / at)
         refused(tmp_path, f"the checkpoint .*{at} cannot be used: .* is not a folder", checkpoint=tmp_path / at)
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [
+        ("s3a://", "names no bucket: give s3a://BUCKET/FOLDER"),
+        ("s3a:///folder", "names no bucket: give s3a://BUCKET/FOLDER"),
+        ("http://x/y", "http is not a file system to write to: give a path, or a URI"),
+        ("hdfs://h/t", "workers cannot write to hdfs: choose --writer spark"),
+    ],
+)
+@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+def test_uris_that_cannot_be_written_are_found_without_spark(
+    uri: str, says: str, table_format: str, tmp_path: Path
+) -> None:
+    """Before, Spark started first, and Java refused them with a traceback or without a reason."""
+    refused(tmp_path, says, output=uri, table_format=table_format)
+    if "workers" not in says:
+        refused(tmp_path, f"the checkpoint .*{says}", checkpoint=uri, table_format=table_format)
+
+
+def test_a_checkpoint_may_be_where_workers_cannot_write() -> None:
+    check_uri("the checkpoint", "hdfs://h/c", workers=False)
+    check_uri("the output", "file:///t", workers=True)
 
 
 @pytest.mark.parametrize("text", ["0s", "0.0m", "0ms", "0.4ms", "9999999999h", "-1s"])

@@ -106,7 +106,7 @@ class FileLog:
         raise StorageError(
             f"{wanted} of the notes of {self._name} is missing, or is another one than the entry after it follows. If "
             "another run is writing, run the command again when it has ended. Otherwise restore the notes that belong "
-            "to the table, or read into a new --output with a new --group"
+            "to the table, or begin another table: another --output, and for ingest another --group"
         )
 
     def _before_first(self) -> Steps[LogPosition]:

@@ -21,7 +21,7 @@ _CONSTRAINT = "delta.constraints."
 _INVARIANTS = "delta.invariants"
 _GENERATED = "delta.generationExpression"
 _IDENTITY = "delta.identity."
-_OTHERWISE = "or read into a new --output with a new --group"
+_OTHERWISE = "or begin another table: another --output, and for ingest another --group"
 _IDENTITY_VERSION, _FEATURES_VERSION = 6, 7
 """The writer versions that demand identity columns, and a list of features. Each version demands what the ones before
 it do, except the last."""

@@ -37,7 +37,7 @@ from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.options import parse_options
-from odradek.text.table_paths import is_uri
+from odradek.text.table_paths import check_uri, is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,6 +160,7 @@ def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, com
 def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
     """Returns the table with the layout that it was begun with. Raises ConfigError."""
     output = str(options.output)
+    check_uri("the output", output, workers=False)
     held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
     values = Values(
         ValueFormat(held.value_format), held.schema, Framing(held.framing),

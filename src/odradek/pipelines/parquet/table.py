@@ -176,7 +176,7 @@ class ParquetTable(CommitDriver):
         return TableRefused(
             f"{self._table.uri} has {files}, and its notes {noted}: notes were removed, or are an older copy. Nothing "
             "was added, and the group was not committed. Restore the notes and the checkpoint that belong to the "
-            "table, or read into a new --output with a new --group"
+            "table, or begin another table: another --output, and for ingest another --group"
         )
 
     def check(self, batch: DataFrame) -> None:

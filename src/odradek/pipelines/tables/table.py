@@ -78,7 +78,7 @@ from odradek.spark.lookups import Lookups
 from odradek.spark.options import ReadOptions
 from odradek.spark.source_offset import Offsets
 from odradek.text.printable import printable
-from odradek.text.table_paths import delta_uri, is_uri, local_path
+from odradek.text.table_paths import check_uri, delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +119,8 @@ class Target:
             check_installed()
         if not self.output.strip():
             raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
+        check_uri("the output", self.output, workers=self.writer == "workers")
+        check_uri("the checkpoint", self.checkpoint or "", workers=False)
         if self.table_format == "delta":
             delta_uri(self.output)
         self.values.check()

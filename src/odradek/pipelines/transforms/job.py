@@ -27,6 +27,7 @@ from odradek.pipelines.checkpoint import (
     newest_done,
     newest_number,
     planned_batch,
+    query_of,
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
@@ -43,10 +44,11 @@ from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
+from odradek.spark.micro_batch_number import group_of_numbers
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 from odradek.spark.write_options import parse_write_options
-from odradek.text.table_paths import is_uri, local_path
+from odradek.text.table_paths import check_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,6 +110,7 @@ class Transform:
         if not str(options.checkpoint).strip():
             raise ConfigError("the checkpoint is empty: give a directory, or a URI that Spark can write to")
         checkpoint = str(options.checkpoint)
+        check_uri("the checkpoint", checkpoint, workers=False)
         return cls(source, step, options.to_topic, writing, checkpoint, options.trigger, options.first_batch)
 
     def check(self) -> int:
@@ -184,6 +187,7 @@ def run_transform(
             f"{wrong}. Nothing was sent. Restore the checkpoint, or use a new one that starts after the records in the "
             "topic"
         )
+    _check_topic(job, checkpoint, newest_commit)
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:
         done = _run_query(job, checkpoint, spark or get_spark(), stop, (advance, watch))
@@ -192,6 +196,22 @@ def run_transform(
     if watch is not None:
         watch.on_end(done.group)
     return done
+
+
+def _check_topic(job: Transform, checkpoint: Location, done: int | None) -> None:
+    """Raises ConfigError if the micro-batches of the checkpoint are in another topic: the job's topic would begin in
+    the middle. ``done``: the number of the last one."""
+    query = query_of(checkpoint)
+    if job.first_batch is not None or not query:
+        return
+    with Admin(with_short_timeouts(parse_write_options(job.writing).client)) as admin:
+        topics = sorted({tp.topic for tp in admin.list_group_offsets(group_of_numbers(query))})
+    if topics and job.topic not in topics:
+        raise ConfigError(
+            f"the micro-batches of the checkpoint {job.checkpoint} are in topic {', '.join(topics)}, not in {job.topic}"
+            ": repeat that topic, or begin with a new --checkpoint and a new --group. To go on in the new topic "
+            f"without the rows that are in {topics[0]}, pass --first-batch {0 if done is None else done + 1}"
+        )
 
 
 def _run_query(
