@@ -139,8 +139,8 @@ def read_checkpoint(place: Path, text: str) -> object:
 
 
 def read_query_id(place: Path, text: str) -> object:
+    from odradek.pipelines.checkpoint import query_id
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.parquet.table import query_id
 
     (place / "metadata").write_text(text)
     return query_id(LocalLocation(place))

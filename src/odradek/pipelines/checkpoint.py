@@ -126,11 +126,15 @@ def newest_done(checkpoint: Location) -> int | None:
     return max(_numbers(checkpoint, "commits"), default=None)
 
 
-def query_of(checkpoint: Location) -> str:
-    """Returns the id of the query that has planned the newest micro-batch; an empty text if there is none, or if an
-    earlier release has planned it. Raises StorageError."""
-    newest = newest_number(checkpoint)
-    return "" if newest is None else _offset_at(checkpoint, newest).query
+def query_id(checkpoint: Location) -> str:
+    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its micro-batches from 0.
+
+    Raises StorageError.
+    """
+    try:
+        return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}. {RESTORE}") from error
 
 
 def remove_unfinished_plan(checkpoint: Location) -> None:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import RESTORE, plan_of, planned_batch
+from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun, drive
@@ -57,7 +57,6 @@ from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
-from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -324,17 +323,6 @@ class Lake:
     def files(self) -> Iterable[Path]:
         """Returns the table's data files."""
         return [self.table / file.name for file in LocalLocation(self.table).data_files()]
-
-
-def query_id(checkpoint: Location) -> str:
-    """Returns the id that Spark gave the query of this checkpoint. Each query numbers its micro-batches from 0.
-
-    Raises StorageError.
-    """
-    try:
-        return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}. {RESTORE}") from error
 
 
 def check_spark_sees(spark: SparkSession, directory: Path) -> None:

@@ -23,6 +23,7 @@ from odradek.pipelines.checkpoint import (
     newest_number,
     plan_of,
     planned_batch,
+    query_id,
     remove_sums_without_files,
     remove_unfinished_plan,
 )
@@ -49,7 +50,7 @@ from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.options import PipelineOptions
-from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees, query_id
+from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import (
     BATCHES,

@@ -27,7 +27,7 @@ from odradek.pipelines.checkpoint import (
     newest_done,
     newest_number,
     planned_batch,
-    query_of,
+    query_id,
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
@@ -201,9 +201,9 @@ def run_transform(
 def _check_topic(job: Transform, checkpoint: Location, done: int | None) -> None:
     """Raises ConfigError if the micro-batches of the checkpoint are in another topic: the job's topic would begin in
     the middle. ``done``: the number of the last one."""
-    query = query_of(checkpoint)
-    if job.first_batch is not None or not query:
+    if job.first_batch is not None or newest_number(checkpoint) is None:
         return
+    query = query_id(checkpoint)
     with Admin(with_short_timeouts(parse_write_options(job.writing).client)) as admin:
         topics = sorted({tp.topic for tp in admin.list_group_offsets(group_of_numbers(query))})
     if topics and job.topic not in topics:
