@@ -1,6 +1,7 @@
 """Rounds of kill -9 and SIGSTOP on the brokers of a cluster of processes, while producers wait for all replicas.
 
-Each acknowledged record is at its offset on each replica afterwards, and the files of the replicas are equal.
+Each acknowledged record is at its offset on each replica afterwards, and the files of the replicas are equal. A record
+of an idempotent producer is there once. Those live for all rounds, so their sequences go on at each new leader.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
 from support.brokers import Wire, eventually
+from support.idempotent_senders import IdempotentSender, Librdkafka, Own, check_once
 
 import odradek
 from odradek.batches.encode import encode_batch
@@ -30,7 +31,9 @@ SETTINGS = {
     "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
 }  # fmt: skip
 REPLY_S, LOOK_UP_S = 4.0, 2.0
-TOPIC, PARTITIONS = "t", 3
+TOPIC, ONCE, PARTITIONS = "t", "once", 3
+SENDERS: tuple[tuple[type[IdempotentSender], ...], ...] = ((Librdkafka,), (Own,), (Librdkafka, Own))
+"""The idempotent producers of each partition of ``ONCE``."""
 ROUNDS, MORE_ROUNDS = 6, 194
 RETRIED = {
     ErrorCode.not_leader_or_follower, ErrorCode.not_enough_replicas, ErrorCode.not_enough_replicas_after_append,
@@ -41,11 +44,12 @@ RETRIED = {
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[odradek.Cluster]:
     with odradek.Cluster(3, config=SETTINGS) as made:
-        topic = {
-            "name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 3, "assignments": [], "configs": []
-        }  # fmt: skip
-        reply = ask(made, 1, CREATE_TOPICS, 7, {"topics": [topic], "timeout": 4000, "validate_only": False})
-        assert reply.topics[0].error_code is ErrorCode.none, reply
+        for topic in (TOPIC, ONCE):
+            row = {
+                "name": topic, "num_partitions": PARTITIONS, "replication_factor": 3, "assignments": [], "configs": []
+            }  # fmt: skip
+            reply = ask(made, 1, CREATE_TOPICS, 7, {"topics": [row], "timeout": 4000, "validate_only": False})
+            assert reply.topics[0].error_code is ErrorCode.none, reply
         yield made
 
 
@@ -128,7 +132,7 @@ def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]
         lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
     )
     end(victim)
-    cluster.wait_until_in_sync([TOPIC])
+    cluster.wait_until_in_sync([TOPIC, ONCE])
     ended.set()
     for index, one in enumerate(producers):
         one.join(2 * REPLY_S + 5)
@@ -137,36 +141,45 @@ def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]
         kept[index].update(one.acknowledged)
 
 
-def files_of(cluster: odradek.Cluster, broker: int, index: int) -> bytes:
-    folder = cluster.data_dir / str(broker) / f"{TOPIC}-{index}"
+def run_rounds(cluster: odradek.Cluster, numbers: range) -> None:
+    kept: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
+    idempotent = [
+        [kind(cluster.bootstrap_servers, ONCE, index) for kind in SENDERS[index]] for index in range(PARTITIONS)
+    ]
+    for number in numbers:
+        run_round(cluster, number, kept)
+    for sender in (one for senders in idempotent for one in senders):
+        sender.end()
+    for index, acknowledged in enumerate(kept):
+        found = {row.offset: row.key for row in iter_records(equal_files(cluster, TOPIC, index))}
+        assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+    for index, senders in enumerate(idempotent):
+        check_once(equal_files(cluster, ONCE, index), senders)
+    assert all(kept)
+
+
+def files_of(cluster: odradek.Cluster, broker: int, topic: str, index: int) -> bytes:
+    folder = cluster.data_dir / str(broker) / f"{topic}-{index}"
     return b"".join(path.read_bytes() for path in sorted(folder.glob("*.log")))
 
 
-def are_equal(cluster: odradek.Cluster, index: int) -> bool:
-    return len({files_of(cluster, one, index) for one in BROKERS}) == 1
+def equal_files(cluster: odradek.Cluster, topic: str, index: int) -> bytes:
+    """Waits until all replicas have the same bytes, and returns them."""
 
+    def common() -> bytes | None:
+        found = {files_of(cluster, one, topic, index) for one in BROKERS}
+        return found.pop() if len(found) == 1 else None
 
-def check(cluster: odradek.Cluster, kept: list[dict[int, bytes]]) -> None:
-    for index, acknowledged in enumerate(kept):
-        eventually(partial(are_equal, cluster, index), within_s=20)
-        found = {row.offset: row.key for row in iter_records(files_of(cluster, 1, index))}
-        assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+    return eventually(common, what=f"{topic}-{index} is not the same on all brokers")
 
 
 def test_acknowledged_records_survive_kills_and_pauses(cluster: odradek.Cluster) -> None:
-    kept: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
-    for number in range(ROUNDS):
-        run_round(cluster, number, kept)
-    check(cluster, kept)
-    assert all(kept)
+    run_rounds(cluster, range(ROUNDS))
 
 
 @pytest.mark.slow
 def test_acknowledged_records_survive_many_rounds(cluster: odradek.Cluster) -> None:
-    kept: list[dict[int, bytes]] = [{} for _ in range(PARTITIONS)]
-    for number in range(ROUNDS, ROUNDS + MORE_ROUNDS):
-        run_round(cluster, number, kept)
-    check(cluster, kept)
+    run_rounds(cluster, range(ROUNDS, ROUNDS + MORE_ROUNDS))
 
 
 def test_the_cluster_says_who_leads_and_who_is_behind(cluster: odradek.Cluster) -> None:
