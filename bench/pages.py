@@ -15,6 +15,7 @@ TABLES = FOLDER / "tables.md"
 TRANSACTIONS = FOLDER / "transactions.md"
 OFFSET_STORES = FOLDER / "offset-stores.md"
 CLUSTER = FOLDER / "cluster.md"
+REPLICATION = FOLDER / "replication.md"
 HISTORY = FOLDER / "history.md"
 BROKERS_FOR_TESTS = DOCS / "brokers-for-tests.md"
 

@@ -96,6 +96,18 @@ def test_a_restarted_controller_fences_a_broker_that_is_gone(controller: Simulat
     assert catalog_of(controller).topics["t"].partitions[0].leader == -1
 
 
+@pytest.mark.parametrize("offset_ms", range(0, 250, 50))
+def test_a_broker_is_fenced_as_soon_as_its_session_is_over(controller: SimulatedController, offset_ms: int) -> None:
+    """Whatever time has passed since the controller's last look: its clients wait for that."""
+    epoch = register(controller, 1).broker_epoch
+    controller.world.advance(offset_ms)
+    beat(controller, 1, epoch)
+    controller.world.advance(SESSION_MS - 10)
+    assert catalog_of(controller).nodes.is_active(1)
+    controller.world.advance(30)
+    assert not catalog_of(controller).nodes.is_active(1)
+
+
 def test_a_snapshot_has_the_registrations(controller: SimulatedController) -> None:
     epoch = register(controller, 1).broker_epoch
     register(controller, 2)

@@ -1,4 +1,4 @@
-"""Files of logs that count what is read of them."""
+"""Files of logs that count what is read of them, and what is cut off."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from odradek.storage.disk.files import OsFile, OsFiles
 
 
 class CountedFiles(OsFiles):
-    """``reads``: the names of the files and the sizes in bytes of all reads at a position."""
+    """``reads``: the names of the files and the sizes in bytes of all reads at a position. ``cuts``: the bytes that
+    each truncation has removed."""
 
     def __init__(self) -> None:
         self.reads: list[tuple[str, int]] = []
+        self.cuts: list[int] = []
 
     @property
     def read_bytes(self) -> int:
@@ -27,9 +29,13 @@ class CountedFiles(OsFiles):
 class _CountedFile(OsFile):
     def __init__(self, files: CountedFiles, path: Path, flags: int) -> None:
         super().__init__(path, flags, files.descriptors)
-        self._reads = files.reads
+        self._reads, self._cuts = files.reads, files.cuts
 
     def pread(self, position: int, size: int) -> bytes:
         data = super().pread(position, size)
         self._reads.append((self.path.name, len(data)))
         return data
+
+    def truncate(self, size: int) -> None:
+        self._cuts.append(self.size - size)
+        super().truncate(size)

@@ -80,7 +80,7 @@ class Librdkafka(IdempotentSender):
             {
                 "bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 2,
                 "batch.num.messages": 5, "socket.timeout.ms": 10_000, "delivery.timeout.ms": DELIVERY_MS,
-                "error_cb": self._on_error,
+                "error_cb": self._on_error, "log_level": 2,
             }
         )  # fmt: skip
         super()._send_until_ended()

@@ -39,6 +39,11 @@ from odradek.replication.effects import (
     Truncate,
 )
 
+FIRST_RETRY_MS = 25
+"""A follower may hear of an election before its new leader does. So its first retries come soon; the time doubles up to
+``replica.fetch.backoff.ms``, which Kafka waits for at once."""
+_UNHEARD = (ErrorCode.unknown_leader_epoch, ErrorCode.not_leader_or_follower)
+
 
 class LatestEpoch(Protocol):
     """The leader epochs of a log (``storage/epochs.LeaderEpochs``)."""
@@ -105,7 +110,9 @@ _PHASE = FollowerPhase
 class PartitionFollower:
     """The follower of one partition. ``follow`` comes first. ``backoff_ms``: replica.fetch.backoff.ms."""
 
-    __slots__ = ("_due_ms", "_equal_in", "_log", "_news", "_search", "backoff_ms", "leader_epoch", "phase")
+    __slots__ = (
+        "_due_ms", "_equal_in", "_log", "_news", "_search", "_unheard", "backoff_ms", "leader_epoch", "phase",
+    )  # fmt: skip
 
     def __init__(self, log: FollowerLog, backoff_ms: int) -> None:
         self.leader_epoch = NO_EPOCH
@@ -114,6 +121,8 @@ class PartitionFollower:
         self._log = log
         self._due_ms: int | None = None
         self._search: FindOffset | None = None
+        self._unheard = 0
+        """How many replies since the last election were of a node that does not lead in this epoch."""
         self._equal_in = NO_EPOCH
         """The leader epoch in which a reply has shown that the logs are equal."""
         self._news: tuple[int, int, int] | None = None
@@ -126,7 +135,7 @@ class PartitionFollower:
         """
         if leader_epoch <= self.leader_epoch:
             return _NOTHING
-        self.leader_epoch, self._due_ms, self._search = leader_epoch, None, None
+        self.leader_epoch, self._due_ms, self._search, self._unheard = leader_epoch, None, None, 0
         if self.phase is _PHASE.WORKING:
             return _NOTHING
         self.phase = _PHASE.FETCHING
@@ -260,8 +269,12 @@ class PartitionFollower:
         return (self._search,)
 
     def _retry(self, code: ErrorCode, now_ms: int) -> tuple[FollowerEffect, ...]:
-        self.phase, self._search, self._due_ms = _PHASE.FETCHING, None, now_ms + self.backoff_ms
-        return (Retry(self.backoff_ms, code),)
+        delay_ms = self.backoff_ms
+        if code in _UNHEARD:
+            delay_ms = min(delay_ms, FIRST_RETRY_MS << min(self._unheard, 20))
+            self._unheard += 1
+        self.phase, self._search, self._due_ms = _PHASE.FETCHING, None, now_ms + delay_ms
+        return (Retry(delay_ms, code),)
 
     def _stop(self, code: ErrorCode) -> tuple[FollowerEffect, ...]:
         self.phase, self._search = _PHASE.STOPPED, None

@@ -394,6 +394,13 @@ class Log:
         """Does the same as ``begin_truncation``, with all its steps."""
         finish(self.begin_truncation(offset, now_ms))
 
+    def truncate_in_steps(self, offset: int, now_ms: int) -> BatchSteps[None]:
+        """Does the same as ``begin_truncation``. The newest batches are removed first, a few megabytes in a step."""
+        while (at := self.segment_list.next_cut(offset)) > offset:
+            self.begin_truncation(at, now_ms).close()
+            yield None
+        yield from self.begin_truncation(offset, now_ms)
+
     def begin_truncation(self, offset: int, now_ms: int) -> BatchSteps[None]:
         """Removes the batch with ``offset`` and all later batches: the log ends at the base offset of that batch.
 

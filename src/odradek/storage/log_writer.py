@@ -78,7 +78,20 @@ class LogWriter:
             if not isinstance(ready, tuple):
                 return self._append_later(ready, now_ms, leader_epoch, guard)
             data, batches = ready
+            if self._waits_for_states(batches):
+                return self._append_after_rebuild(data, batches, now_ms, leader_epoch, guard)
         return self._append_checked(data, batches, at_ms, leader_epoch, client=client, guard=guard)
+
+    def _waits_for_states(self, batches: Batches) -> bool:
+        """Returns whether batches need the states of the producers, and these are being rebuilt."""
+        return self._producers.rebuild is not None and any(header.producer_id >= 0 for _, header in batches)
+
+    def _append_after_rebuild(
+        self, data: Buffer, batches: Batches, now_ms: Callable[[], int], leader_epoch: int, guard: Guard
+    ) -> BatchSteps[AppendInfo]:
+        yield from self._snapshots.rest_of_rebuild()
+        self._disk.check_online()
+        return self._append_checked(data, batches, now_ms(), leader_epoch, client=True, guard=guard)
 
     def _append_later(
         self, check: BatchSteps[Ready], now_ms: Callable[[], int], leader_epoch: int, guard: Guard
@@ -142,6 +155,8 @@ class LogWriter:
         batches = yield from check_fetched(data, self.end_offset, leader_epoch, self._epochs.latest)
         if not batches:
             return None
+        if self._waits_for_states(batches):
+            yield from self._snapshots.rest_of_rebuild()
         left = batches
         while left:
             self._disk.check_online()

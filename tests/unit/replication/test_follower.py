@@ -22,7 +22,7 @@ from odradek.replication.effects import (
     Stop,
     Truncate,
 )
-from odradek.replication.follower import FetchedPart, FollowerPhase, NextFetch, PartitionFollower
+from odradek.replication.follower import FIRST_RETRY_MS, FetchedPart, FollowerPhase, NextFetch, PartitionFollower
 
 NOW, BACKOFF_MS = 70_000, 1_000
 OK = ErrorCode.none
@@ -177,8 +177,6 @@ def test_an_offset_that_is_in_the_leaders_range_by_now_is_fetched_later() -> Non
 @pytest.mark.parametrize(
     "code",
     [
-        ErrorCode.unknown_leader_epoch,
-        ErrorCode.not_leader_or_follower,
         ErrorCode.unknown_topic_or_partition,
         ErrorCode.unknown_topic_id,
         ErrorCode.inconsistent_topic_id,
@@ -190,6 +188,21 @@ def test_an_error_of_the_leader_is_tried_again(code: ErrorCode) -> None:
     assert reply_to(follower, FetchedPart(code)) == [Retry(BACKOFF_MS, code)]
     assert follower.next_fetch(NOW) is None
     assert follower.next_fetch(NOW + BACKOFF_MS) is not None
+
+
+@pytest.mark.parametrize("code", [ErrorCode.unknown_leader_epoch, ErrorCode.not_leader_or_follower])
+def test_a_leader_that_has_not_heard_of_its_election_is_asked_again_soon(code: ErrorCode) -> None:
+    follower, now_ms, delays = following(log_of(1)), NOW, []
+    for _ in range(30):
+        (retry,) = follower.on_reply(fetch_of(follower, now_ms), FetchedPart(code), now_ms)
+        assert isinstance(retry, Retry)
+        assert follower.next_fetch(now_ms + retry.delay_ms - 1) is None
+        now_ms += retry.delay_ms
+        delays.append(retry.delay_ms)
+    assert delays[:3] == [FIRST_RETRY_MS, 2 * FIRST_RETRY_MS, 4 * FIRST_RETRY_MS]
+    assert delays[-1] == BACKOFF_MS
+    follower.follow(10)
+    assert reply_to(follower, FetchedPart(code)) == [Retry(FIRST_RETRY_MS, code)]
 
 
 def test_a_fenced_follower_waits_for_the_next_epoch() -> None:

@@ -68,7 +68,7 @@ class RegisteredBrokers:
     def begin(self) -> None:
         """Begins the sessions of the registered brokers, and the checks for their ends."""
         self._control.activate(self._now_ms())
-        self._timer = self._node.loop.call_later(self._check_s, self._check)
+        self._check_later()
 
     def end(self) -> None:
         self._is_over = True
@@ -137,7 +137,7 @@ class RegisteredBrokers:
         if self._is_over:
             return
         if self._control.sessions.next_end_ms() > self._now_ms():
-            self._timer = self._node.loop.call_later(self._check_s, self._check)
+            self._check_later()
             return
         self.submit(lambda control, moment: control.fence_one(moment.now_ms)).then(self._after_fence)
 
@@ -146,6 +146,11 @@ class RegisteredBrokers:
             # The record is not written, so the broker is not fenced. It gets another session, which ends, too.
             log.error("a broker whose session is over could not be fenced: %s", failure)
             self._control.renew_lost_sessions(self._now_ms())
-            self._timer = self._node.loop.call_later(self._check_s, self._check)
+            self._check_later()
             return
         self._check()
+
+    def _check_later(self) -> None:
+        """Checks again when the next session is over, or earlier: a heartbeat may have moved that time."""
+        left_s = max(self._control.sessions.next_end_ms() - self._now_ms(), 0) / 1000
+        self._timer = self._node.loop.call_later(min(left_s, self._check_s), self._check)

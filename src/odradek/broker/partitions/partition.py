@@ -137,7 +137,7 @@ class Partition:
         log = self._log
         if log is not None:  # otherwise the log begins the epoch when it is opened
             self._epoch_start = log.log_end_offset
-            log.producer_snapshots.end_rebuild()
+            log.producer_snapshots.continue_rebuild()
             log.assign_epoch(self.leader_epoch)
 
     def _begin_following(self) -> None:

@@ -325,16 +325,16 @@ class ReplicatedPartition(Partition):
             yield None
 
     def truncate_to(self, offset: int) -> Steps[None]:
-        """Removes the batch with ``offset`` and all later ones, in steps. See ``Log.begin_truncation``.
+        """Removes the batch with ``offset`` and all later ones, in steps. See ``Log.truncate_in_steps``.
 
-        First the cut is noted. Then the log is cut in one step, and the later ones find out what its producers have
-        written. Raises StorageError if the cut cannot be noted: nothing is cut then.
+        First the cut is noted. Then the log is cut from its end on, and the later steps find out what its producers
+        have written. Raises StorageError if the cut cannot be noted: nothing is cut then.
         """
         epoch, log = self.leader_epoch, self.log
         self._check_follows(epoch)
         if offset < log.log_end_offset:
             yield from self._note_cut(self._end_before(offset), epoch)
-        for _ in log.begin_truncation(offset, self._now_ms()):
+        for _ in log.truncate_in_steps(offset, self._now_ms()):
             yield None
             self._check_follows(epoch)
 

@@ -80,6 +80,22 @@ class ProducerSnapshots:
             self._advance(steps)
             yield None
 
+    def continue_rebuild(self) -> None:
+        """Runs the steps that are left of a rebuild, between other work if possible. Raises KafkaError."""
+        if self._producers.rebuild is None:
+            return
+        if self.run_steps is None:
+            self.end_rebuild()
+        else:
+            self.run_steps(self._continued())
+
+    def _continued(self) -> Generator[None, None, None]:
+        try:
+            for _ in self.rest_of_rebuild():
+                yield
+        except KafkaError:
+            pass  # the log is offline and has logged it
+
     def end_rebuild(self) -> None:
         """Runs the steps that are left of a rebuild. Raises KafkaError."""
         while self._producers.rebuild is not None:

@@ -11,6 +11,10 @@ from odradek.storage.segments.index_digests import IndexDigest, LogDigest, Segme
 from odradek.storage.segments.segment import Segment
 from odradek.storage.segments.slice import Slice
 
+CUT_BYTES = 4 << 20
+"""The most bytes of a segment that one step of a truncation removes: about a millisecond, if the system has cached and
+written them. A whole gigabyte takes 0.2 s."""
+
 
 class SegmentList:
     """The segments of a log, at least one. ``bases`` are their base offsets. ``active`` is the last segment.
@@ -41,6 +45,16 @@ class SegmentList:
         self.all[first:last] = fresh
         self.bases[first:last] = [segment.base_offset for segment in fresh]
         self.active = self.all[-1]
+
+    def next_cut(self, offset: int) -> int:
+        """Returns where a log that is to be truncated to ``offset`` is cut next, so that the newest segment loses at
+        most ``CUT_BYTES`` or is removed; ``offset`` for the last cut. A larger index.interval.bytes makes larger cuts.
+        """
+        active = self.active
+        if len(self.all) > 1 and active.base_offset > offset:
+            return active.base_offset
+        at = active.offset_index.first_at_or_after(active.size - CUT_BYTES) if active.size > CUT_BYTES else None
+        return offset if at is None else max(at, offset)
 
     def append(self, segment: Segment) -> None:
         self.replace(len(self.all), len(self.all), segment)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support.logs import T0, batch, code_of, set_base_offset
+from support.logs import T0, batch, code_of, sequenced, set_base_offset
 from support.node_settings import BROKER
 from support.partitions import NODE, registered
 from support.replicas import LAG_MS, NodeOfPartitions, replicated
@@ -119,6 +119,34 @@ def test_a_truncation_is_noted_first_and_rebuilds_the_producers_in_steps() -> No
     assert (noted, one.log_end_offset) == ([4], 4), "the whole batch with the offset goes"
     scheduled(one.truncate_to(0))
     assert (noted, one.log_end_offset) == ([4, 0], 0)
+
+
+def test_a_new_leader_goes_on_with_the_states_of_producers_while_it_serves() -> None:
+    """A truncation was under way. The log has a million batches perhaps, and other clients would wait for all."""
+    one = follower(4)
+    work: list[Generator[None, None, None]] = []
+    one.log.producer_snapshots.run_steps = work.append
+    of_producer = bytearray(sequenced(0, 1))
+    set_base_offset(of_producer, 0, 0, 4)
+    scheduled(one.append_fetched(bytes(of_producer) + b"".join(placed(number, 4) for number in range(1, 1_000))))
+    steps = one.truncate_to(990)
+    while one.log_end_offset > 990:
+        next(steps)
+    one.apply(giving(LEADER, 5), NODE, 0)
+    assert code_of(lambda: next(steps)) is ErrorCode.not_leader_or_follower
+    assert one.log.producers.rebuild is not None, "the election has not waited"
+    (left,) = work
+    appended = one.produce(sequenced(1, 1))
+    assert not isinstance(appended, AppendInfo), "a batch that needs the states waits for them"
+    assert isinstance(one.produce(batch(1)), AppendInfo), "another one does not"
+    assert next(appended) is None
+    assert one.log_end_offset == 991
+    for _ in left:
+        pass
+    assert one.log.producers.rebuild is None
+    info = finish(appended)
+    assert (info.base_offset, one.log.last_stable_offset, one.log_end_offset) == (991, one.high_watermark, 992)
+    assert code_of(lambda: one.produce(sequenced(5, 1))) is ErrorCode.out_of_order_sequence_number
 
 
 def test_nothing_is_cut_if_the_cut_cannot_be_noted() -> None:
