@@ -412,7 +412,7 @@ FIRST_SEEDS = {
     "a leader without records leaves no epoch (KIP-279)": 158,
     "fetches of another leader epoch are answered (KIP-320)": 198,
     "the states of producers outlive a truncation": 272,
-    "the states of producers are lost by a truncation": 101,
+    "the states of producers are lost by a truncation": 1066,
     "a registration of the same epoch ends a change": 217,
     "an older registration counts": 217,
     "the controller takes any partition epoch": 18,
