@@ -112,6 +112,8 @@ bench: setup
 	$(BIN)/python -m bench.offset_stores
 	$(BIN)/python -m bench.brokers_for_tests
 	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.replication
+	$(BIN)/python -m bench.truncation
 	$(BIN)/python -m bench.security
 
 oracle: setup
