@@ -208,9 +208,12 @@ def test_two_coordinators_share_neither_keys_nor_a_topic(key_type: int, topic: s
 
     other = Other()
     other.key_type, other.topic = key_type, topic
-    broker = BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0))
+
+    async def register() -> None:
+        BrokerServer(BrokerConfig({}), tmp_path, ("127.0.0.1", 0)).coordinators.register(other)
+
     with pytest.raises(ValueError, match="another coordinator"):
-        broker.coordinators.register(other)
+        asyncio.run(register())
 
 
 def test_a_rarely_used_coordinator_is_loaded_only_if_its_topic_exists(tmp_path: Path) -> None:

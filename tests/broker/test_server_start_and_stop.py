@@ -21,7 +21,7 @@ from support.brokers import RunningBroker, Wire, eventually, unique
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
-from odradek.broker.partitions.log_directory import LogDirectory
+from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
@@ -231,8 +231,8 @@ def test_logs_are_closed_in_parallel(tmp_path: Path, fails: str) -> None:
     data = tmp_path / "data"
 
     async def life() -> None:
-        broker = BrokerServer(BrokerConfig(), data, ("127.0.0.1", 0))
-        broker.directory = LogDirectory(data, broker.now_ms, files)
+        world = NodeWorld.of_process()._replace(files=files)
+        broker = BrokerServer(BrokerConfig(), data, ("127.0.0.1", 0), world)
         await broker.start()
         broker.create_topic("topic", partition_count=8)
         for index in range(8):

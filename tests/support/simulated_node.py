@@ -157,7 +157,7 @@ class SimulatedNode:
         )
         config = self.new_config(settings)
         listen = None if "listeners" in settings else ADDRESS
-        self.broker = Node(config, HOME, config.listeners_at(listen), outside, new_role)
+        self.broker = Node(config, HOME, config.listeners_at(listen), outside, new_role, loop=self.loop)
 
     def new_config(self, settings: dict[str, str]) -> BrokerConfig:
         return BrokerConfig(settings)
@@ -187,7 +187,7 @@ class SimulatedNode:
     def begin(self) -> None:
         """Starts the node. Raises what the start of the broker raises."""
         self.broker.on_failure = lambda: setattr(self, "end_reason", self.broker.failure)
-        self.loop.run(lambda: self.broker.begin(self.loop))
+        self.loop.run(self.broker.begin)
         self.broker.begin_upkeep()
 
     def connect(self, on_frame: Callable[[bytes], None], on_end: Callable[[], None] = lambda: None) -> Wire:

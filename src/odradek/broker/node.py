@@ -150,7 +150,7 @@ class Node:
     """A node. ``begin`` opens the data directory, ``end`` is a clean shutdown.
 
     ``listeners``: where clients reach it; replies have the address of the first, if none is advertised. ``new_role``:
-    makes the role of the node, which is not complete yet.
+    makes the role of the node, which sets the parts that it opens. ``loop``: the event loop, which need not run yet.
     """
 
     def __init__(
@@ -160,10 +160,13 @@ class Node:
         listeners: tuple[Listener, ...],
         world: NodeWorld,
         new_role: Callable[[Node], NodeRole],
+        *,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.config = config
         self.world = world
         self.clock = world.clock
+        self.loop = loop
         self.directory = LogDirectory(data_dir, self.clock.now_ms, world=world)
         of_clients = tuple(one for one in listeners if one.kind == CLIENT)
         self.listeners = of_clients or listeners
@@ -176,7 +179,21 @@ class Node:
         self.quotas = Quotas(config, self.clock.steady_ms)
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
-        # The role sets the next parts.
+        self._stopping = False
+        self.scheduler = Scheduler(loop.call_soon, world.share_clock)
+        self.purgatory = Purgatory(loop, self.scheduler)
+        self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
+        count_freed = self.heap.count_freed
+        self.reply_memory = ReplyMemory(loop.time, on_freed=count_freed)
+        most = config.queued_max_request_bytes
+        self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
+        self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
+        self._disk_work = DiskWork(
+            loop, self.directory.failures.retry,
+            lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
+        )  # fmt: skip
+        # ``begin`` and the role set the next parts.
+        self.router: Router
         self.catalog: CommittedCatalog
         self.metadata_log: MetadataLog
         self.quorum: MetadataQuorum
@@ -189,20 +206,10 @@ class Node:
         self.role = new_role(self)
         self.controller = self.role.new_controller()
         self.host_limits = HostLimits(config, world.look_up, world.begin_thread)
-        self.router: Router
-        self.scheduler: Scheduler
-        self.purgatory: Purgatory
-        self.request_memory: RequestMemory
-        self.heap: Heap
-        self.reply_memory: ReplyMemory
         self.request_times: RequestStatistics | None = None
         """Counts the requests, if it is set before ``begin``."""
         self.admissions = Admissions(config, self.host_limits)
         self._request_quota: RequestQuota | None = None
-        self.loop: asyncio.AbstractEventLoop
-        self._alarms: Alarms
-        self._disk_work: DiskWork
-        self._stopping = False
         self.failure = ""
         """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
         self.dismissal = ""
@@ -373,32 +380,19 @@ class Node:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(self) -> None:
         """Locks the directory and reads the logs. Then connections may be admitted.
 
         Raises StorageError, ConfigError: then call ``give_up``.
         """
-        self.loop = loop
-        self.directory.steady_ms = self.steady_ms
-        self._disk_work = DiskWork(
-            loop, self.directory.failures.retry,
-            lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
-        )  # fmt: skip
-        self.scheduler = Scheduler(loop.call_soon, self.world.share_clock)
-        self.purgatory = Purgatory(loop, self.scheduler)
-        self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
-        count_freed = self.heap.count_freed
-        self.reply_memory = ReplyMemory(loop.time, on_freed=count_freed)
-        most = self.config.queued_max_request_bytes
-        self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
-        self.directory.acquire(self.config, self.address)
-        opener = self.directory.opener
+        directory, opener = self.directory, self.directory.opener
+        directory.acquire(self.config, self.address)
+        directory.steady_ms = self.steady_ms
         opener.work = LogWork(self._disk_work.sync_later, self._disk_work.remove_later, self.scheduler.start)
         opener.on_opened = self.coordinators.load_opened
-        self.directory.failures.on_begin = self._disk_work.retry_later
-        self.directory.failures.on_end = lambda reason: loop.call_soon_threadsafe(self._fail, reason)
+        directory.failures.on_begin = self._disk_work.retry_later
+        directory.failures.on_end = lambda reason: self.loop.call_soon_threadsafe(self._fail, reason)
         self.role.open_catalog()
-        self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
         self.router = self.role.new_router()
         self.quotas.on_replaced = self._on_quotas_replaced
         self.role.follow_catalog()

@@ -94,7 +94,7 @@ def run(
     with asyncio.Runner(loop_factory=new_loop) as runner:
         choose_roles(config, data_dir)
         new_role = partial(role_class(config), changes=changes)
-        broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role)
+        broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role, loop=runner.get_loop())
         if metrics is not None:
             from odradek.broker.metrics.page import add_metrics
 

@@ -22,7 +22,8 @@ class BrokerServer(Node):
 
     ``listen`` is the (host, port) of the only listener; None if the setting ``listeners`` has the addresses. Port 0
     selects a free port, which ``address``, that of the first listener, has after ``start``.
-    ``world``: without it, that of this process. ``new_role``: without it, the node is a lone broker.
+    ``world``: without it, that of this process. ``new_role``: without it, the node is a lone broker. ``loop``: without
+    it, the running one.
     """
 
     def __init__(
@@ -32,8 +33,11 @@ class BrokerServer(Node):
         listen: tuple[str, int] | None,
         world: NodeWorld | None = None,
         new_role: Callable[[Node], NodeRole] = LoneRole,
+        *,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        super().__init__(config, data_dir, config.listeners_at(listen), world or NodeWorld.of_process(), new_role)
+        own, loop = world or NodeWorld.of_process(), loop or asyncio.get_running_loop()
+        super().__init__(config, data_dir, config.listeners_at(listen), own, new_role, loop=loop)
         self.listening = BrokerListeners(self)
 
     async def start(self) -> None:
@@ -44,7 +48,7 @@ class BrokerServer(Node):
         """
         self.listening.bind()
         try:
-            self.begin(asyncio.get_running_loop())
+            self.begin()
             await self.listening.open_others()
             await self._join()
         except BaseException:
