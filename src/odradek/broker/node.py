@@ -180,18 +180,7 @@ class Node:
         slots = config.max_incremental_fetch_session_cache_slots
         self.fetch_sessions = FetchSessions(slots, new_uuid=world.new_uuid)
         self._stopping = False
-        self.scheduler = Scheduler(loop.call_soon, world.share_clock)
-        self.purgatory = Purgatory(loop, self.scheduler)
-        self.heap = Heap(loop.call_later, self.in_thread, lambda: self.is_busy)
-        count_freed = self.heap.count_freed
-        self.reply_memory = ReplyMemory(loop.time, on_freed=count_freed)
-        most = config.queued_max_request_bytes
-        self.request_memory = RequestMemory(most, loop.call_later, loop.time, count_freed)
-        self._alarms = Alarms(loop, self.clock, Callbacks(self.scheduler).run)
-        self._disk_work = DiskWork(
-            loop, self.directory.failures.retry,
-            lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
-        )  # fmt: skip
+        self._make_loop_parts(config)
         # ``begin`` and the role set the next parts.
         self.router: Router
         self.catalog: CommittedCatalog
@@ -216,6 +205,21 @@ class Node:
         """Why the broker has to end although its disk is well: its cluster does not want it. ``on_failure`` is called
         then."""
         self.on_failure: Callable[[], object] = lambda: None
+
+    def _make_loop_parts(self, config: BrokerConfig) -> None:
+        """Makes what uses the loop."""
+        self.scheduler = Scheduler(self.loop.call_soon, self.world.share_clock)
+        self.purgatory = Purgatory(self.loop, self.scheduler)
+        self.heap = Heap(self.loop.call_later, self.in_thread, lambda: self.is_busy)
+        count_freed = self.heap.count_freed
+        self.reply_memory = ReplyMemory(self.loop.time, on_freed=count_freed)
+        most = config.queued_max_request_bytes
+        self.request_memory = RequestMemory(most, self.loop.call_later, self.loop.time, count_freed)
+        self._alarms = Alarms(self.loop, self.clock, Callbacks(self.scheduler).run)
+        self._disk_work = DiskWork(
+            self.loop, self.directory.failures.retry,
+            lambda delay_ms, job: self._alarms.call_at(self.now_ms() + delay_ms, job), lambda: self._stopping,
+        )  # fmt: skip
 
     # The next parts are made at their first use, and some of them by ``_load_rest``, so that a start is short.
 
