@@ -67,7 +67,11 @@ def test_the_cluster_is_as_this_page_and_that_of_the_cluster_say(tmp_path: Path)
         r"^```python test\n(.*?)^```", (DOCS / "cluster.md").read_text(), re.MULTILINE | re.DOTALL
     )
     (tmp_path / "test_cluster.py").write_text(of_cluster)
-    assert "3 passed" in run_pytest(tmp_path)
+    (tmp_path / "test_later.py").write_text(
+        "def test_the_network_has_healed(odradek_cluster):\n"
+        "    assert not any(one.network_faults for one in odradek_cluster._nodes.values())\n"
+    )
+    assert "5 passed" in run_pytest(tmp_path)
 
 
 def test_the_offsets_are_as_the_page_says(tmp_path: Path) -> None:

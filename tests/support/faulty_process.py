@@ -54,7 +54,8 @@ class FaultyProcess:
         hook.mkdir()
         (hook / "sitecustomize.py").write_text(_HOOK)
         path = os.pathsep.join([str(hook), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self._environment = {**os.environ, "PYTHONPATH": path, "FAULTS": str(self._faults)}
+        self.variables = {"PYTHONPATH": path, "FAULTS": str(self._faults)}
+        """The environment that lets calls fail, for another process than that of ``running``."""
 
     def fail(self, *faults: tuple[str, int, str]) -> None:
         """From now on, these functions of ``os`` raise this errno for paths and files with this part in their name.
@@ -69,7 +70,7 @@ class FaultyProcess:
     def running(self) -> Iterator[tuple[subprocess.Popen[str], Wire]]:
         pipe = subprocess.PIPE
         process = subprocess.Popen(
-            [sys.executable, *self._command], env=self._environment, stdout=pipe, stderr=pipe, text=True
+            [sys.executable, *self._command], env={**os.environ, **self.variables}, stdout=pipe, stderr=pipe, text=True
         )
         try:
             assert process.stdout is not None

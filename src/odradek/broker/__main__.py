@@ -6,7 +6,8 @@
 socket was closed. ``--delete-config=NAME,…``: deletes the dynamic values of these settings before the broker serves.
 ``--config-file=PATH``: a properties file of settings. HOST:PORT is ``-`` if the setting ``listeners`` has the
 addresses. ``--add-scram=PATH``: a file with first users (broker/logins/first_users).
-``--log-level=LEVEL``: the log level if ODRADEK_LOG_LEVEL is not set.
+``--log-level=LEVEL``: the log level if ODRADEK_LOG_LEVEL is not set. ``--network-faults=TEXT``: faults between nodes
+(broker/fault_injection/node_network); also an empty text lets the ``--control`` socket make some.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ gc.disable()  # until the broker serves: a collection would find nothing, becaus
 def main(arguments: list[str]) -> int:
     """Runs the broker. Returns the exit code: 2 if it cannot start, 74 if the disk failed, with one line on stderr."""
     from odradek.broker.loop.clock import Clock
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, Extras, run
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.writer_role import StartChanges
     from odradek.core.errors import OdradekError
@@ -40,7 +41,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(
             "usage: python -m odradek.broker DIR HOST:PORT [name=value]... [--exit-with-parent | --control] "
             "[--clock-ahead-ms=N] [--remove-orphaned=PATH] [--delete-config=NAME,...] "
-            "[--config-file=PATH] [--add-scram=PATH] [--log-level=LEVEL]\n"
+            "[--config-file=PATH] [--add-scram=PATH] [--log-level=LEVEL] [--network-faults=TEXT]\n"
         )
         return 2
     host, _, port = positional[1].rpartition(":")
@@ -71,6 +72,7 @@ def main(arguments: list[str]) -> int:
             parent=_parent_link(options),
             clock=clock,
             changes=StartChanges([name for name in options.get("--delete-config", "").split(",") if name], users),
+            extras=Extras(network_faults=options.get("--network-faults")),
         )
     except (OdradekError, ValueError) as error:
         sys.stderr.write(f"odradek broker: {error}\n")

@@ -112,6 +112,7 @@ class NodeMember:
         self.left: Deferred[None] = Deferred()
         self.is_closed = False
         self._replication: NodeReplication | None = None
+        self._holds_fetches = False
         self._timer: asyncio.TimerHandle | None = None
         self._load: Deferred[None] | None = None
         """The promise of the end of the load; None before its begin."""
@@ -175,8 +176,15 @@ class NodeMember:
         replication = self._replication = NodeReplication(
             node, peers, controller_id, lambda: self.membership.lifecycle.epoch
         )
+        replication.hold_fetches(self._holds_fetches)
         node.directory.new_partition = replication.new_partition
         replication.begin()
+
+    def hold_fetches(self, is_held: bool) -> None:
+        """Lets the replicas fetch no more, or again."""
+        self._holds_fetches = is_held
+        if self._replication is not None:
+            self._replication.hold_fetches(is_held)
 
     def begin_upkeep(self, upkeep: Upkeep) -> None:
         """Stores the high watermarks: after a start, a partition with several replicas begins there."""
@@ -310,6 +318,9 @@ class MemberRole:
 
     def loads_later(self) -> Iterator[Callable[[], object]]:
         return self.node.loaders()
+
+    def hold_fetches(self, is_held: bool) -> None:
+        self._member.hold_fetches(is_held)
 
     async def leave(self) -> None:
         await self._member.leave()

@@ -14,6 +14,7 @@ commands, and the end of the stream shows that the parent has died. A broker in 
 | ``cleaner`` | | the state of the log cleaner: the fields of ``testing.broker.CleanerHealth`` |
 | ``collect`` | | the number of objects that a full garbage collection freed |
 | ``memory`` | | after a full garbage collection: ``blocks``, the interpreter's objects; ``bytes``, used in the C heap |
+| ``network`` | ``faults``: a text for ``NodeNetwork`` | nothing, also while the node starts |
 | ``create_topic`` | ``name``, ``partition_count`` (-1: the broker's default), ``configs`` | |
 """
 
@@ -34,6 +35,7 @@ from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
     from odradek.broker.fault_injection.middleware import FaultInjection
+    from odradek.broker.fault_injection.node_network import NodeNetwork
     from odradek.broker.server import BrokerServer
     from odradek.catalog.state import Topic
 
@@ -41,10 +43,15 @@ MAX_COMMAND_BYTES = 1 << 20
 
 
 class Control:
-    """Executes commands on the broker's event loop."""
+    """Executes commands on the broker's event loop. ``network``: what changes what reaches other nodes.
 
-    def __init__(self, broker: BrokerServer) -> None:
+    Until ``begin``, commands wait for the end of the start, except for those to the network: a start may wait for
+    another node."""
+
+    def __init__(self, broker: BrokerServer, network: NodeNetwork | None = None) -> None:
         self._broker = broker
+        self._network = network
+        self._begun = asyncio.Event()
         self._fault_injection: FaultInjection | None = None
 
     @property
@@ -55,10 +62,22 @@ class Control:
             self._fault_injection = FaultInjection(self._broker)
         return self._fault_injection
 
+    def begin(self) -> None:
+        """The node serves: all commands are executed."""
+        self._begun.set()
+
+    def _change_network(self, faults: str) -> None:
+        if self._network is None:
+            raise ValueError("the node was started without --network-faults")
+        self._network.change(faults)
+
     async def execute(self, command: Mapping[str, Any]) -> Any:
         """Executes a command and returns its result. Raises ValueError if the command is unknown or refused."""
         arguments = dict(command)
         do = arguments.pop("do", None)
+        if do == "network":
+            return self._change_network(**arguments)
+        await self._begun.wait()
         if do == "advance":
             self._broker.clock.advance(arguments["by_ms"])
             await self._broker.run_due_alarms()
@@ -146,8 +165,8 @@ class ControlChannel(asyncio.Protocol):
             self._transport.write(json.dumps(reply).encode() + b"\n")
 
 
-async def open_channel(broker: BrokerServer, descriptor: int, on_end: Callable[[], None]) -> None:
+async def open_channel(control: Control, descriptor: int, on_end: Callable[[], None]) -> None:
     """Reads commands from an inherited Unix socket. Calls ``on_end`` when the other side closes the socket."""
     inherited = socket.socket(fileno=descriptor)
     inherited.setblocking(False)
-    await asyncio.get_running_loop().create_connection(lambda: ControlChannel(Control(broker), on_end), sock=inherited)
+    await asyncio.get_running_loop().create_connection(lambda: ControlChannel(control, on_end), sock=inherited)

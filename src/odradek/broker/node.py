@@ -124,6 +124,9 @@ if TYPE_CHECKING:
         def overdue_markers(self) -> OverdueMarkers | None:
             """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
 
+        def hold_fetches(self, is_held: bool) -> None:
+            """Lets the node's replicas fetch no more, for a test of what follows then; or lets them fetch again."""
+
         async def leave(self) -> None:
             """Lets the other nodes take over before a stop."""
 

@@ -7,14 +7,13 @@ import gc
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
@@ -35,6 +34,7 @@ except ImportError:  # Windows, where no broker runs
 if TYPE_CHECKING:
     from odradek.broker.cluster_role import ClusterRole
     from odradek.broker.controller_role import ControllerRole
+    from odradek.broker.fault_injection.node_network import NodeNetwork
 
 log = logging.getLogger("odradek.broker")
 
@@ -55,6 +55,18 @@ class ParentLink(Enum):
     """A socket with commands (``control_channel``). The broker stops when the parent closes it."""
 
 
+class Extras(NamedTuple):
+    """What a node has besides its service. ``metrics``: host and port of the page of metrics; None for no metrics.
+    ``network_faults``: the first text for ``NodeNetwork``, which changes what reaches other nodes; None: no text does.
+    """
+
+    metrics: tuple[str, int] | None = None
+    network_faults: str | None = None
+
+
+NO_EXTRAS = Extras()
+
+
 class DiskFailed(StorageError):
     """A write has failed and its result on the disk is unknown, so the broker has ended without a clean stop."""
 
@@ -72,14 +84,13 @@ def run(
     parent: ParentLink = ParentLink.NONE,
     clock: Clock | None = None,
     changes: StartChanges = NO_CHANGES,
-    metrics: tuple[str, int] | None = None,
+    extras: Extras = NO_EXTRAS,
 ) -> bool:
     """Serves until SIGTERM, SIGINT or, with a link to the parent process, the end of stdin. Then stops cleanly.
 
-    ``ready(addresses)`` is called as soon as the broker accepts requests. ``listen``: as for BrokerServer. ``metrics``:
-    host and port of the page of metrics; None for no metrics. Returns whether the broker stopped because the parent
-    closed its socket. Raises OdradekError if the broker cannot start, DiskFailed if it ended after a failed write,
-    NodeDismissed if its cluster does not want it.
+    ``ready(addresses)`` is called as soon as the broker accepts requests. ``listen``: as for BrokerServer. Returns
+    whether the broker stopped because the parent closed its socket. Raises OdradekError if the broker cannot start,
+    DiskFailed if it ended after a failed write, NodeDismissed if its cluster does not want it.
     """
     require_posix("the broker")
     _raise_file_limit()
@@ -94,12 +105,21 @@ def run(
     with asyncio.Runner(loop_factory=new_loop) as runner:
         choose_roles(config, data_dir)
         new_role = partial(role_class(config), changes=changes)
-        broker = BrokerServer(config, data_dir, listen, NodeWorld.of_process(clock), new_role, loop=runner.get_loop())
-        if metrics is not None:
+        world = NodeWorld.of_process(clock)
+        faults = None
+        if extras.network_faults is not None:
+            from odradek.broker.fault_injection.node_network import NodeNetwork
+
+            faults = NodeNetwork(extras.network_faults)
+            world = world._replace(connect=faults.connect)
+        broker = BrokerServer(config, data_dir, listen, world, new_role, loop=runner.get_loop())
+        if faults is not None:
+            faults.follow(broker.role.hold_fetches)
+        if extras.metrics is not None:
             from odradek.broker.metrics.page import add_metrics
 
-            add_metrics(broker, metrics, runner.get_loop())
-        return runner.run(_serve(broker, ready, parent))
+            add_metrics(broker, extras.metrics, runner.get_loop())
+        return runner.run(_serve(broker, ready, parent, faults))
 
 
 def choose_roles(config: BrokerConfig, data_dir: Path) -> None:
@@ -140,13 +160,12 @@ def role_class(config: BrokerConfig) -> type[LoneRole] | type[ClusterRole] | typ
     return ClusterRole
 
 
-async def _started(broker: BrokerServer, stop: asyncio.Event, *, control: bool) -> bool:
+async def _started(broker: BrokerServer, stop: asyncio.Event) -> bool:
     """Starts the broker. Returns False if it has to stop before it serves: the start of a broker of a cluster waits for
-    its controller."""
+    its controller. Raises DiskFailed."""
     if broker.role.joined is None:
         await broker.start()
         return True
-    end_watch = _watch_socket(asyncio.get_running_loop(), stop) if control else None
     starting, stopping = asyncio.ensure_future(broker.start()), asyncio.ensure_future(stop.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -154,11 +173,16 @@ async def _started(broker: BrokerServer, stop: asyncio.Event, *, control: bool) 
         starting.cancel()
         with suppress(asyncio.CancelledError):
             await starting
+        _check_disk(broker)
         return False
     starting.result()  # or its exception
-    if end_watch is not None:
-        end_watch()
     return True
+
+
+def _check_disk(broker: BrokerServer) -> None:
+    """Raises DiskFailed after a failed write whose result is unknown."""
+    if broker.failure:
+        raise DiskFailed(f"the broker ends: {broker.failure}; the next start checks the logs")
 
 
 def _raise_file_limit() -> None:
@@ -171,8 +195,8 @@ def _raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink) -> bool:
-    loop, control = asyncio.get_running_loop(), parent is ParentLink.CONTROL
+async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink, faults: NodeNetwork | None) -> bool:
+    loop, control = asyncio.get_running_loop(), None
     stop = asyncio.Event()
     orphaned = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -180,20 +204,23 @@ async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink) -> bool
     broker.on_failure = stop.set
     if parent is ParentLink.STDIN:
         _watch_stdin(loop, stop)
-    if not await _started(broker, stop, control=control):
-        return False
-    Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
-    # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
-    # takes a tenth of a second.
-    broker.directory.on_growth = gc.freeze
-    if control:
-        from odradek.broker.control_channel import open_channel
+    if parent is ParentLink.CONTROL:
+        from odradek.broker.control_channel import Control, open_channel
 
         def on_end() -> None:
             orphaned.set()
             stop.set()
 
-        await open_channel(broker, os.dup(sys.stdin.fileno()), on_end)
+        control = Control(broker, faults)
+        await open_channel(control, os.dup(sys.stdin.fileno()), on_end)
+    if not await _started(broker, stop):
+        return orphaned.is_set()
+    Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
+    # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
+    # takes a tenth of a second.
+    broker.directory.on_growth = gc.freeze
+    if control is not None:
+        control.begin()
     try:
         ready(" ".join(listener.address for listener in broker.listeners))
     except BrokenPipeError:
@@ -203,9 +230,10 @@ async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink) -> bool
     await stop.wait()
     if broker.failure:
         await broker.abandon()
-        raise DiskFailed(f"the broker ends: {broker.failure}; the next start checks the logs")
+        _check_disk(broker)
     was_orphaned = orphaned.is_set()
     await broker.stop()
+    _check_disk(broker)
     if broker.dismissal:
         raise NodeDismissed(f"the broker ends: {broker.dismissal}")
     return was_orphaned
@@ -232,29 +260,3 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
             stop.set()
 
     loop.add_reader(descriptor, on_readable)
-
-
-def _watch_socket(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> Callable[[], object]:
-    """Sets ``stop`` when the parent closes its socket, and leaves commands unread: they wait for the end of the start.
-
-    Returns the function that ends the watch."""
-    watched = socket.socket(fileno=os.dup(sys.stdin.fileno()))
-
-    def end() -> None:
-        if watched.fileno() >= 0:
-            loop.remove_reader(watched)
-            watched.close()
-
-    def on_readable() -> None:
-        try:
-            has_ended = not watched.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
-        except OSError:
-            has_ended = True
-        end()
-        if has_ended:
-            stop.set()
-
-    loop.add_reader(watched, on_readable)
-    return end

@@ -85,6 +85,9 @@ class WriterRole:
         if (tokens := node.tokens) is not None:
             upkeep.every(tokens.check_interval_ms, lambda: tokens.remove_ended(node))
 
+    def hold_fetches(self, is_held: bool) -> None:
+        """Does nothing: the node has no replicas that fetch."""
+
     async def leave(self) -> None:
         """Does nothing: no other node can write the log."""
 

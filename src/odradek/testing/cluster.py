@@ -9,9 +9,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import combinations, product
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +23,7 @@ from odradek.client.other_names import OtherNames
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
 from odradek.testing.broker import DEFAULTS, BrokerFailed, config_text
+from odradek.testing.cluster_network import ClusterNetwork
 from odradek.testing.ports import PortReservation, reserve_ports
 from odradek.testing.process import BrokerProcess
 from odradek.text.log_lines import LEVELS
@@ -45,8 +47,10 @@ class Cluster(OtherNames):
     ``close`` removes. ``log_level``: as for ``odradek.Broker``.
 
     ``kill``, ``stop``, ``start``, ``pause`` and ``resume`` take the number of a broker, or ``"controller"``; without
-    one, ``stop`` and ``start`` take all nodes. The nodes always end with this process. Raises ConfigError for settings
-    that cannot work, StorageError for directories that are those of another cluster.
+    one, ``stop`` and ``start`` take all nodes. ``isolate``, ``partition`` and ``cut`` cut the network between nodes,
+    ``hold_back`` lets a follower fetch no more, and ``heal`` ends all that. Clients reach all nodes. The nodes always
+    end with this process. Raises ConfigError for settings that cannot work, StorageError for directories that are those
+    of another cluster.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Cluster(OtherNames):
             raise
         for node in nodes:
             self._nodes[node.node_id] = _process(node, log_level, is_temporary=is_temporary)
+        self._network = ClusterNetwork(self._nodes)
 
     # --- addresses ----------------------------------------------------------------------------------------------
 
@@ -195,8 +200,8 @@ class Cluster(OtherNames):
             self.resume(node)
             _stop(self._find(node))
             return
-        for one in self._some(None):
-            _resume(one)
+        for each in self.nodes:
+            self.resume(each)
         controller = self._nodes[CONTROLLER_ID]
         _together(_stop, [one for one in self._some(None) if one is not controller])
         _stop(controller)
@@ -204,18 +209,60 @@ class Cluster(OtherNames):
     def kill(self, node: Node) -> None:
         """Ends a node with kill -9. The controller fences a broker when its session is over."""
         self._find(node).kill()
+        self._network.paused.discard(_number(node))
 
     def pause(self, node: Node) -> None:
         """Halts the process of a node (SIGSTOP): its connections stay open, and nothing replies."""
         one = self._find(node)
         if not one.running or one.pid is None:
             raise BrokerFailed(f"{_label(node)} does not run")
+        self._network.paused.add(_number(node))
         os.kill(one.pid, signal.SIGSTOP)
         _wait_until_halted(one.pid)
 
     def resume(self, node: Node) -> None:
         """Lets a paused node go on. Does nothing if it is not paused."""
         _resume(self._find(node))
+        self._network.paused.discard(_number(node))
+
+    # --- the network --------------------------------------------------------------------------------------------
+
+    def isolate(self, node: Node) -> None:
+        """Cuts a node off from all other nodes, in both directions. Clients reach it."""
+        own = self._numbers([node])
+        self._network.cut(_both_ways(own, set(self._nodes) - own))
+
+    def partition(self, *groups: Collection[Node]) -> None:
+        """Cuts the network between groups of nodes, ``partition({1}, {2, 3})``: nodes of different groups do not reach
+        each other. A node in no group, for example the controller, reaches all of them.
+
+        Raises ValueError for a node in two groups."""
+        sets = [self._numbers(group) for group in groups]
+        for first, second in combinations(sets, 2):
+            if first & second:
+                both = ", ".join(str(_name(number)) for number in sorted(first & second))
+                raise ValueError(f"a node can be in one group of partition() only, and these are in two: {both}")
+            self._network.cut(_both_ways(first, second))
+
+    def cut(self, source: Node, target: Node) -> None:
+        """Cuts the network in one direction: nothing that ``source`` sends reaches ``target``.
+
+        What ``target`` sends arrives. No new connection between the two can be opened, in either direction."""
+        self._numbers([source, target])
+        if source == target:
+            raise ValueError(f"cut() takes two nodes, not {source!r} twice")
+        self._network.cut({(_number(source), _number(target))})
+
+    def hold_back(self, broker: int) -> None:
+        """Lets the replicas of a broker fetch nothing from their leaders until ``heal``. The broker stays a member."""
+        (number,) = self._numbers([broker])
+        if number == CONTROLLER_ID:
+            raise ValueError("the controller has no replicas that fetch: give the number of a broker")
+        self._network.hold_back(number)
+
+    def heal(self) -> None:
+        """Ends all cuts, and lets all brokers fetch."""
+        self._network.heal()
 
     def close(self) -> None:
         """Stops all nodes; if ``data_dir`` was None, kills them and removes their data. Further calls do nothing."""
@@ -242,6 +289,11 @@ class Cluster(OtherNames):
             )
         return found
 
+    def _numbers(self, nodes: Collection[Node]) -> set[int]:
+        for node in nodes:
+            self._find(node)
+        return {_number(node) for node in nodes}
+
     def _some(self, node: Node | None) -> list[BrokerProcess]:
         return list(self._nodes.values()) if node is None else [self._find(node)]
 
@@ -257,6 +309,14 @@ def _process(node: ClusterNode, log_level: str, *, is_temporary: bool) -> Broker
         temporary=is_temporary,
         log_level=log_level,
     )
+
+
+def _both_ways(ones: set[int], others: set[int]) -> set[tuple[int, int]]:
+    return {*product(ones, others), *product(others, ones)}
+
+
+def _number(node: Node) -> int:
+    return CONTROLLER_ID if node == CONTROLLER else int(node)
 
 
 def _name(number: int) -> Node:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,6 +33,10 @@ class BrokerFailed(OdradekError):
 def bracketed(host: str) -> str:
     """Returns a host for ``host:port``: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def _line_of(do: str, arguments: Mapping[str, object]) -> bytes:
+    return json.dumps({"do": do, **arguments}).encode() + b"\n"
 
 
 def log_text(path: Path, start: int | None = None) -> str:
@@ -79,8 +84,12 @@ class BrokerProcess(PortOwner):
         self._log_level = log_level
         self.clock_ahead_ms = 0
         """By how many ms the broker's clock is ahead of the system's when the broker starts next."""
+        self.network_faults: str | None = None
+        """The faults between this node and others (broker/fault_injection/node_network); None: there can be none."""
         self.process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
+        self._unread = b""
+        self._unread_replies = 0
         self._command_lock = threading.Lock()
         self._owner = os.getpid()
 
@@ -117,10 +126,10 @@ class BrokerProcess(PortOwner):
         self.directory.mkdir(parents=True, exist_ok=True)
         with self.choosing_port():
             ours, theirs = socket.socketpair()
-            with self.log_path.open("ab") as log, theirs:
+            ours.settimeout(COMMAND_TIMEOUT_S)
+            with self.log_path.open("ab") as log, theirs, self._command_lock:
                 self.process = self.start_process(theirs.fileno(), log.fileno())
-            self._control = ours
-            self._control.settimeout(COMMAND_TIMEOUT_S)
+                self._control, self._unread, self._unread_replies = ours, b"", 0
             line = self._first_line(self.process)
             if not line.startswith("ready "):
                 self.kill()
@@ -149,6 +158,8 @@ class BrokerProcess(PortOwner):
             options.append(f"--remove-orphaned={self.directory}")
         if self._add_scram is not None:
             options.append(f"--add-scram={self._add_scram}")
+        if self.network_faults is not None:
+            options.append(f"--network-faults={self.network_faults}")
         if self._log_level:
             options.append(f"--log-level={self._log_level}")
         settings = [f"{name}={value}" for name, value in self.config.items() if name not in self.secrets]
@@ -182,13 +193,10 @@ class BrokerProcess(PortOwner):
             if not self.running or self._control is None:
                 raise BrokerFailed(f"the broker is not running\n{self.log_tail()}".strip())
             try:
-                self._control.sendall(json.dumps({"do": do, **arguments}).encode() + b"\n")
-                line = b""
-                while not line.endswith(b"\n"):
-                    data = self._control.recv(1 << 16)
-                    if not data:
-                        raise ConnectionError("it has ended")
-                    line += data
+                self._control.sendall(_line_of(do, arguments))
+                for _ in range(self._unread_replies + 1):
+                    line = self._next_reply(self._control)
+                self._unread_replies = 0
             except OSError as error:
                 self._control.close()  # a late reply must not be read as the reply to the next command
                 raise BrokerFailed(f"the broker did not reply: {error}\n{self.log_tail()}") from error
@@ -196,6 +204,23 @@ class BrokerProcess(PortOwner):
         if "error" in reply:
             raise ValueError(reply["error"])
         return reply["result"]
+
+    def post(self, do: str, **arguments: object) -> None:
+        """Sends a command without a wait for its reply. Does nothing if the process does not run."""
+        with self._command_lock, suppress(OSError):
+            if self.running and self._control is not None:
+                self._control.sendall(_line_of(do, arguments))
+                self._unread_replies += 1
+
+    def _next_reply(self, control: socket.socket) -> bytes:
+        """Raises OSError."""
+        while b"\n" not in self._unread:
+            data = control.recv(1 << 16)
+            if not data:
+                raise ConnectionError("it has ended")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
     def stop(self) -> int:
         """Stops the broker cleanly (SIGTERM) and returns its exit code. Raises BrokerFailed if it does not stop."""

@@ -114,6 +114,7 @@ class BrokerThread(PortOwner):
         broker = BrokerServer(BrokerConfig(self.config), self.data_dir, listen, world, new_role)
         self._loop = asyncio.get_running_loop()
         self._control = Control(broker)
+        self._control.begin()
         self.server = broker
         self._end = self._loop.create_future()
         broker.on_failure = lambda: self._set_end(clean=False)

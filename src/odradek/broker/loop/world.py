@@ -43,6 +43,18 @@ async def connect(
     )
 
 
+async def connect_by(
+    connected: socket.socket, make_protocol: Callable[[], asyncio.BaseProtocol], host: str, tls: ssl.SSLContext | None
+) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+    """As ``connect``, over a socket that has a connection already. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    if tls is None:
+        return await loop.create_connection(make_protocol, sock=connected)
+    return await loop.create_connection(
+        make_protocol, sock=connected, ssl=tls, server_hostname=host, ssl_handshake_timeout=_HANDSHAKE_S
+    )
+
+
 def new_threads(count: int, name: str) -> Executor:
     """Returns ``count`` threads for work that takes longer than a tick of the loop."""
     return ThreadPoolExecutor(count, thread_name_prefix=name)

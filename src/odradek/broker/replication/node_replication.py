@@ -70,6 +70,8 @@ class NodeReplication:
         self._broker_epoch = broker_epoch
         self._timer: TimerHandle | None = None
         self._is_closed = False
+        self.holds_fetches = False
+        """Whether no fetch is sent, and no reply is taken: a test wants that."""
         self.fetcher = ReplicaFetchers(self)
         self.isr_changes = IsrChangeQueue(self)
         self._notes = TruncationNotes(node)
@@ -84,6 +86,10 @@ class NodeReplication:
             self._timer.cancel()
         self.fetcher.close()
         self.isr_changes.close()
+
+    def hold_fetches(self, is_held: bool) -> None:
+        self.holds_fetches = is_held
+        self.fetcher.wake()
 
     def new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
         """Returns the object of a partition with several replicas, for ``LogDirectory.new_partition``."""
@@ -179,6 +185,11 @@ class ReplicaFetchers:
         fetcher = self._places.pop(partition, None)
         if fetcher is not None:
             fetcher.remove(partition)
+
+    def wake(self) -> None:
+        """Lets all fetchers send what they may."""
+        for fetcher in self._fetchers.values():
+            fetcher.wake()
 
     def close(self) -> None:
         for fetcher in self._fetchers.values():

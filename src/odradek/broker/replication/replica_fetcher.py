@@ -57,6 +57,10 @@ if TYPE_CHECKING:
         @property
         def limits(self) -> FetchLimits: ...
 
+        @property
+        def holds_fetches(self) -> bool:
+            """Whether no fetch is sent, and no reply is taken."""
+
         def steady_ms(self) -> int: ...
 
         def send(self, node_id: int, request: NodeRequest[R], channel: Channel) -> Deferred[R | None]:
@@ -124,7 +128,7 @@ class ReplicaFetcher:
         follower = partition.follower
         assert follower is not None
         self._carry_out(partition, follower, follower.follow(partition.leader_epoch))
-        self._send_soon()
+        self.wake()
 
     def remove(self, partition: ReplicatedPartition) -> None:
         name = TopicPartition(partition.topic, partition.index)
@@ -141,7 +145,7 @@ class ReplicaFetcher:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def _send_soon(self) -> None:
+    def wake(self) -> None:
         """Sends the next request in the next tick: partitions come and go in groups."""
         self._wake_at(self._services.steady_ms())
 
@@ -160,9 +164,9 @@ class ReplicaFetcher:
 
     def _send(self) -> None:
         """Sends a request for the partitions that ask for something, unless one is in flight."""
-        if self._is_busy or self._is_closed:
-            return
         services = self._services
+        if self._is_busy or self._is_closed or services.holds_fetches:
+            return
         now_ms, limits = services.steady_ms(), services.limits
         asked: dict[TopicPartition, Asked] = {}
         wanted: dict[TopicPartition, FetchPartition] = {}
@@ -195,7 +199,7 @@ class ReplicaFetcher:
     def _on_reply(self, asked: dict[TopicPartition, Asked], reply: FetchReply | None) -> None:
         if self._is_closed:
             return
-        if reply is None:
+        if reply is None or self._services.holds_fetches:
             self._session.restart()
             self._end_without_reply(asked)
         elif self._session.on_reply(reply.error_code, reply.session_id):
@@ -309,7 +313,7 @@ class ReplicaFetcher:
         if partition.follower is follower:
             self._refused.discard(TopicPartition(partition.topic, partition.index))
             self._carry_out(partition, follower, follower.on_done())
-            self._send_soon()
+            self.wake()
 
     def _fail(self, partition: ReplicatedPartition, follower: PartitionFollower, error: Exception) -> None:
         if partition.follower is not follower:

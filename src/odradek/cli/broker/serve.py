@@ -107,7 +107,7 @@ def _run(
     metrics: tuple[str, int] | None,
 ) -> int:
     """Runs a broker in this process. Returns the exit code."""
-    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, ParentLink, run
+    from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, Extras, ParentLink, run
     from odradek.core.errors import OdradekError
 
     try:
@@ -118,7 +118,7 @@ def _run(
             _say_ready,
             parent=ParentLink.STDIN if exit_with_parent else ParentLink.NONE,
             changes=changes,
-            metrics=metrics,
+            extras=Extras(metrics),
         )
     except DiskFailed as error:
         _refuse(error)
