@@ -161,6 +161,33 @@ def test_a_paused_node_takes_the_cuts_when_it_goes_on(cluster: odradek.Cluster) 
     until(lambda one: set(one.isr) == set(BROKERS), cluster, 2, "led-by-2")
 
 
+def test_a_change_that_meets_the_start_of_a_process_reaches_it(
+    shared: odradek.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is made with the former faults, while the change looks whether it runs."""
+    shared.stop(3)
+    shared.isolate(3)
+    process = shared._find(3)
+    starting, is_begun, may_go_on = process.start_process, threading.Event(), threading.Event()
+
+    def slow(stdin: int, stderr: int) -> object:
+        made = starting(stdin, stderr)
+        is_begun.set()
+        may_go_on.wait(20)
+        return made
+
+    monkeypatch.setattr(process, "start_process", slow)
+    start, heal = threading.Thread(target=shared.start, args=[3]), threading.Thread(target=shared.heal)
+    start.start()
+    assert is_begun.wait(20)
+    heal.start()
+    heal.join(0.2)
+    may_go_on.set()
+    for thread in (start, heal):
+        thread.join(25)
+    assert shared.running(3)
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [

@@ -51,12 +51,12 @@ class ClusterNetwork:
             process.network_faults = faults
             if node_id in self.paused:
                 process.post("network", faults=faults)
-            elif process.running:
-                try:
-                    process.command("network", faults=faults)
-                except BrokerFailed:
-                    if process.running:  # otherwise its next start has the faults
-                        raise
+                continue
+            try:  # the command waits for a start that has read the former faults
+                process.command("network", faults=faults)
+            except BrokerFailed:
+                if process.running:  # otherwise its next start has the faults
+                    raise
 
     def _faults_of(self, node_id: int) -> str:
         to = sorted(self._nodes[target].port for source, target in self._cuts if source == node_id)
