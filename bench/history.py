@@ -73,9 +73,9 @@ def child(mode: str, bootstrap: str) -> dict[str, float]:
     from odradek.client.admin import Admin
     from odradek.client.config import as_config
     from odradek.client.reader import PartitionReader
-    from odradek.history.decode import NEEDED, decode_batch
-    from odradek.history.journal import Journal
-    from odradek.history.read import history_ranges, stream_offset_history
+    from odradek.history.records.decode import NEEDED, decode_batch
+    from odradek.history.records.journal import Journal
+    from odradek.history.records.read import history_ranges, stream_offset_history
 
     config = as_config(bootstrap)
     with Admin(config) as admin:

@@ -30,10 +30,10 @@ from odradek.cli import environment, main, terminal, termination
 from odradek.client.config import ClientConfig
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
-from odradek.client.java_settings import java_defaults
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
-from odradek.client.setting_types import ClientSettings, SecuritySettings
+from odradek.client.settings.java_settings import java_defaults
+from odradek.client.settings.setting_types import ClientSettings, SecuritySettings
 from odradek.core.errors import OdradekError
 from odradek.pipelines.options import declared_options
 from odradek.zookeeper import config as zookeeper_config

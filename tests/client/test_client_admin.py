@@ -19,8 +19,8 @@ from odradek.client import EARLIEST, LATEST, MAX_TIMESTAMP, Admin, NewTopic, Off
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, KafkaError, UnknownTopic
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ProducerIdentity, partition_for_group
-from odradek.history.journal import Journal
-from odradek.history.read import stream_offset_history
+from odradek.history.records.journal import Journal
+from odradek.history.records.read import stream_offset_history
 from odradek.lag.describe import describe
 from odradek.lag.reset import Scenario, plan
 from odradek.pipelines.ranges import commits_of

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("plain_broker")
 HEAVY = {"hypothesis", "numba", "numpy", "pyarrow", "pyspark", "pandas", "llvmlite"}
 NOT_YET_NEEDED = {
     "html", "numpy.typing", "pyspark", "unicodedata", "odradek.cli.pipeline.history_output",
-    "odradek.client.producer", "odradek.client.security_settings", "odradek.core.access.credential",
+    "odradek.client.producer", "odradek.client.settings.security_settings", "odradek.core.access.credential",
     "odradek.history", "odradek.monitor", "odradek.security.scram", "odradek.text.html_table",
     "odradek.text.look_alikes", "odradek.text.similar_names",
 }  # fmt: skip

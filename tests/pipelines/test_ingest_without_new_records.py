@@ -37,7 +37,7 @@ Cause = Callable[[str, str, str, Path, Admin], None]
 
 NOT_NEEDED = {
     "html", "numba", "numpy.typing", "py4j", "pyspark", "unicodedata", "odradek.cli.pipeline.history_output",
-    "odradek.cli.suggestions", "odradek.client.producer", "odradek.client.security_settings",
+    "odradek.cli.suggestions", "odradek.client.producer", "odradek.client.settings.security_settings",
     "odradek.core.access.credential", "odradek.history", "odradek.monitor", "odradek.security.scram",
     "odradek.text.html_table", "odradek.text.look_alikes", "odradek.text.similar_names",
 }  # fmt: skip

@@ -20,9 +20,9 @@ from odradek.codecs.offsets_topic import (
     UnknownRecord,
 )
 from odradek.codecs.schemas import RECORD_TYPES, encode_key, encode_value
-from odradek.history.columns import KINDS, PLAIN_SCHEMA, SCHEMA, plain
-from odradek.history.decode import decode_batch
-from odradek.history.group_records import micros
+from odradek.history.records.columns import KINDS, PLAIN_SCHEMA, SCHEMA, plain
+from odradek.history.records.decode import decode_batch
+from odradek.history.records.group_records import micros
 
 TIME = pa.timestamp("us", tz="UTC")
 Pair = tuple[bytes | None, bytes | None]

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from odradek.codecs import offsets_topic as records
 from odradek.codecs.offsets_topic import GroupMember, GroupMetadata, OffsetCommitValue
-from odradek.history.decode import decode_batch
 from odradek.history.findings import FindingRules, gather
-from odradek.history.journal import Journal
 from odradek.history.log_ends import Logs
+from odradek.history.records.decode import decode_batch
+from odradek.history.records.journal import Journal
 from odradek.history.rewinds import READER_RUN, moves
 
 Step = tuple[str, int, int]

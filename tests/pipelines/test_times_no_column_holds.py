@@ -17,7 +17,7 @@ from support.brokers import unique
 from odradek import Producer
 from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
-from odradek.history.decode import decode_batch
+from odradek.history.records.decode import decode_batch
 from odradek.pipelines import ingest, replay
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.queries import QueryFailed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.certificates import Authority
 
-from odradek.client.security_settings import split_security
+from odradek.client.settings.security_settings import split_security
 from odradek.security.stores import client_context
 
 

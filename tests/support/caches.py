@@ -28,8 +28,8 @@ _HALVES = (
     (
         "odradek.batches.record_columns",
         "odradek.client.producer.columns",
-        "odradek.history.decode_kernel",
-        "odradek.history.window_kernels",
+        "odradek.history.records.decode_kernel",
+        "odradek.history.windows.window_kernels",
         "odradek.monitor.code_kernels",
         "odradek.monitor.move_kernels",
         "odradek.storage.cleaning.columns",

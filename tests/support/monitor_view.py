@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from odradek.core.ids import TopicPartition
-from odradek.history.columns import NO_MEMBER
+from odradek.history.records.columns import NO_MEMBER
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.group_sums import LagSeries
 from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from odradek.core.ids import TopicPartition
-from odradek.history.columns import SCHEMA
+from odradek.history.records.columns import SCHEMA
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow
 

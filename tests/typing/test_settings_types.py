@@ -19,8 +19,8 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
-from odradek.client.security_settings import WITH_EFFECT
-from odradek.client.setting_types import ClientSettings, SecuritySettings
+from odradek.client.settings.security_settings import WITH_EFFECT
+from odradek.client.settings.setting_types import ClientSettings, SecuritySettings
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

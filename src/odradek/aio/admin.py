@@ -12,7 +12,7 @@ from odradek.client.context_managers import AsyncCloseable
 from odradek.client.other_names import OtherNames
 
 if TYPE_CHECKING:
-    from odradek.client.setting_types import ClientSettings
+    from odradek.client.settings.setting_types import ClientSettings
 
 
 class Admin(AdminCalls, OtherNames, AsyncCloseable):

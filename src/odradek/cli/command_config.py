@@ -54,7 +54,7 @@ def client_settings(
     """
     if path is None:
         return {}
-    from odradek.client.settings_file import choose_settings
+    from odradek.client.settings.settings_file import choose_settings
 
     chosen, unused = choose_settings(
         read_properties(path), known, others=_settings_of_other_clients(), named_elsewhere=named_elsewhere
@@ -74,8 +74,8 @@ def _warn(line: str) -> None:
 def _settings_of_other_clients() -> frozenset[str]:
     """Returns the settings of consumers and producers here and in Java, with underscores."""
     from odradek.client.consumer.config import ConsumerConfig
-    from odradek.client.java_settings import java_defaults
     from odradek.client.producer.config import ProducerConfig
+    from odradek.client.settings.java_settings import java_defaults
 
     return frozenset((*(one.name for kind in (ConsumerConfig, ProducerConfig) for one in fields(kind)),
                       *java_defaults()))  # fmt: skip

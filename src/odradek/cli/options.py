@@ -59,7 +59,7 @@ def client_config(bootstrap: str, timeout_ms: int, command_config: Path | None =
 
     Raises ConfigError, CommandError."""
     from odradek.client.config import ClientConfig
-    from odradek.client.settings_file import shared_settings
+    from odradek.client.settings.settings_file import shared_settings
 
     check_bootstrap(bootstrap)
     settings: dict[str, object] = {

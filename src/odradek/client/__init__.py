@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
     from odradek.client.producer.errors import ProducerFenced, TransactionAbortable, TransactionFatal
     from odradek.client.reader import PartitionReader, read_range
-    from odradek.client.settings_file import connection_settings
+    from odradek.client.settings.settings_file import connection_settings
     from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
     from odradek.core.ids import (
         EARLIEST,
@@ -140,7 +140,7 @@ _NAMES = {
     "odradek.client.producer.errors": "ProducerFenced TransactionAbortable TransactionFatal",
     "odradek.batches.row_sets": "ColumnsMissing RowBatch TimeOutOfRange",
     "odradek.client.reader": "PartitionReader read_range",
-    "odradek.client.settings_file": "connection_settings",
+    "odradek.client.settings.settings_file": "connection_settings",
     "odradek.core.errors": "ConfigError CorruptRecord ErrorCode KafkaError OdradekError",
     "odradek.core.ids": """
         ConsumerGroupMetadata EARLIEST LATEST MAX_TIMESTAMP OffsetAndMetadata ProducerIdentity TopicPartition

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from odradek.client.java_settings import effective
 from odradek.client.other_names import SETTINGS
+from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.net.transports import RECEIVE_BYTES, Address
 from odradek.security.client_security import NO_SECURITY, ClientSecurity
@@ -198,7 +198,7 @@ def take_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[
     present = settings.get(SECURITY)
     if not is_secure:
         return present if isinstance(present, ClientSecurity) else NO_SECURITY, given
-    from odradek.client.security_settings import split_security
+    from odradek.client.settings.security_settings import split_security
 
     security, others = split_security(given)
     if isinstance(present, ClientSecurity) and present not in (NO_SECURITY, security):

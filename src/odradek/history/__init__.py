@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.history.decode import decode_batch
-    from odradek.history.read import read_offset_history, stream_offset_history
+    from odradek.history.records.decode import decode_batch
+    from odradek.history.records.read import read_offset_history, stream_offset_history
 
 __all__ = ["decode_batch", "read_offset_history", "stream_offset_history"]
 
 _HOMES = {
-    "decode_batch": "odradek.history.decode",
-    "read_offset_history": "odradek.history.read",
-    "stream_offset_history": "odradek.history.read",
+    "decode_batch": "odradek.history.records.decode",
+    "read_offset_history": "odradek.history.records.read",
+    "stream_offset_history": "odradek.history.records.read",
 }
 __getattr__ = loader(__name__, _HOMES)

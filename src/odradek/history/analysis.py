@@ -25,9 +25,9 @@ from odradek.history.batch_verdicts import EndsOf, verdicts_of
 from odradek.history.coverage import Coverage
 from odradek.history.findings import Evidence, Finding, FindingRules, as_table, gather
 from odradek.history.group_findings import expiring, expiry_table, never_commit, storms
-from odradek.history.journal import Journal
 from odradek.history.log_ends import Logs, TimesOf, ends_at, look_up, record_times
-from odradek.history.read import stream_offset_history
+from odradek.history.records.journal import Journal
+from odradek.history.records.read import stream_offset_history
 from odradek.history.rewinds import moves
 from odradek.history.series import lag_table
 from odradek.history.stalls import pauses

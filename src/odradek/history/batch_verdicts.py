@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.commit_windows import CommitColumns, CommitWindows
 from odradek.history.findings import Evidence
 from odradek.history.log_ends import PartitionOffset
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA, LogBoundColumns, judge_keys, verdict_table
+from odradek.history.windows.commit_windows import CommitColumns, CommitWindows
 
 PartitionTime = PartitionOffset
 """A partition and a time in milliseconds."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.batches.kernel_arrays import Array
-from odradek.history.column_values import booleans, numbers, plain_text
+from odradek.history.records.column_values import booleans, numbers, plain_text
 from odradek.lag.reset_mark import MARK, QUERY_MARK
 
 _RESET_OFFSET = r"^odradek-reset:1:(?P<offset>\d{1,18})(?::|$)"

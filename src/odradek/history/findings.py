@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from odradek.history.columns import TIME
-from odradek.history.group_events import GroupEvent
-from odradek.history.journal import Commits, Journal
 from odradek.history.log_ends import Logs, PartitionOffset, TimesOf
+from odradek.history.records.columns import TIME
+from odradek.history.records.group_events import GroupEvent
+from odradek.history.records.journal import Commits, Journal
 
 KINDS = ("rewind", "jump", "stall", "commit_gap", "rebalance_storm", "expiring", "never_commits")
 MOST_PROOFS = 100

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from odradek.history.columns import TIME
 from odradek.history.findings import MOST_PROOFS, Evidence, Finding, FindingRules, event_proof, format_duration
-from odradek.history.group_events import GroupEvent
-from odradek.history.journal import Key
+from odradek.history.records.columns import TIME
+from odradek.history.records.group_events import GroupEvent
+from odradek.history.records.journal import Key
 
 _COMMITTING = ("consumer", "streams")
 

@@ -16,8 +16,8 @@ from odradek.core.counts import counted
 from odradek.core.errors import StorageError
 from odradek.core.extras import ExtraMissing, command_of
 from odradek.history.analysis import Analysis
-from odradek.history.columns import Row, rows_with_numbers
 from odradek.history.findings import KINDS, format_duration
+from odradek.history.records.columns import Row, rows_with_numbers
 from odradek.text.output_file import output_file, problem_of
 from odradek.text.printable import printable
 

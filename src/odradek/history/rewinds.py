@@ -33,9 +33,9 @@ import numpy as np
 from odradek.batches.kernel_arrays import Array
 from odradek.core.counts import are, span, was
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
-from odradek.history.group_events import GroupEvent
-from odradek.history.journal import Commits, Key
 from odradek.history.log_ends import PartitionOffset
+from odradek.history.records.group_events import GroupEvent
+from odradek.history.records.journal import Commits, Key
 
 READER_RUN = 5
 MOST_LOOKED_UP = 5_000

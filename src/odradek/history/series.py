@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.batches.kernel_arrays import Array
-from odradek.history.columns import TIME
 from odradek.history.findings import Evidence, waiting_since
-from odradek.history.journal import Key
 from odradek.history.log_ends import LogEnds
+from odradek.history.records.columns import TIME
+from odradek.history.records.journal import Key
 from odradek.history.rewinds import classify
 
 SCHEMA = pa.schema(

@@ -17,8 +17,8 @@ from odradek.batches.kernel_arrays import Array
 from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since
-from odradek.history.journal import Key
 from odradek.history.log_ends import PartitionOffset
+from odradek.history.records.journal import Key
 
 
 @dataclass(frozen=True, slots=True)

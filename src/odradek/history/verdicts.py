@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from odradek.batches.kernel_arrays import Array
-from odradek.history.columns import TIME
-from odradek.history.commit_windows import CommitWindows, WindowRows
+from odradek.history.records.columns import TIME
 from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules
+from odradek.history.windows.commit_windows import CommitWindows, WindowRows
 
 SCHEMA = pa.schema(
     [

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from odradek.core.errors import ConfigError
-from odradek.history.columns import MEMBERS, PLAIN_SCHEMA, plain
+from odradek.history.records.columns import MEMBERS, PLAIN_SCHEMA, plain
 
 GENERATION_KINDS = ("group_metadata", "consumer_group_metadata", "share_group_metadata", "streams_group_metadata")
 """Records with the generation (classic) or epoch (KIP-848 and later) of a group."""

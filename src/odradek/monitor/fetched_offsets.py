@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from odradek.core.ids import TopicPartition
-from odradek.history.columns import OFFSET_COMMIT, SCHEMA
+from odradek.history.records.columns import OFFSET_COMMIT, SCHEMA
 from odradek.monitor.cluster_polls import GroupLookup
 
 STORE = -1

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.commit_windows import CommitColumns, CommitWindows
 from odradek.history.findings import FindingRules, as_table
-from odradek.history.journal import Key
+from odradek.history.records.journal import Key
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA, LogBoundColumns, Verdicts, judge_keys, verdict_table
+from odradek.history.windows.commit_windows import CommitColumns, CommitWindows
 from odradek.monitor.code_table import CodeTable, NameCodes
 from odradek.monitor.group_sums import GroupColumns, GroupSums
 from odradek.monitor.live_findings import GroupBatch, KeyColumns, LiveFindings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from odradek.history.columns import Row
 from odradek.history.findings import FindingRules
-from odradek.history.group_events import GroupEvent, MemberChanges
 from odradek.history.group_findings import MemberTimes, RebalanceBursts
+from odradek.history.records.columns import Row
+from odradek.history.records.group_events import GroupEvent, MemberChanges
 
 MOST_GROUPS = 100_000
 """The number of groups whose records are kept. Those without a new record for the longest time go first."""

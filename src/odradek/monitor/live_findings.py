@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.column_values import booleans, numbers
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.findings import Evidence, Finding, FindingRules
-from odradek.history.group_events import GroupEvent, event_rows
 from odradek.history.group_findings import empty_since, expiring, expiry_table, storm, without_commits
-from odradek.history.journal import Commits, Key
 from odradek.history.log_ends import RETENTION_MS, Logs
+from odradek.history.records.column_values import booleans, numbers
+from odradek.history.records.group_events import GroupEvent, event_rows
+from odradek.history.records.journal import Commits, Key
 from odradek.monitor.group_tracks import GroupTrack, GroupTracks
 from odradek.monitor.live_moves import EntryColumns, LiveMoves
 from odradek.monitor.move_kernels import MARKED, NO_MEMBERS_KNOWN, NOT_OURS, WITHOUT_MEMBERS

@@ -20,11 +20,11 @@ import numpy as np
 
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.commit_windows import writable
 from odradek.history.findings import Evidence, Finding, FindingRules
-from odradek.history.journal import Commits, Key
 from odradek.history.log_ends import Logs
+from odradek.history.records.journal import Commits, Key
 from odradek.history.rewinds import READER_RUN, CandidateMove, candidate_moves, candidate_rows, classify
+from odradek.history.windows.commit_windows import writable
 from odradek.monitor import move_kernels as kernels
 from odradek.monitor.group_tracks import GroupTracks
 

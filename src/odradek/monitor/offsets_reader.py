@@ -22,8 +22,8 @@ from odradek.core.counts import counted
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
 from odradek.history.coverage import Coverage
-from odradek.history.decode import NEEDED, decode_batch
 from odradek.history.log_ends import retention
+from odradek.history.records.decode import NEEDED, decode_batch
 from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
 from odradek.monitor.group_sums import GroupColumns, LagSeries

@@ -148,7 +148,7 @@ class OffsetsStreamReader(OdradekStreamReader):
 
 def _with_names(history: OffsetsOptions, tasks: Sequence[InputPartition]) -> list[InputPartition]:
     """Adds the topic names to the tasks. If the options name a group, removes the pieces of other partitions."""
-    from odradek.history.read import topic_names
+    from odradek.history.records.read import topic_names
 
     if not tasks:
         return []
@@ -177,7 +177,7 @@ def _read_decoded(history: OffsetsOptions, task: InputPartition) -> Iterator[pa.
         return
     import pyarrow.compute as pc
 
-    from odradek.history.decode import decode_batch
+    from odradek.history.records.decode import decode_batch
     from odradek.history.views import view
     from odradek.spark.piece_reader import read_piece
 

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.client.config import SECURITY, ClientConfig, take_security
-from odradek.client.java_settings import effective
+from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark.patterns import java_pattern

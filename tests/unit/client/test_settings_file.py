@@ -12,7 +12,7 @@ import pytest
 from odradek.client import ClientConfig, ConfigError, connection_settings
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
-from odradek.client.settings_file import shared_settings
+from odradek.client.settings.settings_file import shared_settings
 
 SHARED = """\
 bootstrap.servers=a:1,b:2

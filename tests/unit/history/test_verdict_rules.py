@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from odradek.history import verdict_rules as one
-from odradek.history.commit_windows import CommitColumns, CommitWindows, WindowRows
 from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules, WindowCommit
 from odradek.history.verdicts import LogBoundColumns, Verdicts, judge_windows, worst_of_groups
+from odradek.history.windows.commit_windows import CommitColumns, CommitWindows, WindowRows
 
 CASES = json.loads((Path(__file__).parents[2] / "data/verdicts/burrow_cases.json").read_text())["cases"]
 

@@ -16,8 +16,8 @@ from support.offset_entries import STEP_MS, batch_of, entry, machine_with
 from odradek.core.ids import TopicPartition, partition_for_group
 from odradek.history.batch_verdicts import verdicts_of
 from odradek.history.findings import FindingRules, gather
-from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
+from odradek.history.records.journal import Journal
 from odradek.history.verdict_rules import VerdictRules, group_clear_ms
 from odradek.monitor.code_table import CodeTable, NameCodes
 from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow

@@ -13,11 +13,11 @@ import pytest
 from support.offset_entries import batch_of
 
 from odradek.core.ids import TopicPartition, partition_for_group
-from odradek.history.columns import NO_MEMBER, rows_with_numbers
 from odradek.history.findings import FindingRules, as_table, gather
 from odradek.history.group_findings import expiring, expiry_table, never_commit, storms
-from odradek.history.journal import Journal
 from odradek.history.log_ends import LogEnds, Logs
+from odradek.history.records.columns import NO_MEMBER, rows_with_numbers
+from odradek.history.records.journal import Journal
 from odradek.history.rewinds import moves
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow

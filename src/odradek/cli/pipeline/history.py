@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
     from odradek.client.config import ClientConfig
-    from odradek.history.journal import Journal
+    from odradek.history.records.journal import Journal
     from odradek.history.verdict_rules import VerdictRules
 
 _PART = re.compile(r"\.\w+\.parquet\.[0-9a-f]{12}\.part")
@@ -148,7 +148,7 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
     Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.cli.pipeline.history_output import check_report, print_findings, write_report
     from odradek.history import analysis as analysing
-    from odradek.history.journal import Journal
+    from odradek.history.records.journal import Journal
 
     check_report(line)
     journal = Journal()
@@ -178,7 +178,7 @@ def _read(
     line: HistoryLine, config: ClientConfig, journal: Journal, writers: Writers, count: Callable[[int], None]
 ) -> None:
     from odradek.client.admin import Admin
-    from odradek.history.read import history_ranges, stream_offset_history
+    from odradek.history.records.read import history_ranges, stream_offset_history
 
     with Admin(config) as admin:
         ranges = history_ranges(admin, line.group)
@@ -213,7 +213,7 @@ class Writers:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from odradek.history.columns import TIME
+        from odradek.history.records.columns import TIME
         from odradek.history.views import TABLES, view
 
         if since_us is not None:

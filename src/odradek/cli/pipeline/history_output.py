@@ -14,7 +14,7 @@ from odradek.core.extras import command_of
 if TYPE_CHECKING:
     from odradek.cli.pipeline.options import HistoryLine
     from odradek.history.analysis import Analysis
-    from odradek.history.columns import Row
+    from odradek.history.records.columns import Row
 
 _SHOWN = 20
 _OTHER_KINDS = (".csv", ".docx", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".txt", ".xlsx")
@@ -57,8 +57,8 @@ def write_report(line: HistoryLine, analysis: Analysis) -> None:
 
 
 def print_findings(line: HistoryLine, analysis: Analysis) -> None:
-    from odradek.history.columns import rows_with_numbers
     from odradek.history.findings import KINDS
+    from odradek.history.records.columns import rows_with_numbers
     from odradek.history.report import TITLES, incompleteness
 
     rows = rows_with_numbers(analysis.findings)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run_history_on_spark(line: HistoryLine, config: ClientConfig) -> None:
     """Runs the analysis on Spark. ``config``: for the first look-up, with short timeouts. Raises OdradekError."""
     from odradek.client.admin import Admin
-    from odradek.history.read import history_ranges
+    from odradek.history.records.read import history_ranges
 
     check_report(line)
     with spinner("checking the cluster"), Admin(config) as admin:

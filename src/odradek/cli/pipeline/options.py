@@ -186,7 +186,7 @@ def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
     """Returns the settings of ``--command-config`` and a client id as options of Odradek's Spark formats.
 
     Raises CommandError."""
-    from odradek.client.settings_file import shared_settings
+    from odradek.client.settings.settings_file import shared_settings
 
     names = shared_settings()
     given = client_settings(command_config, names, named_elsewhere={"group.id": "--group"})

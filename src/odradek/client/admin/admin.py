@@ -18,7 +18,7 @@ from odradek.client.model import ConfigEntry
 from odradek.client.other_names import OtherNames
 
 if TYPE_CHECKING:
-    from odradek.client.setting_types import ClientSettings
+    from odradek.client.settings.setting_types import ClientSettings
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -19,7 +19,7 @@ from odradek.client.config import (
     unknown_setting,
 )
 from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.java_settings import effective
+from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
 from odradek.net.transports import RECEIVE_BYTES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.client.group.assignors import Assignor
-from odradek.client.setting_types import SecuritySettings
+from odradek.client.settings.setting_types import SecuritySettings
 
 
 class ConsumerSettings(SecuritySettings, total=False):

@@ -8,8 +8,8 @@ from typing import Any
 
 from odradek.batches.compression import CODES
 from odradek.client.config import SECURITY, ClientConfig, as_config, check_whole, take_security, unknown_setting
-from odradek.client.java_settings import effective
 from odradek.client.producer.accumulator import MAX_IN_FLIGHT
+from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import NO_SECURITY
 from odradek.text.units import plain_number

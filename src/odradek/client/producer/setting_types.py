@@ -1,8 +1,8 @@
-"""The types of a producer's settings, for editors and type checkers (``client/setting_types``)."""
+"""The types of a producer's settings, for editors and type checkers (``client/settings/setting_types``)."""
 
 from __future__ import annotations
 
-from odradek.client.setting_types import ClientSettings
+from odradek.client.settings.setting_types import ClientSettings
 
 
 class ProducerSettings(ClientSettings, total=False):

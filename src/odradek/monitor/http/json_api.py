@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odradek.core.errors import OdradekError
-from odradek.history.columns import rows_with_numbers
+from odradek.history.records.columns import rows_with_numbers
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
 from odradek.monitor.choices import MOST_GROUPS, SORTS
 from odradek.monitor.group_sums import GroupColumns

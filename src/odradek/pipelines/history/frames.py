@@ -39,10 +39,10 @@ from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.coverage import Coverage, CoverageRow
 from odradek.history.findings import KINDS, FindingRules
 from odradek.history.findings import SCHEMA as FINDINGS
-from odradek.history.group_events import GROUP_KINDS
 from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
-from odradek.history.journal import COLUMNS, busy_ranks, even_moments
 from odradek.history.log_ends import Logs, look_up
+from odradek.history.records.group_events import GROUP_KINDS
+from odradek.history.records.journal import COLUMNS, busy_ranks, even_moments
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA as VERDICTS

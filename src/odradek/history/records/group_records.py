@@ -16,7 +16,7 @@ from odradek.codecs.offsets_topic import (
     format_json,
 )
 from odradek.codecs.schemas import Fields
-from odradek.history.columns import NO_MEMBER
+from odradek.history.records.columns import NO_MEMBER
 
 Row = dict[str, object]
 _EPOCHS = ("epoch", "assignment_epoch", "member_epoch")

@@ -15,9 +15,9 @@ import pyarrow as pa
 from odradek.batches.kernel_arrays import Array
 from odradek.codecs.offsets_topic import UnknownRecord, decode
 from odradek.codecs.schemas import RECORD_TYPES
-from odradek.history.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
-from odradek.history.decode_kernel import COMMIT, RARE, ParsedRecords, gather
-from odradek.history.group_records import Row, rare_row, unknown_row
+from odradek.history.records.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
+from odradek.history.records.decode_kernel import COMMIT, RARE, ParsedRecords, gather
+from odradek.history.records.group_records import Row, rare_row, unknown_row
 
 NEEDED = ("key", "value", "partition", "offset", "timestamp")
 """The input columns that ``decode_batch`` uses."""

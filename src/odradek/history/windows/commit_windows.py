@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from odradek.batches.kernel_arrays import Array
-from odradek.history import window_kernels as kernels
 from odradek.history.verdict_rules import VerdictRules
+from odradek.history.windows import window_kernels as kernels
 
 _STEP = 1 << 16
 _WIDE_STEP = 256

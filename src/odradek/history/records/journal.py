@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 
 from odradek.batches.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
-from odradek.history.column_values import booleans, numbers
-from odradek.history.columns import Row
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.coverage import Coverage
-from odradek.history.group_events import GroupEvent, MemberChanges, event_rows
+from odradek.history.records.column_values import booleans, numbers
+from odradek.history.records.columns import Row
+from odradek.history.records.group_events import GroupEvent, MemberChanges, event_rows
 
 COLUMNS = (
     "kind", "group", "topic", "partition", "committed_offset", "leader_epoch", "metadata", "commit_timestamp",

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.history.column_values import plain_text
-from odradek.history.columns import Row
+from odradek.history.records.column_values import plain_text
+from odradek.history.records.columns import Row
 
 _MEMBERSHIP = ("consumer_group_member_metadata", "streams_group_member_metadata", "share_group_member_metadata")
 _EPOCHS = ("consumer_group_metadata", "streams_group_metadata", "share_group_metadata")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 
-from odradek.client.java_settings import asks_for_nothing, java_defaults
 from odradek.client.other_names import SETTINGS
+from odradek.client.settings.java_settings import asks_for_nothing, java_defaults
 from odradek.core.errors import ConfigError
 from odradek.security.client_security import (
     MECHANISMS,

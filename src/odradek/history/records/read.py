@@ -14,9 +14,9 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.reader import PartitionReader
 from odradek.core.ids import EARLIEST, LATEST, OFFSETS_TOPIC, TopicPartition, partition_for_group
-from odradek.history.columns import SCHEMA
 from odradek.history.coverage import Coverage
-from odradek.history.decode import NEEDED, decode_batch
+from odradek.history.records.columns import SCHEMA
+from odradek.history.records.decode import NEEDED, decode_batch
 
 _AHEAD = 2
 

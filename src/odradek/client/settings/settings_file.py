@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from odradek.client.config import SECURITY, ClientConfig
-from odradek.client.java_settings import java_defaults
+from odradek.client.settings.java_settings import java_defaults
 from odradek.text.config_providers import read_settings_file
 
 logger = logging.getLogger("odradek.client")

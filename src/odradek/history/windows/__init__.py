@@ -1,0 +1,1 @@
+"""The newest commits of many keys, in arrays."""
