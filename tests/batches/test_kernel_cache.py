@@ -35,7 +35,7 @@ print(found.num_rows, numba.config.CACHE_DIR)
 
 LOWEST = """
 from numba import types
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_cache import kernel
 
 @kernel(types.int64(types.int64))
 def grown(number):
@@ -44,7 +44,7 @@ def grown(number):
 MIDDLE = """
 import numpy as np
 from numba import types
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_cache import kernel
 from lowest import grown
 
 FACTOR = 2
@@ -56,7 +56,7 @@ def scaled(number):
 """
 HIGHEST = """
 from numba import types
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_cache import kernel
 from middle import FACTOR, TABLE, scaled
 
 @kernel(types.int64(types.int64))
@@ -130,5 +130,5 @@ def test_every_module_with_kernels_is_compiled_before_the_tests() -> None:
         for path in source.rglob("*.py")
         if "@kernel(" in path.read_text()
     }
-    used = {"odradek.batches.decode", "odradek.batches.varint_kernels"}
+    used = {"odradek.batches.columns.decode", "odradek.batches.kernels.varint_kernels"}
     assert found == {*KERNELS, *used, "odradek.pipelines.decoders.json_scan"}

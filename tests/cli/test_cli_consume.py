@@ -20,7 +20,7 @@ from support.forks import odradek_command
 
 from bench import raw
 from odradek import Consumer, Producer
-from odradek.batches.arrow_columns import schema
+from odradek.batches.columns.arrow_columns import schema
 from odradek.batches.encode import encode_batch
 from odradek.cli.main import run
 from odradek.cli.records.record_lines import JSON_COLUMNS, json_lines

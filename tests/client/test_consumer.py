@@ -12,7 +12,7 @@ from support.brokers import eventually
 from support.insides import engine_of
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
-from odradek.batches.kernel_loader import wait_for_kernels
+from odradek.batches.kernels.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic, loop
 from odradek.client.consumer.errors import (
     CommitFailed,

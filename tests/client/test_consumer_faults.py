@@ -33,7 +33,7 @@ from odradek import Admin, Consumer, TopicPartition
 from odradek.aio.consumer import _call
 from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.encode import encode_batch
-from odradek.batches.kernel_loader import wait_for_kernels
+from odradek.batches.kernels.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine

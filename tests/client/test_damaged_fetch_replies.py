@@ -17,12 +17,12 @@ from support.fuzzing import Mutator, resident_mib, watched
 from support.scripted import FETCH, ScriptedBroker, ScriptedCluster, scripted
 
 from odradek import Consumer, TopicPartition
-from odradek.batches import kernel_loader
 from odradek.batches.arrow import RecordSet
-from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
+from odradek.batches.columns.arrow_rows import PlainRecordSet
 from odradek.batches.compression import CODES
 from odradek.batches.encode import encode_batch
+from odradek.batches.kernels import kernel_loader
 from odradek.batches.row_sets import RowBatch
 from odradek.client.consumer import fetcher
 from odradek.client.consumer.config import ConsumerConfig

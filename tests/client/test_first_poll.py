@@ -11,15 +11,15 @@ from support.brokers import RunningBroker
 from support.programs import run_python
 
 from odradek import Producer
-from odradek.batches.kernel_loader import WORTH_LOADING_BYTES
+from odradek.batches.kernels.kernel_loader import WORTH_LOADING_BYTES
 
 SIZE, COUNT = 1_000, 3 * WORTH_LOADING_BYTES // 1_000
 
 FIRST_POLL = """
 import sys, threading
 from odradek import Consumer, TopicPartition
-from odradek.batches import kernel_loader
-from odradek.batches.arrow_rows import PlainRecordSet
+from odradek.batches.kernels import kernel_loader
+from odradek.batches.columns.arrow_rows import PlainRecordSet
 from odradek.batches.record_sets import record_set
 
 may_compile, compilers = threading.Event(), []
@@ -48,7 +48,8 @@ with Consumer(sys.argv[1], max_poll_records=100) as consumer:
     assert kernel_loader._loader._thread is not None
     may_compile.set()
     assert kernel_loader.wait_for_kernels()
-    from odradek.batches import arrow, kernel_cache
+    from odradek.batches import arrow
+    from odradek.batches.kernels import kernel_cache
     assert record_set() is arrow.RecordSet
     assert read_all(consumer) == before
 print(compilers, kernel_cache.compiled)
@@ -97,7 +98,7 @@ import logging, sys
 sys.modules["numba"] = None
 logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stdout)
 from odradek.batches.encode import encode_batch
-from odradek.batches.kernel_loader import load_cached, wait_for_kernels
+from odradek.batches.kernels.kernel_loader import load_cached, wait_for_kernels
 from odradek.batches.record_sets import record_set
 from odradek.core.effects import SimpleRecord
 
@@ -114,7 +115,7 @@ def test_a_fork_waits_for_the_import_in_the_loader_s_thread() -> None:
     """The loader's thread imports numba. If the process forked meanwhile, the child could never complete the import."""
     program = """
 import os, sys, time
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 
 kernel_loader._loader.begin()
 while "numba" not in sys.modules:
@@ -132,7 +133,7 @@ def test_the_end_of_a_process_waits_for_the_import_in_the_loader_s_thread() -> N
     program = """
 import atexit, sys, time
 atexit.register(lambda: print(kernel_loader._loader.importing.locked()))
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 
 kernel_loader._loader.begin()
 while "numba" not in sys.modules:
@@ -143,7 +144,7 @@ while "numba" not in sys.modules:
 
 STORM = """
 import sys
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 
 started = []
 
@@ -153,7 +154,7 @@ def counted(lock, run=kernel_loader.run_compiler):
 
 kernel_loader.run_compiler = counted
 assert kernel_loader.wait_for_kernels()
-from odradek.batches import kernel_cache
+from odradek.batches.kernels import kernel_cache
 print(len(started), len(kernel_cache.compiled))
 """
 

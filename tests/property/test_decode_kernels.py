@@ -17,8 +17,8 @@ from support.examples import examples
 from support.logs import set_base_offset
 
 from odradek.batches.arrow import RecordSet
-from odradek.batches.arrow_rows import PlainRecordBatches
 from odradek.batches.columns import COLUMNS, MAX_MS
+from odradek.batches.columns.arrow_rows import PlainRecordBatches
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, TIMESTAMP_TYPE_BIT, read_header, scan
 from odradek.batches.row_sets import RowBatch, RowSet

@@ -19,8 +19,8 @@ from support.brokers import eventually
 from support.insides import lookups_of
 from support.publish import admin, consumer, create_topic, numbers, publish
 
-from odradek.batches.arrow_columns import schema
 from odradek.batches.columns import DEFAULT_COLUMNS
+from odradek.batches.columns.arrow_columns import schema
 from odradek.client import reader
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition

@@ -26,7 +26,7 @@ _SPACE_GIB = 1  # all tests use up to 0.4 GiB at a time
 _HALVES = (
     ("odradek.pipelines.decoders.json_columns", "odradek.pipelines.decoders.avro_columns"),
     (
-        "odradek.batches.record_columns",
+        "odradek.batches.columns.record_columns",
         "odradek.client.producer.columns",
         "odradek.history.records.decode_kernel",
         "odradek.history.windows.window_kernels",

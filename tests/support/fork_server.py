@@ -77,7 +77,7 @@ _BROKER_MODULES = (
 )
 _COMMAND_MODULES = (
     "uvloop",
-    "odradek.batches.record_columns",
+    "odradek.batches.columns.record_columns",
     "odradek.cli.consume.consume",
     "odradek.cli.main",
     "odradek.cli.produce.produce",
@@ -98,7 +98,7 @@ _SPARK_MODULES = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
-    "odradek.batches.record_columns",
+    "odradek.batches.columns.record_columns",
     "odradek.client.reader",
     "odradek.client.producer.columns",
     "odradek.pipelines.files.batch_rows",

@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from odradek.batches import decode as kernels
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
-from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
 from odradek.batches.columns import DEFAULT_COLUMNS, NO_MICROS
-from odradek.batches.decode import (
+from odradek.batches.columns import decode as kernels
+from odradek.batches.columns.arrow_columns import RECORD_BATCH_BYTES, record_batch
+from odradek.batches.columns.decode import (
     ATTRIBUTES,
     BASE,
     EPOCH,
@@ -25,9 +25,9 @@ from odradek.batches.decode import (
     PRODUCER,
     TO,
 )
+from odradek.batches.columns.record_columns import HEADERS, KEYS, TYPES, VALUES, RecordColumns
 from odradek.batches.header import CONTROL_BIT, Buffer, read_header
-from odradek.batches.kernel_arrays import Bytes, Int64s
-from odradek.batches.record_columns import HEADERS, KEYS, TYPES, VALUES, RecordColumns
+from odradek.batches.kernels.kernel_arrays import Bytes, Int64s
 from odradek.batches.row_sets import RowBatch, RowBatches
 from odradek.core.errors import CorruptRecord
 
@@ -281,7 +281,7 @@ class RecordBatches(Iterator["pa.RecordBatch | RowBatch"]):
 
     def _parts_by_time(self, table: Int64s) -> Iterator[pa.RecordBatch | RowBatch]:
         """Reads batches again, row by row: for the exact times that no column holds."""
-        from odradek.batches.arrow_rows import parts_by_time
+        from odradek.batches.columns.arrow_rows import parts_by_time
 
         data = self._records._data
         batches = [(at, read_header(data, at)) for at in table[:, POS].tolist()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 from odradek.batches.row_sets import ColumnsMissing, RowSet, needs_columns
 
 
@@ -21,7 +21,7 @@ def record_set() -> Any:
 def _plain_record_set() -> object:
     try:
         with needs_columns("reading columns"):
-            from odradek.batches.arrow_rows import PlainRecordSet
+            from odradek.batches.columns.arrow_rows import PlainRecordSet
     except ColumnsMissing:
         return RowSet
     return PlainRecordSet

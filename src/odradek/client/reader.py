@@ -310,7 +310,7 @@ def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch], *, null_times: b
         if isinstance(batch, RowBatch):
             if not null_times:
                 batch.refuse("reading columns")
-            from odradek.batches.arrow_rows import without_times
+            from odradek.batches.columns.arrow_rows import without_times
 
             yield without_times(batch)
             continue

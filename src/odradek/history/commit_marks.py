@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.records.column_values import booleans, numbers, plain_text
 from odradek.lag.reset_mark import MARK, QUERY_MARK
 

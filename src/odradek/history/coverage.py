@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from odradek.batches.kernel_arrays import Int64s
+    from odradek.batches.kernels.kernel_arrays import Int64s
 from odradek.batches.arrow import BatchSpans
 
 SCHEMA = pa.schema(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import LOOKUP_REFUSED, OffsetOutOfRange, UnknownTopic

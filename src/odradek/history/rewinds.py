@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.counts import are, span, was
 from odradek.history.findings import Evidence, Finding, FindingRules, event_proof, format_duration, waiting_since
 from odradek.history.log_ends import PartitionOffset

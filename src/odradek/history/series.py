@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.findings import Evidence, waiting_since
 from odradek.history.log_ends import LogEnds
 from odradek.history.records.columns import TIME

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.counts import counted
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, Proof, event_proof, format_duration, waiting_since

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pyarrow as pa
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.records.columns import TIME
 from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules
 from odradek.history.windows.commit_windows import CommitWindows, WindowRows

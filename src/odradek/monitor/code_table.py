@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.windows.commit_windows import writable
 from odradek.monitor import code_kernels as kernels
 

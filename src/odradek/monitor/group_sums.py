@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.verdict_rules import Status, VerdictRules
 from odradek.history.verdicts import Verdicts
 

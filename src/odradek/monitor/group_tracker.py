@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import FindingRules, as_table
 from odradek.history.records.journal import Key

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.commit_marks import CommitMarks
 from odradek.history.findings import Evidence, Finding, FindingRules

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import Evidence, Finding, FindingRules
 from odradek.history.log_ends import Logs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.batch_verdicts import known_ends, set_recent_ends
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import LogBoundColumns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import types
 
-from odradek.batches.kernel_arrays import Bools, Bytes, Int32s, Int64s
-from odradek.batches.kernel_cache import INT64S, UINT8S, kernel
+from odradek.batches.kernels.kernel_arrays import Bools, Bytes, Int32s, Int64s
+from odradek.batches.kernels.kernel_cache import INT64S, UINT8S, kernel
 
 CLOSED, OPEN, LONG_RUN = 0, 1, 2
 """States of a key. OPEN: all its entries are kept. LONG_RUN: a consumer outside of the group commits it."""

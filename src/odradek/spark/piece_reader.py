@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 from odradek.batches.row_sets import TimeOutOfRange
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config

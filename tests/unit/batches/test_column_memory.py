@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from odradek.batches import column_memory as blocks
 from odradek.batches.arrow import RecordSet
+from odradek.batches.columns import column_memory as blocks
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 

@@ -15,13 +15,13 @@ import pytest
 from crc32c import crc32c
 from support.logs import set_base_offset
 
-from odradek.batches import compile_lock
 from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
 from odradek.batches.arrow import RecordSet
-from odradek.batches.arrow_rows import PlainRecordSet
 from odradek.batches.columns import COLUMNS
+from odradek.batches.columns.arrow_rows import PlainRecordSet
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import BASE_TIME_OFFSET
+from odradek.batches.kernels import compile_lock
 from odradek.batches.row_sets import RowBatch, RowSet, TimeOutOfRange
 from odradek.cli.records.record_lines import JSON_COLUMNS, json_lines
 from odradek.client.consumer.records import Polled

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odradek.batches import kernel_loader
+from odradek.batches.kernels import kernel_loader
 from odradek.cli.main import run
 
 

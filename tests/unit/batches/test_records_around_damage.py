@@ -10,7 +10,7 @@ import pytest
 
 from odradek.batches import header as h
 from odradek.batches.arrow import RecordSet
-from odradek.batches.arrow_rows import PlainRecordSet
+from odradek.batches.columns.arrow_rows import PlainRecordSet
 from odradek.batches.encode import encode_batch
 from odradek.batches.row_sets import RowSet, sound_records
 from odradek.client.errors import corrupt_record

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odradek.batches import varint_kernels as kernels
+from odradek.batches.kernels import varint_kernels as kernels
 from odradek.core.varints import OverlongVarint, read_uvarint, read_varint, uvarint, varint
 
 SOURCE = Path(__file__).resolve().parents[3] / "src"
-VARINT_MODULES = {"odradek/core/varints.py", "odradek/batches/varint_kernels.py"}
+VARINT_MODULES = {"odradek/core/varints.py", "odradek/batches/kernels/varint_kernels.py"}
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
 
 

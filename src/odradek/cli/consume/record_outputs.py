@@ -171,7 +171,7 @@ def parquet_writer(what: str) -> Callable[[PositionedStream], pq.ParquetWriter]:
     with needs_columns(what):
         import pyarrow.parquet as pq
 
-        from odradek.batches.arrow_columns import schema
+        from odradek.batches.columns.arrow_columns import schema
 
     return lambda stream: pq.ParquetWriter(stream, schema(COLUMNS))
 

@@ -380,7 +380,7 @@ def _column(name: str, values: list[Any]) -> pa.Array:
     """Returns a column of records. pyarrow's own conversion would import pandas, which takes seconds."""
     import pyarrow as pa
 
-    from odradek.batches.arrow_columns import blob_column, headers_column, number_column
+    from odradek.batches.columns.arrow_columns import blob_column, headers_column, number_column
 
     if name in ("key", "value"):
         return blob_column(values)

@@ -41,7 +41,7 @@ def json_records(batch: pa.RecordBatch, key: str | None, first: int) -> pa.Recor
     """
     import pyarrow as pa
 
-    from odradek.batches.arrow_columns import blob_column
+    from odradek.batches.columns.arrow_columns import blob_column
 
     names = batch.schema.names
     if key is not None and key not in names:

@@ -93,7 +93,7 @@ def read_table(
     with needs_columns("read_table()"):
         import pyarrow as pa
 
-        from odradek.batches.arrow_columns import schema
+        from odradek.batches.columns.arrow_columns import schema
     config = as_config(bootstrap_servers, **settings)
     ranges, behind_end = loop.run(_ranges(shared_cluster(config), topic, bounds, level))
     for line in behind_end:

@@ -31,7 +31,7 @@ class CompletedFetch:
     leader_epoch: int
     aborted: tuple[AbortedTransaction, ...]
     records: Any
-    """A ``batches.arrow.RecordSet``, or a ``batches.arrow_rows.PlainRecordSet``, or a ``batches.row_sets.RowSet``."""
+    """A ``RecordSet`` of ``batches/arrow`` or of ``batches/columns/arrow_rows``, or a ``batches/row_sets.RowSet``."""
     size: int
     state: int = FREE
     columns: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from odradek.batches.aborted_transactions import AbortedTransaction
-from odradek.batches.kernel_loader import has_kernels
+from odradek.batches.kernels.kernel_loader import has_kernels
 from odradek.batches.record_sets import record_set
 from odradek.batches.row_sets import sound_records
 from odradek.client.arguments import isolation

@@ -139,7 +139,7 @@ class Polled(OtherNames, dict[TopicPartition, "list[pa.RecordBatch]"]):
         with needs_columns("table()"):
             import pyarrow as pa
 
-            from odradek.batches.arrow_columns import schema
+            from odradek.batches.columns.arrow_columns import schema
 
         return pa.Table.from_batches(list(self.record_batches()), None if self else schema(self.columns))
 

@@ -13,9 +13,9 @@ from numba import types
 
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.header import HEADER_BYTES
-from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Word
-from odradek.batches.kernel_cache import INT64, INT64S, READ_ONLY, UINT8S, kernel
-from odradek.batches.varint_kernels import varint_size, write_varint
+from odradek.batches.kernels.kernel_arrays import Bytes, Int64s, Long, Word
+from odradek.batches.kernels.kernel_cache import INT64, INT64S, READ_ONLY, UINT8S, kernel
+from odradek.batches.kernels.varint_kernels import varint_size, write_varint
 from odradek.core.counts import counted
 
 # An estimate of the bytes of a record's lengths, deltas and attributes, to fill sticky partitions.

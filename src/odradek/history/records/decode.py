@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.codecs.offsets_topic import UnknownRecord, decode
 from odradek.codecs.schemas import RECORD_TYPES
 from odradek.history.records.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN

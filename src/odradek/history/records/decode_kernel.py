@@ -12,10 +12,10 @@ import numpy as np
 from numba import types
 
 from odradek.batches.columns import MAX_MS, NO_MICROS
-from odradek.batches.decode import int16_at, int32_at, int64_at
-from odradek.batches.kernel_arrays import Array, Bytes, Int16s, Int32s, Int64s, Long, Word
-from odradek.batches.kernel_cache import INT32S, INT64, INT64S, READ_ONLY, UINT8S, kernel
-from odradek.batches.varint_kernels import read_uvarint
+from odradek.batches.columns.decode import int16_at, int32_at, int64_at
+from odradek.batches.kernels.kernel_arrays import Array, Bytes, Int16s, Int32s, Int64s, Long, Word
+from odradek.batches.kernels.kernel_cache import INT32S, INT64, INT64S, READ_ONLY, UINT8S, kernel
+from odradek.batches.kernels.varint_kernels import read_uvarint
 
 COMMIT, TOMBSTONE, RARE = 0, 1, 2
 """The status of a row: a commit, a commit's tombstone, or a record for the row decoder."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.windows import window_kernels as kernels
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from odradek.batches.kernel_arrays import Bools, Bytes, Int32s, Int64s, Long
-from odradek.batches.kernel_cache import INT32S, INT64, INT64S, kernel
+from odradek.batches.kernels.kernel_arrays import Bools, Bytes, Int32s, Int64s, Long
+from odradek.batches.kernels.kernel_cache import INT32S, INT64, INT64S, kernel
 
 LOWEST, HIGHEST = -(1 << 31), (1 << 31) - 1
 NARROW, FREE = -1, -2

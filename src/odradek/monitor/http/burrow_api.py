@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.verdict_rules import Status, group_status
 from odradek.monitor.group_tracker import GroupTracker
 from odradek.monitor.http.json_api import Json

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns

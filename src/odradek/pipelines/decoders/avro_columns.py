@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_arrays import Bytes, Int32s, Int64s, Long
+from odradek.batches.kernels.kernel_cache import kernel
 from odradek.pipelines.decoders.json_columns import (
     _I64S,
     _OFFSETS,

@@ -18,8 +18,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from odradek.batches.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_arrays import Bytes, Int32s, Int64s, Long, Word
+from odradek.batches.kernels.kernel_cache import kernel
 from odradek.pipelines.decoders.json_scan import (
     _BACKSLASH,
     _BYTES,

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from odradek.batches.kernel_arrays import Bytes, Long, Uint64s, Word
-from odradek.batches.kernel_cache import kernel
+from odradek.batches.kernels.kernel_arrays import Bytes, Long, Uint64s, Word
+from odradek.batches.kernels.kernel_cache import kernel
 
 MAX_SKIPPED_DEPTH = 256
 """Values of unknown names that are nested deeper than this are left to ``json_rows``."""

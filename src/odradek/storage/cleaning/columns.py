@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 
-from odradek.batches.compression import decompress
-from odradek.batches.decode import (
+from odradek.batches.columns.decode import (
     ATTRIBUTES,
     BASE,
     BASE_TIME,
@@ -31,10 +30,11 @@ from odradek.batches.decode import (
     check_crcs,
     scan,
 )
+from odradek.batches.compression import decompress
 from odradek.batches.header import CONTROL_BIT, TRANSACTIONAL_BIT, Buffer, read_header
-from odradek.batches.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
-from odradek.batches.kernel_cache import INT64, READ_ONLY, TABLE, UINT8S, kernel
-from odradek.batches.varint_kernels import read_varint, varint_size, write_varint
+from odradek.batches.kernels.kernel_arrays import Bytes, Int64s, Long, Uint64s, Word
+from odradek.batches.kernels.kernel_cache import INT64, READ_ONLY, TABLE, UINT8S, kernel
+from odradek.batches.kernels.varint_kernels import read_varint, varint_size, write_varint
 from odradek.core.errors import CorruptRecord
 from odradek.storage.cleaning.rows import FilteredPart, MappedPart, SegmentSurvey
 from odradek.storage.cleaning.rules import CleaningRules, Transactions, check_crc, emptied, rewritten

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
-from odradek.batches.kernel_arrays import Array
+from odradek.batches.kernels.kernel_arrays import Array
 from odradek.batches.rows import java_text
 
 RECORD_BATCH_BYTES = 2 << 20

@@ -17,7 +17,7 @@ def main() -> None:
     if hasattr(os, "nice"):
         with suppress(OSError):
             os.nice(_NICENESS)  # processes that handle records have priority over the compilation
-    from odradek.batches import kernel_cache
+    from odradek.batches.kernels import kernel_cache
 
     with kernel_cache.loading(must_keep=True, has_lock=True):
         import_module("odradek.batches.arrow")

@@ -17,7 +17,7 @@ import threading
 from importlib import import_module
 from typing import Any
 
-from odradek.batches.compile_lock import CompileLock
+from odradek.batches.kernels.compile_lock import CompileLock
 
 logger = logging.getLogger("odradek.kernels")
 
@@ -26,7 +26,7 @@ WORTH_LOADING_BYTES = 1 << 20
 _LONGEST_LOAD_S = 2.0
 _ROUNDS = 3
 """How often this process lets another process compile the kernels, before it compiles them in its own thread."""
-_COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernel_compile import main; main()"
+_COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernels.kernel_compile import main; main()"
 
 
 class KernelLoader:
@@ -94,7 +94,7 @@ class KernelLoader:
         with self.importing:
             if self.is_ending or self.kernels is not None:
                 return True
-            kernel_cache = import_module("odradek.batches.kernel_cache")
+            kernel_cache = import_module("odradek.batches.kernels.kernel_cache")
             if kernel_cache.is_off():
                 return True
         with self.importing, kernel_cache.loading(cached_only=cached_only, gives_up=lambda: self.is_ending):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from odradek.batches.kernel_arrays import Bytes, Long, Word
-from odradek.batches.kernel_cache import INT64, READ_ONLY, UINT8S, kernel
+from odradek.batches.kernels.kernel_arrays import Bytes, Long, Word
+from odradek.batches.kernels.kernel_cache import INT64, READ_ONLY, UINT8S, kernel
 
 _PAIR = types.UniTuple(types.int64, 2)
 

@@ -15,9 +15,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from odradek.batches.column_memory import space
 from odradek.batches.columns import MAX_MS, NO_MICROS
-from odradek.batches.decode import (
+from odradek.batches.columns.column_memory import space
+from odradek.batches.columns.decode import (
     ATTRIBUTES,
     BAD_FIELD,
     BAD_HEADERS,
@@ -34,9 +34,9 @@ from odradek.batches.decode import (
     OK,
     TO,
 )
-from odradek.batches.kernel_arrays import Array, Bytes, Int32s, Int64s, Long, Word
-from odradek.batches.kernel_cache import INT32S, INT64, INT64S, READ_ONLY, TABLE, UINT8S, kernel
-from odradek.batches.varint_kernels import read_varint
+from odradek.batches.kernels.kernel_arrays import Array, Bytes, Int32s, Int64s, Long, Word
+from odradek.batches.kernels.kernel_cache import INT32S, INT64, INT64S, READ_ONLY, TABLE, UINT8S, kernel
+from odradek.batches.kernels.varint_kernels import read_varint
 from odradek.core.errors import CorruptRecord
 
 if TYPE_CHECKING:

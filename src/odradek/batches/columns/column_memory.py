@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from odradek.batches.kernel_arrays import Array, Bytes
+from odradek.batches.kernels.kernel_arrays import Array, Bytes
 from odradek.core import refcount
 
 spare_blocks: deque[tuple[Bytes, int]] = deque()

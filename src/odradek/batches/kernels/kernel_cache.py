@@ -23,7 +23,7 @@ import numpy as np
 from numba import types
 from numba.core.caching import FunctionCache
 
-from odradek.batches.compile_lock import CompileLock, private_directory
+from odradek.batches.kernels.compile_lock import CompileLock, private_directory
 
 logger = logging.getLogger("odradek.kernels")
 

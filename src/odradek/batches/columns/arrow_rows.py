@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from odradek.batches import kernel_loader
-from odradek.batches.arrow_columns import RECORD_BATCH_BYTES, record_batch
-from odradek.batches.kernel_arrays import Array, Bytes, Int32s
+from odradek.batches.columns.arrow_columns import RECORD_BATCH_BYTES, record_batch
+from odradek.batches.kernels import kernel_loader
+from odradek.batches.kernels.kernel_arrays import Array, Bytes, Int32s
 from odradek.batches.row_sets import RowBatch, RowBatches, RowSet, fits_a_column
 from odradek.batches.rows import Row
 

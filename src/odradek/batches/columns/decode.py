@@ -35,8 +35,8 @@ from odradek.batches.header import (
     PRODUCER_OFFSET,
     Buffer,
 )
-from odradek.batches.kernel_arrays import Bytes, Int64s, Long
-from odradek.batches.kernel_cache import INT64, READ_ONLY, TABLE, kernel
+from odradek.batches.kernels.kernel_arrays import Bytes, Int64s, Long
+from odradek.batches.kernels.kernel_cache import INT64, READ_ONLY, TABLE, kernel
 from odradek.core.crc import crc32c
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 

@@ -1,0 +1,1 @@
+"""What numba kernels use: the decorator with its cache, types of arrays, varints, and the load in the background."""
