@@ -121,10 +121,12 @@ class Changes:
             assert not thread.is_alive()
 
     def possible(self, kind: str) -> set[int]:
-        """The values that may hold: the last acknowledged one, and those without a reply after it."""
-        values = self.tried[kind]
-        last = max((place for place, (_, is_acknowledged) in enumerate(values) if is_acknowledged), default=0)
-        return {number for number, _ in values[last:]}
+        """The values that may hold: the last acknowledged one, and those without a reply, before it, too.
+
+        A broker that was halted, or whose controller was away, forwards such a change later, also after a change that
+        another broker has passed on."""
+        last = max((number for number, is_acknowledged in self.tried[kind] if is_acknowledged), default=0)
+        return {last} | {number for number, is_acknowledged in self.tried[kind] if not is_acknowledged}
 
 
 def disturb(cluster: odradek.Cluster, dice: random.Random) -> None:

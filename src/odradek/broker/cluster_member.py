@@ -269,9 +269,8 @@ class NodeMember:
                 self.left.resolve(None)
         elif not self.joined.resolved:
             self.joined.resolve(MembershipEnded(failure))
-        elif not self.node.failure and not self.node.dismissal:
-            self.node.dismissal = failure
-            self.node.on_failure()
+        else:
+            self.node.dismiss(failure)
 
     # --- stop ---------------------------------------------------------------------------------------------------
 

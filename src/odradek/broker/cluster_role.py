@@ -113,7 +113,9 @@ class ClusterRole(MemberRole):
         self._peers = self._member.new_peers()
         self.forwarder = RequestForwarder(self.peers, self.controller_id, self.applied, node.steady_ms)
         catalog.begin_at(copy.applied.end_offset, node.metadata_log.read_removed)
-        self._observer = LogObserver(copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms())
+        self._observer = LogObserver(
+            copy, copy.leader_epoch, copy.applied.end_offset or NO_OFFSET, node.steady_ms(), is_strict=True
+        )
         node.quorum = ObserverQuorum(copy, self._observer)
 
     def _may_be_new(self, topic_id: Id16) -> bool:

@@ -445,6 +445,12 @@ class Node:
             self.failure = reason
             self.on_failure()
 
+    def dismiss(self, reason: str) -> None:
+        """Ends the node although its disk is well."""
+        if not self.failure and not self.dismissal:
+            self.dismissal = reason
+            self.on_failure()
+
     def log_failure(self, topic: str, partition_count: int) -> str:
         """Returns why a log of a new topic could not be created, or an empty text."""
         if not len(self.directory.failures):

@@ -235,7 +235,8 @@ async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink, faults:
     await broker.stop()
     _check_disk(broker)
     if broker.dismissal:
-        raise NodeDismissed(f"the broker ends: {broker.dismissal}")
+        node = "broker" if broker.role.has_broker_settings else "controller"
+        raise NodeDismissed(f"the {node} ends: {broker.dismissal}")
     return was_orphaned
 
 

@@ -4,6 +4,11 @@ The observer fetches from the end of its log. The leader sends records, or says 
 snapshot comes first, which the observer reads in parts. A record is committed when it is below the high watermark of
 the leader. Nothing else may be applied. As in Kafka, an observer that would have to give up committed records ends.
 
+The only voter of a log serves committed records alone, and its epoch only grows. So an observer of such a leader
+(``is_strict``) ends, too, if the leader lacks any of its records, or is in an older epoch: the leader's log is then an
+older copy. Such a leader begins an epoch a second time that the observer knows, and its log may even be longer. So at
+its start, and over each new connection, the observer first reads its own last batch again, and compares the bytes.
+
 One request is in flight at a time: ``next_request`` returns it when it is due, ``next_ms`` says when that is. Time is
 passed in, in milliseconds of a clock that only goes forward.
 """
@@ -24,6 +29,10 @@ TIMEOUT_MS = 2_000
 FIRST_RETRY_MS, LAST_RETRY_MS = 50, 1_000
 IDLE_MS = 10
 """The pause after a reply without news that the leader has sent at once."""
+_OLDER_COPY = (
+    "its folder is an older copy. Stop all nodes, and put back its newest folder, or the copies of all folders that "
+    "were made at the same stop of the cluster"
+)
 _LOST_SNAPSHOT = (ErrorCode.snapshot_not_found, ErrorCode.position_out_of_range)
 
 
@@ -36,6 +45,14 @@ class LogCopy(Protocol):
 
     def end_of_epoch(self, epoch: int) -> LogPlace | None:
         """Returns the largest known epoch up to ``epoch``, and its end; None for an epoch after the newest."""
+
+    def before_last_batch(self) -> LogPlace | None:
+        """Returns the end of what is before the last batch; None if the log has no batch after the snapshot that it
+        begins with. ``begins_with_last_batch`` compares with this batch."""
+
+    def begins_with_last_batch(self, data: bytes) -> bool:
+        """Returns whether these batches begin with the last one of this log, byte for byte. Raises ValueError if they
+        are damaged."""
 
     def append_batches(self, data: bytes) -> None:
         """Appends batches. Raises ValueError, and appends nothing, if they do not follow the end of the log."""
@@ -71,7 +88,7 @@ class PartRequest(NamedTuple):
 
 
 class RecordsReply(NamedTuple):
-    """The leader's reply to a fetch."""
+    """The leader's reply to a fetch. ``connection``: which of the connections to the leader it came by."""
 
     error: ErrorCode
     leader: int
@@ -80,6 +97,7 @@ class RecordsReply(NamedTuple):
     records: bytes = b""
     diverging: LogPlace | None = None
     snapshot: LogPlace | None = None
+    connection: int = 0
 
 
 class PartReply(NamedTuple):
@@ -101,7 +119,7 @@ class LogObserver:
     their end were not applied one by one.
     """
 
-    def __init__(self, log: LogCopy, epoch: int, committed: int, now_ms: int) -> None:
+    def __init__(self, log: LogCopy, epoch: int, committed: int, now_ms: int, *, is_strict: bool = False) -> None:
         self.epoch = epoch
         self.leader = NO_NODE
         self.committed = committed
@@ -110,6 +128,12 @@ class LogObserver:
         self._log = log
         self._download: LogPlace | None = None
         self._position = 0
+        self._is_strict = is_strict
+        self._is_checked = not is_strict
+        """Whether the leader has the last batch of this log, as far as is known."""
+        self._compared: LogPlace | None = None
+        """Where the fetch in flight reads the last batch again."""
+        self._connection = 0
         self._request = RequestInFlight(now_ms, TIMEOUT_MS, FIRST_RETRY_MS, LAST_RETRY_MS)
 
     # --- requests -----------------------------------------------------------------------------------------------
@@ -134,7 +158,12 @@ class LogObserver:
             return None
         if self._download is not None:
             return PartRequest(self.epoch, self._download, self._position)
-        end = self._log.end
+        try:
+            self._compared = None if self._is_checked else self._log.before_last_batch()
+        except KafkaError:
+            self._fail(now_ms)
+            return None
+        end = self._compared or self._log.end
         return RecordsRequest(self.epoch, end.end_offset, end.epoch, self.committed)
 
     # --- replies ------------------------------------------------------------------------------------------------
@@ -150,6 +179,9 @@ class LogObserver:
         if not self._take(number) or not self._follow(reply, now_ms):
             return
         try:
+            if self._is_strict and not self._compare(reply):
+                self._request.due_ms = now_ms
+                return
             is_news = self._take_records(reply)
         except (KafkaError, ValueError):
             self._fail(now_ms)
@@ -157,14 +189,40 @@ class LogObserver:
         self._request.failures = 0
         self._request.due_ms = now_ms if is_news or now_ms - sent_ms >= MAX_WAIT_MS // 2 else now_ms + IDLE_MS
 
+    def _compare(self, reply: RecordsReply) -> bool:
+        """Compares the last batch with that of the leader. Returns whether the reply is one to an ordinary fetch, by a
+        connection over which both were equal."""
+        place = self._compared
+        is_new, self._connection = reply.connection != self._connection, reply.connection
+        if place is None:
+            self._is_checked = not is_new or self._log.before_last_batch() is None
+            return self._is_checked
+        if reply.snapshot is not None and reply.snapshot.end_offset > place.end_offset:
+            self._is_checked = True  # the leader does not keep the batch any more
+        elif self._is_same(reply):
+            self._is_checked = True
+        else:
+            self.failure = (
+                f"{self._leader()} has other records than this broker has copied from it, from offset "
+                f"{place.end_offset} on: {_OLDER_COPY}"
+            )
+        return False
+
+    def _is_same(self, reply: RecordsReply) -> bool:
+        return reply.diverging is None and reply.snapshot is None and self._log.begins_with_last_batch(reply.records)
+
+    def _leader(self) -> str:
+        return f"the leader of the metadata log, node {self.leader},"
+
     def _take_records(self, reply: RecordsReply) -> bool:
         """Returns whether the reply has changed anything."""
         place = reply.diverging or reply.snapshot
-        if place is not None and place.end_offset < self.committed:
+        kept = max(self.committed, self._log.end.end_offset) if self._is_strict else self.committed
+        if place is not None and place.end_offset < kept:
             self.failure = (
-                f"the leader of the metadata log, node {reply.leader}, has lost committed records: its log "
+                f"{self._leader()} has lost committed records: its log "
                 f"{'diverges' if reply.diverging else 'begins with a snapshot'} at offset {place.end_offset}, and the "
-                f"records before offset {self.committed} were committed"
+                f"records before offset {kept} were committed: {_OLDER_COPY}"
             )
             return False
         if reply.diverging is not None:
@@ -223,6 +281,13 @@ class LogObserver:
             return False
         if reply.error in _LOST_SNAPSHOT:
             self._restart_download(now_ms)
+            return False
+        if self._is_strict and 0 <= reply.leader_epoch < self.epoch:
+            self.leader = reply.leader
+            self.failure = (
+                f"{self._leader()} is in the leader epoch {reply.leader_epoch}, and this broker has followed the epoch "
+                f"{self.epoch}: {_OLDER_COPY}"
+            )
             return False
         if reply.error or reply.leader_epoch < self.epoch:
             self._fail(now_ms)

@@ -40,6 +40,17 @@ class _Log:
         known = [one for one in self.epochs if one <= epoch]
         return LogPlace(self.start + len(known), known[-1] if known else epoch)
 
+    def before_last_batch(self) -> LogPlace | None:
+        """Each record is a batch. Its byte is its epoch and its content."""
+        if not self.epochs:
+            return None
+        return LogPlace(self.end.end_offset - 1, self.epochs[-2] if len(self.epochs) > 1 else self.before)
+
+    def begins_with_last_batch(self, data: bytes) -> bool:
+        if data[:1] == b"\xff":
+            raise ValueError
+        return data[:1] == bytes(self.epochs[-1:])
+
     def append_batches(self, data: bytes) -> None:
         if self.is_full:
             raise KafkaError(ErrorCode.kafka_storage_error)
@@ -202,7 +213,8 @@ def test_a_leader_that_has_lost_committed_records_ends_the_observer() -> None:
     assert log.epochs == [1, 1, 1]
     assert one.failure == (
         "the leader of the metadata log, node 100, has lost committed records: its log diverges at offset 2, and the "
-        "records before offset 3 were committed"
+        "records before offset 3 were committed: its folder is an older copy. Stop all nodes, and put back its newest "
+        "folder, or the copies of all folders that were made at the same stop of the cluster"
     )
     assert one.next_request(1 << 40) is None
 
@@ -272,3 +284,95 @@ def test_another_leader_goes_on_with_a_snapshot() -> None:
     ask(one, 2)
     one.on_part(one.number, part(b"", 0, 0, error=ErrorCode.fenced_leader_epoch, leader_epoch=6), 3)
     assert ask(one, 3) == PartRequest(6, place, 3)
+
+
+# --- the only voter ---------------------------------------------------------------------------------------------------
+
+
+def strict(log: _Log, committed: int = -1) -> LogObserver:
+    return LogObserver(log, EPOCH, committed, 0, is_strict=True)
+
+
+def test_the_last_batch_is_compared_at_the_start_and_over_each_new_connection() -> None:
+    log = _Log(4, 5, 5)
+    one = strict(log)
+    assert ask(one) == RecordsRequest(EPOCH, 2, 5, -1)
+    one.on_records(one.number, records(bytes((5, 5)), 3, connection=1), 1)
+    assert log.epochs == [4, 5, 5], "what was compared is not appended"
+    assert ask(one, 1) == RecordsRequest(EPOCH, 3, 5, -1)
+    one.on_records(one.number, records(bytes((5,)), 4, connection=1), 2)
+    assert (log.epochs, one.committed) == ([4, 5, 5, 5], 4)
+    ask(one, 2)
+    one.on_records(one.number, records(bytes((5,)), 5, connection=2), 3)
+    assert (log.epochs, one.committed) == ([4, 5, 5, 5], 4), "perhaps another leader: nothing of it counts yet"
+    assert ask(one, 3) == RecordsRequest(EPOCH, 3, 5, 4)
+    one.on_records(one.number, records(bytes((5, 5)), 5, connection=2), 4)
+    assert ask(one, 4) == RecordsRequest(EPOCH, 4, 5, 4)
+    assert not one.failure
+
+
+def test_a_connection_that_is_lost_again_is_compared_again() -> None:
+    one = strict(_Log(5))
+    ask(one)
+    one.on_failed(one.number, 0)
+    assert ask(one, one.next_ms) == RecordsRequest(EPOCH, 0, 0, -1)
+
+
+@pytest.mark.parametrize(
+    ("reply", "line"),
+    [
+        (
+            records(bytes((4, 5)), 9),
+            "node 100, has other records than this broker has copied from it, from offset 2 on",
+        ),
+        (records(b"", 2), "has other records than this broker has copied from it, from offset 2 on"),
+        (records(diverging=LogPlace(1, 4)), "has other records than this broker has copied from it, from offset 2 on"),
+        (records(leader_epoch=4), "node 100, is in the leader epoch 4, and this broker has followed the epoch 5"),
+        (records(leader_epoch=4, error=ErrorCode.unknown_leader_epoch), "is in the leader epoch 4"),
+    ],
+)
+def test_an_older_copy_of_the_log_ends_the_observer(reply: RecordsReply, line: str) -> None:
+    log = _Log(4, 5, 5)
+    one = strict(log)
+    ask(one)
+    one.on_records(one.number, reply._replace(connection=1), 1)
+    assert line in one.failure
+    assert "its folder is an older copy. Stop all nodes" in one.failure
+    assert log.epochs == [4, 5, 5]
+    assert one.next_request(1 << 40) is None
+
+
+def test_records_that_were_served_are_committed_although_the_observer_has_not_heard_it() -> None:
+    log = _Log(4, 5, 5)
+    one = strict(log)
+    ask(one)
+    one.on_records(one.number, records(bytes((5,)), 1, connection=1), 1)
+    ask(one, 1)
+    one.on_records(one.number, records(diverging=LogPlace(2, 5), connection=1), 2)
+    assert "its log diverges at offset 2, and the records before offset 3 were committed" in one.failure
+    assert log.epochs == [4, 5, 5]
+
+
+def test_a_damaged_reply_is_no_other_record() -> None:
+    one = strict(_Log(5, 5))
+    ask(one)
+    one.on_records(one.number, records(b"\xff", 2, connection=1), 1)
+    assert not one.failure
+    assert ask(one, one.next_ms) == RecordsRequest(EPOCH, 1, 5, -1)
+
+
+def test_a_leader_that_does_not_keep_the_batch_any_more_sends_its_snapshot() -> None:
+    one = strict(_Log(5, 5))
+    ask(one)
+    one.on_records(one.number, records(snapshot=LogPlace(2, 5), connection=1), 1)
+    assert ask(one, 1) == RecordsRequest(EPOCH, 2, 5, -1)
+    one.on_records(one.number, records(snapshot=LogPlace(30, 5), connection=1), 2)
+    assert ask(one, 2) == PartRequest(EPOCH, LogPlace(30, 5), 0)
+
+
+def test_a_log_without_a_batch_has_nothing_to_compare() -> None:
+    log = _Log(start=7, before=5)
+    one = strict(log, committed=7)
+    assert ask(one) == RecordsRequest(EPOCH, 7, 5, 7)
+    one.on_records(one.number, records(bytes((5,)), 8, connection=1), 1)
+    assert (log.epochs, one.committed) == ([5], 8)

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
 
         def steady_ms(self) -> int: ...
 
+        def dismiss(self, reason: str) -> None:
+            """Ends the node although its disk is well."""
+
 
 MOST_READ_BYTES = 1 << 20
 """A reply has no more bytes of records, except for one batch, and none of a snapshot."""
@@ -139,15 +142,21 @@ class ObserverReads:
         """Answers a fetch from what is there."""
         if asked.max_wait_ms < 0 or asked.offset < 0 or not 0 <= asked.last_epoch <= asked.leader_epoch:
             return ObserverReply(ErrorCode.invalid_request)
-        if refusal := self.check_leader(asked.leader_epoch):
-            return ObserverReply(refusal)
         node = self._node
+        if refusal := self.check_leader(asked.leader_epoch):
+            if refusal is ErrorCode.unknown_leader_epoch:
+                self._on_older_copy(asked, f"leader epoch {asked.leader_epoch}", f"{node.quorum.epoch}")
+            return ObserverReply(refusal)
         if asked.observer.node_id == node.node_id:
             return ObserverReply(ErrorCode.unknown_server_error)
         log = node.metadata_log
         kind, place = place_of(_CommittedLog(log), asked.offset, asked.last_epoch)
         watermark = node.quorum.committed_offset
         if kind is PlaceKind.DIVERGING:
+            self._on_older_copy(
+                asked, f"offset {asked.offset} with a record of leader epoch {asked.last_epoch}",
+                f"offset {place.end_offset} of leader epoch {place.epoch}",
+            )  # fmt: skip
             return ObserverReply(high_watermark=watermark, diverging=place)
         if kind is PlaceKind.SNAPSHOT:
             return ObserverReply(high_watermark=watermark, snapshot=place)
@@ -157,6 +166,17 @@ class ObserverReads:
             return ObserverReply(error.code)
         self._observers.note_fetch(asked.observer, asked.offset, watermark, node.now_ms(), node.steady_ms())
         return ObserverReply(high_watermark=watermark, records=records)
+
+    def _on_older_copy(self, asked: ObserverFetch, followed: str, own: str) -> None:
+        """Ends the node: it never served what this observer has, so its own log is older. It is the only voter, and an
+        observer gets committed records alone, and no leader epoch from another node."""
+        observer, path = asked.observer.node_id, self._node.metadata_log.path
+        if observer >= 0:
+            self._node.dismiss(
+                f"{path} is an older copy: node {observer} has followed it up to {followed}, and it has only {own}. "
+                "Stop all nodes, and put back its newest folder, or the copies of all folders that were made at the "
+                "same stop of the cluster"
+            )
 
     def read_snapshot(self, place: LogPlace, position: int, max_bytes: int) -> SnapshotPart:
         """Reads a part of a snapshot. Raises KafkaError (SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE,

@@ -61,6 +61,7 @@ class ObserverLog:
         self._voters = voters
         self._files = files
         self._part: tuple[Path, File] | None = None
+        self._last_batch = b""
         self._known_start, self._known_end = applied.end_offset, metadata_log.end_offset
         """The records that the node had when it was opened: from the newest snapshot to the end."""
         self._set_applied(applied)
@@ -115,6 +116,31 @@ class ObserverLog:
     def end_of_epoch(self, epoch: int) -> LogPlace | None:
         largest, end = self.metadata_log.epoch_end(epoch, self.metadata_log.end_offset)
         return None if end == NO_OFFSET else LogPlace(end, largest)
+
+    def before_last_batch(self) -> LogPlace | None:
+        log = self.metadata_log
+        if log.end_offset == log.start_offset:
+            return None
+        self._last_batch = log.read(log.end_offset - 1, 1, log.end_offset)
+        _, header = next(scan(memoryview(self._last_batch)))
+        offset = header.base_offset
+        if offset > log.start_offset:
+            return LogPlace(offset, log.records.epochs.epoch_of(offset - 1))
+        if not offset:
+            return LogPlace(0, 0)
+        return next((LogPlace(offset, one.epoch) for one in log.snapshots if one.end_offset == offset), None)
+
+    def begins_with_last_batch(self, data: bytes) -> bool:
+        if data.startswith(self._last_batch):
+            return True
+        if not data:
+            return False
+        for _, header in scan(memoryview(data)):
+            _, position, fault, _ = check_batches(data, header.base_offset, header.leader_epoch)
+            if fault and not position:
+                break
+            return False
+        raise ValueError(f"the leader has sent a wrong batch at offset {self.metadata_log.end_offset - 1}")
 
     def append_batches(self, data: bytes) -> None:
         """Appends batches with their offsets and epochs. Raises ValueError, KafkaError."""

@@ -90,6 +90,8 @@ class RemoteNode:
         self._waiting: deque[_RequestToNode[object]] = deque()
         self._in_flight: deque[_RequestToNode[object]] = deque()
         self._connection: _ExchangeWithNode | None = None
+        self.connections = 0
+        """How many connections it has opened."""
         self._give_up: Callable[[], object] | None = None
         self._timer: asyncio.TimerHandle | None = None
         """That of the pause before the next attempt to connect, or of the present attempt."""
@@ -200,6 +202,7 @@ class RemoteNode:
         self._give_up = None  # it has succeeded
         self._end_attempt()
         self._connection = connection
+        self.connections += 1
         waiting, self._waiting = self._waiting, deque()
         for request in waiting:
             self._write(request)

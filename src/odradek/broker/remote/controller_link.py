@@ -46,7 +46,11 @@ class RemoteControllerLink:
         self._beat(messages.heartbeat(asked), answer)
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
-        self._read(messages.fetch(asked, self._observer, self._cluster_id), answer)
+        def take(reply: RecordsReply | None) -> None:
+            connection = self._peers.connections(self._controller_id, METADATA_READS)
+            answer(None if reply is None else reply._replace(connection=connection))
+
+        self._read(messages.fetch(asked, self._observer, self._cluster_id), take)
 
     def read_part(self, asked: PartRequest, answer: Callable[[PartReply | None], None]) -> None:
         self._read(messages.fetch_snapshot(asked, self._observer, self._cluster_id), answer)

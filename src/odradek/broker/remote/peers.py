@@ -145,6 +145,10 @@ class Peers:
         self._node(node_id, channel).send(request, timeout_ms, promise.resolve, repeats=repeats)
         return promise
 
+    def connections(self, node_id: int, channel: Channel) -> int:
+        """Returns how many connections to a node were opened for a channel: the number of the present one."""
+        return self._node(node_id, channel).connections
+
     def close(self) -> None:
         """Ends all connections. Requests without a reply get None, and so do later ones."""
         self._is_closed = True
