@@ -1,0 +1,71 @@
+"""Checks of the latest offset of a partition: it never goes back, and it is behind all that was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from odradek.consistency.anomalies import LATEST_GOES_BACK, LOST_WRITE, Anomaly, proof
+from odradek.consistency.operations import ClientOperation, Isolation, ListedEnd, SentRecord, TopicPartition
+from odradek.consistency.partition_records import PartitionRecords, RecordTable
+from odradek.consistency.records import name_of
+
+
+class _Bound(NamedTuple):
+    """From ``end`` on, the latest offset is at least ``offset``."""
+
+    end: float
+    offset: int
+    witness: ClientOperation
+    isolation: Isolation
+
+
+def latest_anomalies(ends: Iterable[ListedEnd], table: RecordTable) -> Iterator[Anomaly]:
+    listed: dict[TopicPartition, list[ListedEnd]] = {}
+    for end in ends:
+        if end.of == "latest" and end.outcome == "done":
+            listed.setdefault(end.where, []).append(end)
+    for where in sorted(listed):
+        own = sorted(listed[where], key=lambda one: one.start)
+        partition = table.of(where)
+        bounds = [_Bound(one.end, one.offset, one, one.isolation) for one in own]
+        bounds += _bounds_of_records(partition)
+        yield from _behind(where, own, bounds, "read_uncommitted")
+        of_committed = [one for one in bounds if one.isolation == "read_committed"]
+        yield from _behind(where, own, of_committed, "read_committed")
+        yield from _lost_at_the_end(where, own[-1], partition)
+
+
+def _bounds_of_records(partition: PartitionRecords) -> Iterator[_Bound]:
+    for offset, seen in partition.by_offset.items():
+        if seen.send is not None:
+            yield _Bound(seen.send.end, offset + 1, seen.send, "read_uncommitted")
+        for poll in {id(one): one for one in (seen.poll, seen.committed_poll) if one is not None}.values():
+            yield _Bound(poll.end, offset + 1, poll, poll.isolation)
+
+
+def _behind(
+    where: TopicPartition, listed: list[ListedEnd], bounds: list[_Bound], isolation: Isolation
+) -> Iterator[Anomaly]:
+    bounds.sort(key=lambda one: one.end)
+    passed = 0
+    highest: _Bound | None = None
+    for one in listed:
+        while passed < len(bounds) and bounds[passed].end < one.start:
+            if highest is None or bounds[passed].offset > highest.offset:
+                highest = bounds[passed]
+            passed += 1
+        if one.isolation == isolation and highest is not None and one.offset < highest.offset:
+            text = f"the latest offset was at least {highest.offset}, and then {one.offset}"
+            yield Anomaly(LATEST_GOES_BACK, name_of(where), text, proof(highest.witness, one))
+
+
+def _lost_at_the_end(where: TopicPartition, last: ListedEnd, partition: PartitionRecords) -> Iterator[Anomaly]:
+    """Acknowledged records that no poll saw, behind the last known end."""
+    for offset, seen in partition.by_offset.items():
+        send: SentRecord | None = seen.send
+        if send is not None and seen.poll is None and offset >= last.offset and send.end < last.start:
+            if last.isolation == "read_committed":
+                continue
+            text = f"record {send.value!r} was acknowledged at offset {offset}, and the log ends at {last.offset}"
+            yield Anomaly(LOST_WRITE, name_of(where), text, proof(send, last))

@@ -1,0 +1,175 @@
+"""The operations of a history: what one client asked for, when, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
+
+Outcome: TypeAlias = Literal["done", "failed", "unknown"]
+"""``failed``: it certainly has no effect. ``unknown``: it may have one, now or later."""
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
+TopicPartition: TypeAlias = tuple[str, int]
+Register: TypeAlias = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOperation:
+    """``place``: where the history has it. ``end``: infinite if the client never got an answer."""
+
+    kind: ClassVar[str]
+    place: str
+    client: str
+    start: float
+    end: float
+    outcome: Outcome
+
+    def describe(self) -> str:
+        """Returns what was asked for and what came of it, in one line."""
+        raise AssertionError(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SentRecord(ClientOperation):
+    """``value``: unique in the history. ``number``: its place among the sends of its client. ``acks_all``: all in-sync
+    replicas had to have it. ``partition`` and ``offset``: None if the client does not know."""
+
+    kind = "send"
+    topic: str
+    partition: int | None
+    offset: int | None
+    value: str
+    number: int | None
+    idempotent: bool
+    acks_all: bool
+    transaction: str | None
+
+    @property
+    def where(self) -> TopicPartition | None:
+        return None if self.partition is None else (self.topic, self.partition)
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.outcome == "done" and self.acks_all and self.partition is not None and self.offset is not None
+
+    def describe(self) -> str:
+        name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
+        within = f" in {self.transaction}" if self.transaction else ""
+        at = f" at {self.offset}" if self.offset is not None else ""
+        return f"send {self.value!r} to {name}{within}: {self.outcome}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolledRecords(ClientOperation):
+    """``records``: offsets and values, in the order of the poll. ``position``: the consumer's next offset, if known.
+    A value is None if the recorder does not see it."""
+
+    kind = "poll"
+    topic: str
+    partition: int
+    records: tuple[tuple[int, str | None], ...]
+    position: int | None
+    isolation: Isolation
+
+    @property
+    def where(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    def describe(self) -> str:
+        name = f"{self.topic}-{self.partition}"
+        if not self.records:
+            return f"poll {name}: nothing, position {self.position}"
+        first, last = self.records[0], self.records[-1]
+        if len(self.records) == 1:
+            return f"poll {name}: offset {first[0]} {first[1]!r}"
+        return f"poll {name}: {len(self.records)} records, offset {first[0]} {first[1]!r} to {last[0]} {last[1]!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetPosition(ClientOperation):
+    """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known."""
+
+    kind = "assign"
+    topic: str
+    partition: int
+    offset: int | None
+
+    @property
+    def where(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    def describe(self) -> str:
+        at = "an unknown position" if self.offset is None else f"position {self.offset}"
+        return f"assign {self.topic}-{self.partition}: {at}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset(ClientOperation):
+    """``transaction``: the commit takes effect with it."""
+
+    kind = "commit"
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    transaction: str | None
+
+    @property
+    def register(self) -> Register:
+        return self.group, self.topic, self.partition
+
+    def describe(self) -> str:
+        within = f" in {self.transaction}" if self.transaction else ""
+        return f"commit {self.group} {self.topic}-{self.partition} offset {self.offset}{within}: {self.outcome}"
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedOffset(ClientOperation):
+    """``offset``: None if the group has no commit there. ``is_stable``: the read waits for open transactions."""
+
+    kind = "offset_fetch"
+    group: str
+    topic: str
+    partition: int
+    offset: int | None
+    is_stable: bool
+
+    @property
+    def register(self) -> Register:
+        return self.group, self.topic, self.partition
+
+    def describe(self) -> str:
+        found = self.outcome if self.outcome != "done" else "none" if self.offset is None else f"offset {self.offset}"
+        return f"offset fetch {self.group} {self.topic}-{self.partition}: {found}"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedEnd(ClientOperation):
+    """The earliest or the latest offset of a partition."""
+
+    kind = "list_offsets"
+    topic: str
+    partition: int
+    of: Literal["earliest", "latest"]
+    offset: int
+    isolation: Isolation
+
+    @property
+    def where(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    def describe(self) -> str:
+        kind = f"{self.of} ({self.isolation})" if self.isolation == "read_committed" else self.of
+        return f"list offsets {self.topic}-{self.partition}: {kind} {self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd(ClientOperation):
+    """A call that ends a transaction."""
+
+    kind = "end_transaction"
+    transaction: str
+    decision: Literal["commit", "abort"]
+
+    def describe(self) -> str:
+        return f"{self.decision} {self.transaction}: {self.outcome}"

@@ -1,0 +1,54 @@
+"""Each history of tests/data/histories.json, made by hand: what the checks find in it, and by which lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from odradek.consistency.anomalies import NAMES
+from odradek.consistency.checks import find_anomalies
+from odradek.consistency.client_history import ClientHistory, history_of
+
+HISTORIES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "data" / "histories.json").read_text(encoding="utf-8")
+)
+
+
+def history_from(rows: list[dict[str, Any]]) -> ClientHistory:
+    return history_of((f"line {number}", json.dumps(row)) for number, row in enumerate(rows, 1))
+
+
+@pytest.mark.parametrize("case", HISTORIES, ids=[one["name"] for one in HISTORIES])
+def test_what_is_wrong_is_found_and_nothing_else(case: dict[str, Any]) -> None:
+    found = find_anomalies(history_from(case["lines"]))
+    assert sorted(one.name for one in found) == sorted(case["finds"])
+    proofs = [sorted({int(one.place.split()[1]) for one in anomaly.proof}) for anomaly in found]
+    assert not found or sorted(set(case["proof"])) in proofs
+
+
+@pytest.mark.parametrize("case", [one for one in HISTORIES if one["finds"]], ids=lambda case: case["name"])
+def test_the_proof_alone_is_a_history_with_the_finding(case: dict[str, Any]) -> None:
+    """A user can cut all other lines. Where commits of no transaction prove a loss, the name may be another: without
+    the other commits, the fetched offset is that of none."""
+    (first, *_) = find_anomalies(history_from(case["lines"]))
+    lines = sorted({int(one.place.split()[1]) for one in first.proof})
+    again = find_anomalies(history_from([case["lines"][number - 1] for number in lines]))
+    assert {one.subject for one in again} >= {first.subject}
+
+
+def test_every_name_has_a_history() -> None:
+    assert {name for one in HISTORIES for name in one["finds"]} == set(NAMES)
+
+
+def test_equal_findings_are_one_with_a_count() -> None:
+    rows = [{"op": "poll", "client": "c", "start": 1, "end": 2, "topic": "t", "partition": 0,
+             "records": [[3, "d"], [2, "c"], [1, "b"], [0, "a"]]}]  # fmt: skip
+    (found,) = find_anomalies(history_from(rows))
+    assert (found.name, found.more) == ("repeated poll", 2)
+    assert found.lines() == [
+        "repeated poll: t-0: offset 2 ('c') was polled, and the position was 4 (and 2 more like it)",
+        "  line 1  1.000…2.000  c  poll t-0: 4 records, offset 3 'd' to 0 'a'",
+    ]

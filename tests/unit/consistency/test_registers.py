@@ -1,0 +1,149 @@
+"""Linearizability of registers: the search agrees with one that tries every order, and it is fast."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import time
+from dataclasses import replace
+from itertools import combinations
+from math import inf
+
+import pytest
+
+from odradek.consistency.registers import RegisterOperation, first_contradiction, smallest_contradiction
+
+HISTORIES = 4_000
+
+
+def is_linearizable(operations: list[RegisterOperation]) -> bool:
+    """Tries all orders."""
+    ended = frozenset(index for index, one in enumerate(operations) if one.end < inf)
+    seen: set[tuple[frozenset[int], int | None]] = set()
+
+    def follow(done: frozenset[int], value: int | None) -> bool:
+        if ended <= done:
+            return True
+        if (done, value) in seen:
+            return False
+        seen.add((done, value))
+        first_end = min(operations[index].end for index in range(len(operations)) if index not in done)
+        for index, one in enumerate(operations):
+            if index in done or one.start > first_end or not (one.is_write or one.value == value):
+                continue
+            if follow(done | {index}, one.value):
+                return True
+        return False
+
+    return follow(frozenset(), None)
+
+
+def small_history(dice: random.Random) -> list[RegisterOperation]:
+    span, values, longest = dice.choice([4, 8, 15]), dice.choice([2, 3, 5]), dice.choice([2, 6, 12])
+    found = []
+    for number in range(dice.randint(2, 9)):
+        is_write = dice.random() < 0.5
+        start = dice.randint(0, span)
+        end = inf if is_write and dice.random() < 0.25 else start + dice.randint(0, longest)
+        found.append(
+            RegisterOperation(is_write, dice.randint(0, values) or (0 if is_write else None), start, end, number)
+        )
+    return found
+
+
+def test_the_search_agrees_with_one_that_tries_every_order() -> None:
+    results = []
+    for seed in range(HISTORIES):
+        operations = small_history(random.Random(seed))
+        found = first_contradiction(operations) is None
+        assert found is is_linearizable(operations), (seed, operations)
+        results.append(found)
+    assert HISTORIES * 0.1 < sum(results) < HISTORIES * 0.9, "both answers have to be frequent"
+
+
+def is_proof(part: list[RegisterOperation], operations: list[RegisterOperation]) -> bool:
+    """Returns whether a part shows a contradiction whatever else happened: no order fits, and each write that a read
+    may have seen is there, or another one that came between them."""
+    for read in (one for one in part if not one.is_write):
+        between = [one.start for one in part if one.is_write and one.end < read.start]
+        since = max(between, default=-inf)
+        sources = [one for one in operations if one.is_write and one.value == read.value and one.start <= read.end]
+        if any(one.end >= since and one not in part for one in sources):
+            return False
+    return not is_linearizable(part)
+
+
+def until_the_end_of(last: RegisterOperation, operations: list[RegisterOperation]) -> list[RegisterOperation]:
+    """What had happened when an operation ended. A write that goes on may still take effect at any time."""
+    return [
+        replace(one, end=inf) if one.end > last.end else one
+        for one in operations
+        if one.start <= last.end and (one.is_write or one.end <= last.end)
+    ]
+
+
+def test_hardly_a_proof_could_be_shorter() -> None:
+    """Compared with all parts of what had happened until the first contradiction, in small histories."""
+    excess = []
+    for seed in range(250):
+        operations = small_history(random.Random(seed))
+        failed = first_contradiction(operations)
+        if failed is None:
+            continue
+        before = until_the_end_of(operations[failed], operations)
+        part = smallest_contradiction(operations)
+        assert is_proof(part, before), seed
+        sizes = range(1, len(part))
+        shortest = next(
+            (size for size in sizes if any(is_proof(list(some), before) for some in combinations(before, size))),
+            len(part),
+        )
+        excess.append(len(part) - shortest)
+    assert len(excess) > 50
+    assert max(excess) <= 1
+    assert sum(excess) <= len(excess) * 0.02
+
+
+def true_register(clients: int, unknown: float, count: int) -> list[RegisterOperation]:
+    """What clients see of a register that is right. Some writes have no answer."""
+    dice = random.Random(clients)
+    begins = [(0.0, client) for client in range(clients)]
+    effects = []
+    while len(effects) < count:
+        now, client = heapq.heappop(begins)
+        end = now + dice.random()
+        is_write = dice.random() < 0.6
+        lost = is_write and dice.random() < unknown
+        effects.append((dice.uniform(now, end), is_write, now, inf if lost else end))
+        heapq.heappush(begins, (end + dice.random() * 0.1, client))
+    value: int | None = None
+    found = []
+    for number, (_, is_write, start, end) in enumerate(sorted(effects)):
+        if is_write:
+            written = dice.randrange(1_000)
+            value = written if end < inf or dice.random() < 0.5 else value
+            found.append(RegisterOperation(True, written, start, end, number))
+        else:
+            found.append(RegisterOperation(False, value, start, end, number))
+    return found
+
+
+@pytest.mark.parametrize(
+    "clients", [1, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
+def test_100_000_operations_are_checked_in_seconds(clients: int) -> None:
+    operations = true_register(clients, 0.02, 100_000)
+    begun = time.process_time()
+    assert first_contradiction(operations) is None
+    assert time.process_time() - begun < 10 * clients
+
+
+def test_one_wrong_read_of_100_000_operations_is_proved_by_two() -> None:
+    operations = true_register(1, 0.0, 100_000)
+    wrong = next(one for one in reversed(operations) if not one.is_write)
+    operations = [one for one in operations if one is not wrong and one.value is not None]
+    operations.append(RegisterOperation(False, 1_001, wrong.start, wrong.end, "wrong"))
+    operations.insert(0, RegisterOperation(True, 1_001, -2, -1, "old"))
+    write, read = smallest_contradiction(operations)
+    assert write.is_write
+    assert (read.key, write.end < read.start) == ("wrong", True)
