@@ -16,8 +16,8 @@ PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
 PURE = (
-    "core", "acls", "catalog", "cluster", "consistency", "groups", "replication", "transactions", "client/group/sticky_assignor",
-    "lag/describe", "storage/cleaning/rules", "pipelines/commit", "codecs",
+    "core", "acls", "catalog", "cluster", "consistency", "groups", "replication", "transactions",
+    "client/group/sticky_assignor", "lag/describe", "storage/cleaning/rules", "pipelines/commit", "codecs",
     "coordinator_runtime/replies", "coordinator_runtime/driver", "coordinator_runtime/loader",
     "coordinator_runtime/shard", "coordinator_runtime/shard_log", "coordinator_runtime/shard_loads",
     "coordinator_runtime/states", "coordinator_runtime/timers", "coordinator_runtime/unreplicated",
