@@ -12,8 +12,8 @@ from typing import Any, Final
 from odradek.consistency.operations import (
     ClientOperation,
     CommittedOffset,
-    FetchedOffset,
     ListedEnd,
+    OffsetLookup,
     Outcome,
     PolledRecords,
     SentRecord,
@@ -35,7 +35,7 @@ class ClientHistory:
     polls: list[PolledRecords] = field(default_factory=list)
     positions: list[SetPosition] = field(default_factory=list)
     commits: list[CommittedOffset] = field(default_factory=list)
-    fetches: list[FetchedOffset] = field(default_factory=list)
+    fetches: list[OffsetLookup] = field(default_factory=list)
     ends: list[ListedEnd] = field(default_factory=list)
     transaction_ends: list[TransactionEnd] = field(default_factory=list)
 
@@ -168,9 +168,9 @@ def _polled(*common: Any, records: list[list[Any]], **found: Any) -> PolledRecor
     return PolledRecords(*common, **found)
 
 
-def _fetched(*common: Any, stable: bool, **found: Any) -> FetchedOffset:
+def _fetched(*common: Any, stable: bool, **found: Any) -> OffsetLookup:
     found["is_stable"] = stable
-    return FetchedOffset(*common, **found)
+    return OffsetLookup(*common, **found)
 
 
 _PARTITION = {"topic": _TEXT, "partition": _COUNT}

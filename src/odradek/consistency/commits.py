@@ -6,20 +6,20 @@ from collections.abc import Iterable, Iterator
 from math import inf
 
 from odradek.consistency.anomalies import FETCHED_GOES_BACK, LOST_COMMIT, UNKNOWN_COMMIT, Anomaly, proof
-from odradek.consistency.operations import CommittedOffset, FetchedOffset, Register
+from odradek.consistency.operations import CommittedOffset, OffsetLookup, Register
 from odradek.consistency.registers import RegisterOperation, smallest_contradiction
-from odradek.consistency.transactions import Decision, Decisions
+from odradek.consistency.transactions import Decisions, TransactionDecision
 
 
 def commit_anomalies(
-    commits: Iterable[CommittedOffset], fetches: Iterable[FetchedOffset], decisions: Decisions
+    commits: Iterable[CommittedOffset], fetches: Iterable[OffsetLookup], decisions: Decisions
 ) -> Iterator[Anomaly]:
     """Yields the contradictions of commits and fetched offsets, one for each register.
 
     If a transaction commits to a register, only fetches that wait for open transactions count: after the reply to
     its end, other fetches may see the former offset for a while, in Kafka, too."""
     writes: dict[Register, list[CommittedOffset]] = {}
-    reads: dict[Register, list[FetchedOffset]] = {}
+    reads: dict[Register, list[OffsetLookup]] = {}
     for commit in commits:
         writes.setdefault(commit.register, []).append(commit)
     for fetch in fetches:
@@ -34,7 +34,7 @@ def commit_anomalies(
 
 
 def _of_register(
-    register: Register, commits: list[CommittedOffset], fetches: list[FetchedOffset], decisions: Decisions
+    register: Register, commits: list[CommittedOffset], fetches: list[OffsetLookup], decisions: Decisions
 ) -> Iterator[Anomaly]:
     operations = [RegisterOperation(False, one.offset, one.start, one.end, one) for one in fetches]
     for commit in commits:
@@ -45,7 +45,7 @@ def _of_register(
     smallest = smallest_contradiction(operations)
     if not smallest:
         return
-    found = [one.key for one in smallest if isinstance(one.key, CommittedOffset | FetchedOffset)]
+    found = [one.key for one in smallest if isinstance(one.key, CommittedOffset | OffsetLookup)]
     ends = [
         decisions.of(one.transaction).end_call for one in found if isinstance(one, CommittedOffset) and one.transaction
     ]
@@ -54,17 +54,17 @@ def _of_register(
     yield Anomaly(name, f"{group} {topic}-{partition}", text, proof(*found, *ends))
 
 
-def _decision_of(commit: CommittedOffset, decisions: Decisions) -> Decision:
+def _decision_of(commit: CommittedOffset, decisions: Decisions) -> TransactionDecision:
     if commit.transaction is not None:
         return decisions.of(commit.transaction)
     if commit.outcome == "done":
-        return Decision("committed", commit.start, commit.end)
-    return Decision("aborted" if commit.outcome == "failed" else "unknown", commit.start, inf)
+        return TransactionDecision("committed", commit.start, commit.end)
+    return TransactionDecision("aborted" if commit.outcome == "failed" else "unknown", commit.start, inf)
 
 
-def _named(found: list[CommittedOffset | FetchedOffset], writes: list[RegisterOperation]) -> tuple[str, str]:
+def _named(found: list[CommittedOffset | OffsetLookup], writes: list[RegisterOperation]) -> tuple[str, str]:
     """The name of a contradiction, and what it says. The last fetch is the one that no order explains."""
-    fetches = [one for one in found if isinstance(one, FetchedOffset)]
+    fetches = [one for one in found if isinstance(one, OffsetLookup)]
     commits = [one for one in found if isinstance(one, CommittedOffset)]
     last = max(fetches, key=lambda one: one.end, default=None)
     if last is None:

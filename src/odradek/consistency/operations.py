@@ -124,7 +124,7 @@ class CommittedOffset(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class FetchedOffset(ClientOperation):
+class OffsetLookup(ClientOperation):
     """``offset``: None if the group has no commit there. ``is_stable``: the read waits for open transactions."""
 
     kind = "offset_fetch"

@@ -21,7 +21,7 @@ def poll_anomalies(
     for step in given:
         steps.setdefault((step.client, step.where), []).append(step)
     for key in sorted(steps):
-        yield from _Reader(key[1], table, decisions).follow(sorted(steps[key], key=_moment))
+        yield from _PolledPartition(key[1], table, decisions).follow(sorted(steps[key], key=_moment))
 
 
 def _moment(step: Step) -> tuple[float, bool]:
@@ -29,7 +29,7 @@ def _moment(step: Step) -> tuple[float, bool]:
     return (step.start, False) if isinstance(step, SetPosition) else (step.end, True)
 
 
-class _Reader:
+class _PolledPartition:
     """One consumer in one partition."""
 
     def __init__(self, where: TopicPartition, table: RecordTable, decisions: Decisions) -> None:

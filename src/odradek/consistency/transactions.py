@@ -11,7 +11,7 @@ from odradek.consistency.operations import PolledRecords, SentRecord, Transactio
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TransactionDecision:
     """``result``: unknown if either may be. ``start`` and ``end``: between them, a commit becomes visible.
     ``end_call``: the call that decided; ``witness``: a poll with read_committed that saw a record."""
 
@@ -35,8 +35,8 @@ class Decisions:
         names = calls.keys() | witnesses.keys()
         self._decided = {name: _decision(calls.get(name, ()), witnesses.get(name)) for name in names}
 
-    def of(self, transaction: str) -> Decision:
-        return self._decided.get(transaction) or Decision("aborted", inf, inf)
+    def of(self, transaction: str) -> TransactionDecision:
+        return self._decided.get(transaction) or TransactionDecision("aborted", inf, inf)
 
 
 def _witnesses(polls: Iterable[PolledRecords], sends: Mapping[str, SentRecord]) -> dict[str, PolledRecords]:
@@ -55,15 +55,15 @@ def _witnesses(polls: Iterable[PolledRecords], sends: Mapping[str, SentRecord]) 
     return found
 
 
-def _decision(calls: Iterable[TransactionEnd], witness: PolledRecords | None) -> Decision:
+def _decision(calls: Iterable[TransactionEnd], witness: PolledRecords | None) -> TransactionDecision:
     commits = [call for call in calls if call.decision == "commit" and call.outcome != "failed"]
     done = next((call for call in commits if call.outcome == "done"), None)
     if done is not None:
-        return Decision("committed", done.start, done.end, done, witness)
+        return TransactionDecision("committed", done.start, done.end, done, witness)
     if commits:
         first = min(commits, key=lambda call: call.start)
         if witness is not None:
-            return Decision("committed", first.start, witness.end, first, witness)
-        return Decision("unknown", first.start, inf, first)
+            return TransactionDecision("committed", first.start, witness.end, first, witness)
+        return TransactionDecision("unknown", first.start, inf, first)
     last = max(calls, key=lambda call: call.start, default=None)
-    return Decision("aborted", inf, inf, last, witness)
+    return TransactionDecision("aborted", inf, inf, last, witness)
