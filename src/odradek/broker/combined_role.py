@@ -185,8 +185,12 @@ class LocalMember(NodeMember):
         return assigned.map(_code_or_none)
 
     def _load_logs(self) -> Steps[None]:
-        """No change is committed meanwhile."""
-        return self._role.controller.apply(self.node.loader.load_waiting())
+        """The controller goes on meanwhile: only the image at the begin and the last changes are taken between two of
+        its events."""
+        controller, loader = self._role.controller, self.node.loader
+        yield from controller.apply(loader.begin_waiting())
+        yield from loader.load_waiting()
+        yield from controller.apply(loader.end_waiting())
 
 
 class LocalControllerLink:

@@ -20,9 +20,10 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping
+from copy import copy as shallow_copy
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from odradek.catalog import credentials, features, records
 from odradek.catalog.acls import AclTable, CreateAcl, DeleteAcl, check_new
@@ -215,6 +216,15 @@ class CatalogState:
         self.tokens: dict[str, DelegationToken] = {}
         self.features: dict[str, int] = dict(features.AT_FIRST)
         self.next_producer_id = 0
+
+    def copied(self) -> Self:
+        """Returns a copy that later changes of this catalogue do not affect: they replace topics and values, and do not
+        modify them."""
+        copy = shallow_copy(self)
+        copy.topics, copy.topics_by_id = dict(self.topics), dict(self.topics_by_id)
+        copy.configs, copy.quotas = dict(self.configs), dict(self.quotas)
+        copy.features = dict(self.features)
+        return copy
 
     @property
     def brokers(self) -> tuple[int, ...]:

@@ -83,6 +83,21 @@ class CommittedCatalog:
             self.state.publish(topic)
             yield None
 
+    def copied(self) -> CommittedCatalog:
+        """Returns the topics, their settings and the features as they are now, for a publisher that takes long."""
+        copy = CommittedCatalog(self.state.copied())
+        copy._end, copy._removed, copy._removed_end = self._end, self._removed, self._removed_end
+        copy._read_removed = self._read_removed
+        return copy
+
+    def at(self, end_offset: int) -> CommittedCatalog:
+        """Returns the present image for a publisher that gets the change before this offset late: until it gets the
+        last one, it must not take the image for complete."""
+        late = CommittedCatalog(self.state)
+        late._end, late._removed, late._removed_end = end_offset, self._removed, self._removed_end
+        late._read_removed = self._read_removed
+        return late
+
     # --- the image ----------------------------------------------------------------------------------------------
 
     @property
