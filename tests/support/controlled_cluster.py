@@ -32,7 +32,7 @@ def make_id(data: bytes) -> UUID:
 
 def new_catalog(seed: int = 1, **settings: str) -> ClusterCatalog:
     return ClusterCatalog(
-        make_id, random.Random(seed), {name.replace("_", "."): value for name, value in settings.items()}
+        make_id, random.Random(seed), {name.replace("_", "."): value for name, value in settings.items()}.get
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client.arguments import check_callbacks
@@ -103,7 +103,10 @@ class Producer(OtherNames, AsyncCloseable):
         value: bytes | None = None,
         key: bytes | None = None,
         headers: Headers | Mapping[str, bytes | None] | None = None,
-        **more: Any,
+        *,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        **others: Unpack[NoOthers],
     ) -> RecordMetadata:
         """Like ``send``, but waits until the record is stored. Returns its partition and offset; raises the error."""
         answer: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
@@ -116,7 +119,7 @@ class Producer(OtherNames, AsyncCloseable):
             else:
                 answer.set_exception(error or RuntimeError("the record was not delivered"))
 
-        await self.send(topic, value, key, headers, on_delivery=settle, **more)
+        await self.send(topic, value, key, headers, partition, timestamp, on_delivery=settle, **others)
         return await answer
 
     async def send_batch(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.ids import TopicPartition
 from odradek.text.json_depth import parse_json
@@ -60,7 +60,7 @@ def parquet_notes(system: fs.FileSystem, path: str) -> dict[TopicPartition, Note
         return {}
 
 
-def _by_partition(offsets: Mapping[str, Any]) -> dict[TopicPartition, int]:
+def _by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     return {TopicPartition(topic, int(number)): int(at) for topic, one in offsets.items() for number, at in one.items()}
 
 

@@ -29,7 +29,7 @@ from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
-from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import reply_timeout_ms
 from odradek.cluster.log_observer import LogObserver
 from odradek.cluster.observers import ObserverKey
@@ -80,8 +80,7 @@ class ClusterRole(MemberRole):
 
     def new_catalog(self) -> ClusterCatalog:
         """Returns an empty catalogue. It places no replicas, so it needs no chance."""
-        settings = {name: self.node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
-        return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0), settings)
+        return ClusterCatalog(lambda data: UUID(bytes=data), random.Random(0), self.node.config.text)
 
     def new_controller(self) -> RemoteController:
         self.controller = RemoteController(self.node, self.has_loaded)

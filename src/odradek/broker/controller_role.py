@@ -22,7 +22,7 @@ from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
 from odradek.broker.writer_role import WriterRole
-from odradek.cluster.cluster_catalog import MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION, ClusterCatalog
+from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.control import ClusterControl
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_NODE
@@ -53,8 +53,8 @@ class ControllerRole(WriterRole):
 
     def new_catalog(self) -> CatalogState:
         node = self.node
-        settings = {name: node.config.text(name) or "" for name in (MIN_IN_SYNC_REPLICAS, UNCLEAN_ELECTION)}
-        catalog = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(node.new_uuid().int), settings)
+        dice = random.Random(node.new_uuid().int)
+        catalog = ClusterCatalog(lambda data: UUID(bytes=data), dice, node.config.text)
         catalog.node_name = str(node.node_id)
         return catalog
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.front_end.router import Api, Router
-    from odradek.broker.handlers.api import Client
+    from odradek.broker.handlers.api import Client, RoleServices
     from odradek.broker.limits.request_elements import RequestElements
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
@@ -77,8 +77,8 @@ if TYPE_CHECKING:
 
     # For type checks only: at run time the Protocol would occupy kilobytes.
 
-    class NodeRole(Protocol):
-        """What a node is in its cluster. Its methods are in the order in which a node calls them."""
+    class NodeRole(RoleServices, Protocol):
+        """What a node is in its cluster, besides what handlers ask. The methods are in the order of their calls."""
 
         @property
         def joined(self) -> Deferred[Exception | None] | None:
@@ -111,15 +111,6 @@ if TYPE_CHECKING:
 
         envelope_bytes: int
         """How much longer a request of another node may be, because it has a client's request in it."""
-        has_broker_settings: bool
-        """Whether the node is a broker, so that its own settings are those of a broker."""
-
-        def check_broker_name(self, name: str) -> None:
-            """Raises KafkaError (INVALID_REQUEST) if the node does not answer for the settings of this broker. The
-            name "" means all brokers."""
-
-        def check_transactions(self) -> None:
-            """Raises KafkaError (COORDINATOR_NOT_AVAILABLE) if the node serves no transactional ids."""
 
         def overdue_markers(self) -> OverdueMarkers | None:
             """Returns the rules for markers that a partition refuses for too long; None if they wait on."""

@@ -58,19 +58,23 @@ class SteppedRecords(OwnRecords):
         raise AssertionError("the catalogue of a cluster calls steps")
 
 
+def _no_setting(name: str) -> None:
+    return None
+
+
 class ClusterCatalog(CatalogState):
-    """The catalogue of a cluster. ``dice``: the chance in the placement of replicas. ``settings``: those of this node
-    that have an effect on topics without an own value.
+    """The catalogue of a cluster. ``dice``: the chance in the placement of replicas. ``setting``: the text of a setting
+    of this node, which has an effect on topics without an own value.
     """
 
     node_name = ""
     """The id of this node, by which dynamic settings name it. Empty: no dynamic setting is only for this node."""
 
-    def __init__(self, make_id: IdFactory, dice: Dice, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, make_id: IdFactory, dice: Dice, setting: Callable[[str], str | None] = _no_setting) -> None:
         super().__init__(make_id, (), make_id(bytes(16)))
         self.nodes = Registrations()
         self._dice = dice
-        self._settings = {**_DEFAULTS, **(settings or {})}
+        self._settings = {name: setting(name) or default for name, default in _DEFAULTS.items()}
 
     @property
     def brokers(self) -> tuple[int, ...]:

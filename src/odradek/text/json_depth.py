@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 MAX_DEPTH = 256
@@ -36,7 +37,7 @@ def check_json_depth(text: str | bytes) -> None:
         check_depth((part[0] for part in _JSON_PARTS.findall(whole)), "[{", "]}", MAX_DEPTH)
 
 
-def check_depth(parts: Any, opening: str, closing: str, most: int) -> None:
+def check_depth(parts: Iterable[str], opening: str, closing: str, most: int) -> None:
     """Checks ``parts``, characters in text order. Raises NestedTooDeep."""
     depth = 0
     for part in parts:

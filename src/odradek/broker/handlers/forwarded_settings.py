@@ -22,22 +22,38 @@ from odradek.wire.frames import encode_request
 from odradek.wire.schemas import Kind
 
 if TYPE_CHECKING:
+    from typing import Protocol
+
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
+    class Resource(Protocol):
+        """A resource of a request of either API."""
+
+        resource_type: int
+        resource_name: str
+        configs: Sequence[Any]
+
+    class Refusal(Protocol):
+        """A row of the controller's reply."""
+
+        error_code: ErrorCode
+        error_message: str | None
+
+    Change = Callable[[Any, list[Any]], object]
+    """Changes the settings of a resource."""
+
 _PREFIX_BYTES = 4
 Forward = Callable[[bytes], "Steps[bytes]"]
 """Forwards a whole request, without its length. Returns the message of the reply."""
-Changes = Callable[["BrokerServices", "Context", Any], Callable[[Any, list[Any]], object]]
-"""Returns how an API changes a resource, for a request of it."""
 
 
 def handle(
     broker: BrokerServices, context: Context, message: Any, frame: bytes, forward: Forward
 ) -> Steps[bytes | list[Chunk]]:
     """Serves AlterConfigs or IncrementalAlterConfigs. ``frame``: the whole request. Raises KafkaError."""
-    changes: Changes
+    changes: Callable[[BrokerServices, Context, Any], Change]
     if context.api_key == INCREMENTAL_ALTER_CONFIGS:
         from odradek.broker.handlers import k44_incremental_alter_configs
 
@@ -50,7 +66,7 @@ def handle(
     if not answered:
         return (yield from forward(frame))
     remaining = [resource for at, resource in enumerate(message.resources) if at not in answered]
-    rows: Sequence[Any] = ()
+    rows: Sequence[Refusal] = ()
     if remaining:
         body = {"resources": list(map(_row_of_request, remaining)), "validate_only": message.validate_only}
         rest = encode_request(context.api_key, context.version, 0, context.client_id, body)[_PREFIX_BYTES:]
@@ -60,7 +76,7 @@ def handle(
 
 
 def _answered_here(
-    broker: BrokerServices, resources: Sequence[Any], change: Callable[[Any, list[Any]], object]
+    broker: BrokerServices, resources: Sequence[Resource], change: Change
 ) -> Steps[dict[int, KafkaError | None]]:
     """Returns position → answer for the resources that need no controller: why it is refused, None if it is done."""
     times = yield from count_in_steps((resource.resource_type, resource.resource_name) for resource in resources)
@@ -85,7 +101,7 @@ def _answered_here(
     return answered
 
 
-def _row_of_request(resource: Any) -> dict[str, object]:
+def _row_of_request(resource: Resource) -> dict[str, object]:
     return {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -100,7 +116,7 @@ def _setting(config: Any) -> dict[str, object]:
 
 
 def _joined(
-    context: Context, resources: Sequence[Any], answered: Mapping[int, KafkaError | None], rows: Sequence[Any]
+    context: Context, resources: Sequence[Resource], answered: Mapping[int, KafkaError | None], rows: Sequence[Refusal]
 ) -> Steps[list[Chunk]]:
     """Returns the reply with the rows of this broker and of the controller, in the order of the request."""
     found = iter(rows)

@@ -6,7 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
 from textual.widgets import Static
 
@@ -45,25 +46,26 @@ class StateLine(Static):
 
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
-async def in_thread(call: Callable[..., T], *given: Any) -> T:
+async def in_thread(call: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
     """Returns what ``call`` returns in a daemon thread. The threads of ``asyncio.to_thread`` would hold up the end of
     the process until a lost monitor's timeout."""
     loop = asyncio.get_running_loop()
     promise: asyncio.Future[T] = loop.create_future()
 
-    def settle(set_it: Callable[[Any], None], value: object) -> None:
+    def settle(settled: Callable[[], None]) -> None:
         if not promise.done():
-            set_it(value)
+            settled()
 
     def run() -> None:
         try:
-            outcome: tuple[Callable[[Any], None], object] = (promise.set_result, call(*given))
+            settled = partial(promise.set_result, call(*given, **named))
         except Exception as error:
-            outcome = (promise.set_exception, error)
+            settled = partial(promise.set_exception, error)
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(settle, *outcome)
+            loop.call_soon_threadsafe(settle, settled)
 
     threading.Thread(target=run, daemon=True).start()
     return await promise

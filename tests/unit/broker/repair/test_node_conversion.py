@@ -86,7 +86,7 @@ def check_cluster(files: MemoryFiles, *, clean: bool) -> None:
     assert properties["node.id"] == str(CONTROLLER)
     assert properties["cluster.id"] == checkpoints.read_meta_properties(HOME, files)["cluster.id"]
     owner = MetadataMark(0, str(CONTROLLER), properties["cluster.id"], properties["directory.id"])
-    state = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(1), {})
+    state = ClusterCatalog(lambda data: UUID(bytes=data), random.Random(1))
     catalog = StoredCatalog.read_into(state, CONTROLLER_HOME, owner, clean=False, now_ms=lambda: NOW_MS, files=files)
     catalog.lead()
     assert catalog.log.epoch == 1
