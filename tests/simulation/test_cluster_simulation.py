@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from sim_cluster import ClusterScenario
 from sim_cluster_bugs import BUGS
+from sim_schedules import counted
 from support.world import SimulationFailure
 
 FIRST_SEED = {
@@ -23,21 +22,11 @@ FIRST_SEED = {
 """Bugs that few schedules show."""
 
 
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log lines of thousands of starts are of no use here."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def simulated(first: int, count: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        scenario = ClusterScenario(seed)
-        scenario.run()
-        counts += scenario.counts
-    return counts
+    return counted(ClusterScenario, first, count)
 
 
 def test_brokers_agree_with_their_controller_in_100_seeds() -> None:

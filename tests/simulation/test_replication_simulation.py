@@ -5,31 +5,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 from sim_replication import ReplicationScenario
 from sim_replication_bugs import BUGS, FIRST_SEEDS
+from sim_schedules import counted
 from support.world import SimulationFailure
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log lines of thousands of elections are of no use here."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def simulated(first: int, count: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        scenario = ReplicationScenario(seed)
-        scenario.run()
-        counts += scenario.counts
-    return counts
+    return counted(ReplicationScenario, first, count)
 
 
 @pytest.mark.parametrize("first", range(0, 300, 100))

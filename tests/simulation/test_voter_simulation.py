@@ -5,31 +5,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
+from sim_schedules import counted
 from sim_voter import VoterScenario
 from sim_voter_bugs import BUGS
 from support.world import SimulationFailure
 
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """The log lines of thousands of starts are of no use here."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def simulated(first: int, count: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
-    for seed in range(first, first + count):
-        scenario = VoterScenario(seed)
-        scenario.run()
-        counts += scenario.counts
-    return counts
+    return counted(VoterScenario, first, count)
 
 
 def test_nothing_acknowledged_is_lost_and_no_epoch_begins_twice_in_200_seeds() -> None:

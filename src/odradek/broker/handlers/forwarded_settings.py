@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Steps
     from odradek.wire.chunks import Chunk
 
-    class Resource(Protocol):
+    class AlteredResource(Protocol):
         """A resource of a request of either API."""
 
         resource_type: int
         resource_name: str
         configs: Sequence[Any]
 
-    class Refusal(Protocol):
+    class AlteredRow(Protocol):
         """A row of the controller's reply."""
 
         error_code: ErrorCode
@@ -66,7 +66,7 @@ def handle(
     if not answered:
         return (yield from forward(frame))
     remaining = [resource for at, resource in enumerate(message.resources) if at not in answered]
-    rows: Sequence[Refusal] = ()
+    rows: Sequence[AlteredRow] = ()
     if remaining:
         body = {"resources": list(map(_row_of_request, remaining)), "validate_only": message.validate_only}
         rest = encode_request(context.api_key, context.version, 0, context.client_id, body)[_PREFIX_BYTES:]
@@ -76,7 +76,7 @@ def handle(
 
 
 def _answered_here(
-    broker: BrokerServices, resources: Sequence[Resource], change: Change
+    broker: BrokerServices, resources: Sequence[AlteredResource], change: Change
 ) -> Steps[dict[int, KafkaError | None]]:
     """Returns position → answer for the resources that need no controller: why it is refused, None if it is done."""
     times = yield from count_in_steps((resource.resource_type, resource.resource_name) for resource in resources)
@@ -101,7 +101,7 @@ def _answered_here(
     return answered
 
 
-def _row_of_request(resource: Resource) -> dict[str, object]:
+def _row_of_request(resource: AlteredResource) -> dict[str, object]:
     return {
         "resource_type": resource.resource_type,
         "resource_name": resource.resource_name,
@@ -116,7 +116,10 @@ def _setting(config: Any) -> dict[str, object]:
 
 
 def _joined(
-    context: Context, resources: Sequence[Resource], answered: Mapping[int, KafkaError | None], rows: Sequence[Refusal]
+    context: Context,
+    resources: Sequence[AlteredResource],
+    answered: Mapping[int, KafkaError | None],
+    rows: Sequence[AlteredRow],
 ) -> Steps[list[Chunk]]:
     """Returns the reply with the rows of this broker and of the controller, in the order of the request."""
     found = iter(rows)
