@@ -82,6 +82,12 @@ class LeaderView:
         self.quorum = quorum
         self.node_id = CONTROLLER
         self.now_ms, self.steady_ms = world.clock, world.steady
+        self._serves_unsynced = serves_unsynced
+
+    def dismiss(self, reason: str) -> None:
+        """Goes on, because a power cut has taken records that observers have. Without such records it is a failure."""
+        if not self._serves_unsynced:
+            raise SimulationFailure(reason)
 
 
 class _UnsyncedLog:
