@@ -33,7 +33,7 @@ from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
 from odradek.client.settings.java_settings import java_defaults
-from odradek.client.settings.setting_types import ClientSettings, SecuritySettings
+from odradek.client.settings.setting_types import ClientSettings, ConnectionSettings, SecuritySettings
 from odradek.core.errors import OdradekError
 from odradek.pipelines.options import declared_options
 from odradek.zookeeper import config as zookeeper_config
@@ -101,12 +101,15 @@ def meanings(declared: Any) -> dict[str, tuple[str, str]]:
 
 
 def client_settings_of(declared: type, config: type) -> list[Setting]:
-    """The settings of a class of types, with the defaults that ``config`` has."""
-    defaults = {one.name: one for one in fields(config)}
+    """The settings of a class of types, in the order of ``config``, which has their defaults."""
+    own = meanings(ConnectionSettings) | meanings(declared)
     rows = []
-    for name, (kind, doc) in meanings(declared).items():
-        kafka = "" if doc.startswith(NOT_IN_KAFKA) else name.replace("_", ".")
-        rows.append(Setting(name, kind, _default(defaults[name]), kafka, doc))
+    for one in fields(config):
+        if one.name not in own:
+            continue
+        kind, doc = own[one.name]
+        kafka = "" if doc.startswith(NOT_IN_KAFKA) else one.name.replace("_", ".")
+        rows.append(Setting(one.name, kind, _default(one), kafka, doc))
     return rows
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from odradek.client.group.assignors import Assignor
-from odradek.client.settings.setting_types import SecuritySettings
+from odradek.client.settings.setting_types import ConnectionSettings
 
 
-class ConsumerSettings(SecuritySettings, total=False):
+class ConsumerSettings(ConnectionSettings, total=False):
     """The settings of ``Consumer``. Times in milliseconds, sizes in bytes."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...]
@@ -17,8 +17,6 @@ class ConsumerSettings(SecuritySettings, total=False):
     """Name of the consumer group. None: no group. Then use `assign`, not `subscribe`; commits are not possible."""
     group_instance_id: str | None
     """Name of a static member: a restart within `session_timeout_ms` gets the same partitions without a rebalance."""
-    client_id: str
-    """Name of the client in requests; brokers apply quotas by it and write it into their logs."""
     client_rack: str
     """Rack of the client: it reads from a replica in the same rack where brokers allow it."""
     enable_auto_commit: bool
@@ -59,24 +57,8 @@ class ConsumerSettings(SecuritySettings, total=False):
     need a third more."""
     check_crcs: bool
     """Whether the checksums of fetched batches are checked."""
-    request_timeout_ms: int
-    """Longest time of one request. After it the connection is closed and the request is sent again."""
-    default_api_timeout_ms: int
-    """Longest time of a call with its retries, unless the call has a `timeout`."""
-    bootstrap_timeout_ms: int
-    """Not in Kafka. Longest time until the first connection opens; 0: each address gets one attempt."""
-    socket_connection_setup_timeout_ms: int
-    """Longest time of each attempt to open a connection."""
-    retry_backoff_ms: int
-    """Wait before the first retry of a failed request. Each further wait is longer."""
-    retry_backoff_max_ms: int
-    """The longest wait before a retry."""
-    metadata_max_age_ms: int
-    """Age at which the topics' partitions and leaders are looked up again."""
     allow_auto_create_topics: bool
     """Whether a lookup may create a topic, on a broker with `auto.create.topics.enable`. Java's default is true."""
-    receive_message_max_bytes: int
-    """Not in Kafka, but in librdkafka. Largest reply; the default grows with the limit of a fetch."""
     offsets_storage: str
     """Where committed offsets are: `kafka`, or `zookeeper`, as with Kafka's consumers up to 1.1."""
     dual_commit_enabled: bool

@@ -82,10 +82,8 @@ class SecuritySettings(TypedDict, total=False):
     """librdkafka: false accepts every certificate."""
 
 
-class ClientSettings(SecuritySettings, total=False):
-    """The settings of ``Admin``, and of the connections of a ``Producer`` or a ``PartitionReader``.
-
-    Times in milliseconds, sizes in bytes."""
+class ConnectionSettings(SecuritySettings, total=False):
+    """What ``ClientSettings`` and a consumer's settings have in common. Times in milliseconds, sizes in bytes."""
 
     client_id: str
     """Name of the client in requests; brokers apply quotas by it and write it into their logs."""
@@ -103,6 +101,15 @@ class ClientSettings(SecuritySettings, total=False):
     """The longest wait before a retry."""
     metadata_max_age_ms: int
     """Age at which the topics' partitions and leaders are looked up again."""
+    receive_message_max_bytes: int
+    """Not in Kafka, but in librdkafka. Largest reply; the default grows with the limit of a fetch."""
+
+
+class ClientSettings(ConnectionSettings, total=False):
+    """The settings of ``Admin``, and of the connections of a ``Producer`` or a ``PartitionReader``.
+
+    Times in milliseconds, sizes in bytes."""
+
     max_partition_fetch_bytes: int
     """Most bytes of records of one partition in a fetch. Only for a `PartitionReader`."""
     fetch_max_wait_ms: int
@@ -115,5 +122,3 @@ class ClientSettings(SecuritySettings, total=False):
     allow_auto_create_topics: bool | None
     """Whether a lookup may create a topic, on a broker with `auto.create.topics.enable`. None: true for a `Producer`,
     as in Java, and false for an `Admin`."""
-    receive_message_max_bytes: int
-    """Not in Kafka, but in librdkafka. Largest reply; the default grows with the limit of a fetch."""
