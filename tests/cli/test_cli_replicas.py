@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.brokers import Wire, eventually
+from support.brokers import eventually
 
 import odradek
 from odradek.cli.main import run
-from odradek.client import Admin
+from odradek.client import Admin, KafkaError, NewTopic
 from odradek.core.errors import ErrorCode
-from odradek.wire.api_keys import CREATE_TOPICS
 
 SETTINGS = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "200"}
 Capture = pytest.CaptureFixture[str]
@@ -86,11 +85,7 @@ def leaders(cluster: odradek.Cluster) -> dict[int, int]:
 def test_an_unclean_leader_is_elected_on_request(cluster: odradek.Cluster, capsys: Capture) -> None:
     """Broker 3 dies, then broker 2, which alone has all records. Broker 3 comes back: only a request makes it lead."""
     tool = Tool(cluster, capsys)
-    rows = [{"partition_index": 0, "broker_ids": [2, 3]}]
-    topic = {"name": "u", "num_partitions": -1, "replication_factor": -1, "assignments": rows, "configs": []}
-    with Wire(cluster.address(1)) as wire:
-        made = wire.call(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 10_000, "validate_only": False}).topics[0]
-    assert made.error_code is ErrorCode.none
+    tool.rows("create", "u", "--replica-assignment", "2:3")
 
     def found() -> dict[str, Any]:
         (partition,) = tool.rows("describe", "u")[0]["partitions"]
@@ -112,3 +107,59 @@ def test_an_unclean_leader_is_elected_on_request(cluster: odradek.Cluster, capsy
     assert "u-0: broker 3 leads by an unclean election" in cluster.log_tail("controller")
     cluster.start(2)
     eventually(lambda: sorted(found()["isr"]) == [2, 3], within_s=60, what="both replicas in sync")
+
+
+def test_replicas_are_placed_where_the_user_wants_them(cluster: odradek.Cluster, capsys: Capture) -> None:
+    tool = Tool(cluster, capsys)
+    tool.rows("create", "placed", "--replica-assignment", "1:2:3, 3:1:2,2:3:1")
+    (topic,) = tool.rows("describe", "placed")
+    assert [p["leader"] for p in topic["partitions"]] == [1, 3, 2]
+    assert [p["replicas"] for p in topic["partitions"]] == [[1, 2, 3], [3, 1, 2], [2, 3, 1]]
+    with Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics(
+            [NewTopic("by-number", replica_assignments={1: [2], 0: [3]}, configs={"retention.ms": "7000"})]
+        )
+        found = admin.describe_topics(["by-number"])["by-number"].partitions
+        assert [(one.partition, one.replicas) for one in found] == [(0, (3,)), (1, (2,))]
+        wrong: list[Any] = [[[1], [2, 3]], [[1, 1]], [[7]], {1: [1]}]
+        for assignments in wrong:
+            with pytest.raises(KafkaError, match="topic by-hand: ") as refused:
+                admin.create_topics([NewTopic("by-hand", replica_assignments=assignments)])
+            assert refused.value.code is ErrorCode.invalid_replica_assignment
+        with pytest.raises(ValueError, match="give replica_assignments, or num_partitions and replication_factor"):
+            admin.create_topics([NewTopic("by-hand", 1, replica_assignments=[[1]])])
+        with pytest.raises(ValueError, match="ids of brokers for each partition, for example"):
+            admin.create_topics([NewTopic("by-hand", replica_assignments=[["1"]])])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--replica-assignment", "1:2,a"], "--replica-assignment '1:2,a': expected the brokers of each partition"),
+        (
+            ["--replica-assignment", "1:2", "--partitions", "1"],
+            "takes the place of --partitions and --replication-factor",
+        ),
+        (["--replica-assignment", ""], "expected the brokers of each partition"),
+    ],
+)
+def test_a_wrong_assignment_is_named(cluster: odradek.Cluster, capsys: Capture, words: list[str], line: str) -> None:
+    assert run(["topics", "create", "t", *words, "-b", cluster.bootstrap_servers]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_the_only_replica_that_is_away_is_shown_as_eligible_and_its_return_is_no_loss(
+    cluster: odradek.Cluster, capsys: Capture
+) -> None:
+    tool = Tool(cluster, capsys)
+    tool.rows("create", "alone", "--replica-assignment", "2")
+    before = cluster.log_sizes()["controller"]
+    cluster.kill(2)
+    eventually(lambda: tool.partitions("alone", "--unavailable") == [("alone", 0)], within_s=30)
+    shown = tool.text("describe", "alone", "--unavailable")
+    header, row = shown.strip().splitlines()[-2:]
+    assert header.split() == ["PARTITION", "LEADER", "REPLICAS", "ISR", "ELR", "LAST-KNOWN-ELR"]
+    assert row.split() == ["0", "-", "2", "-", "2", "2"]
+    cluster.start(2)
+    eventually(lambda: tool.partitions("alone", "--unavailable") == [], within_s=30)
+    assert "unclean" not in cluster.log_tail("controller", before)

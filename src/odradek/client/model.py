@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, NamedTuple
@@ -93,12 +93,32 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 means the broker's default."""
+    """A topic to create; -1 means the broker's default.
+
+    ``replica_assignments``: the brokers of each partition, the preferred leader first, as a sequence or by the number
+    of the partition. It takes the place of both numbers."""
 
     name: str
     num_partitions: int = -1
     replication_factor: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
+    replica_assignments: Sequence[Sequence[int]] | Mapping[int, Sequence[int]] = ()
+
+    def assignments(self) -> dict[int, list[int]]:
+        """Returns the brokers by partition; {} if the controller places the replicas. Raises ValueError."""
+        given = self.replica_assignments
+        found = given if isinstance(given, Mapping) else dict(enumerate(given))
+        if found and (self.num_partitions != -1 or self.replication_factor != -1):
+            raise ValueError(
+                f"topic {self.name}: give replica_assignments, or num_partitions and replication_factor, but not both"
+            )
+        for brokers in found.values():
+            if not all(type(one) is int for one in brokers):
+                raise ValueError(
+                    f"topic {self.name}: replica_assignments has the ids of brokers for each partition, for example "
+                    f"[[1, 2], [2, 3]], not {given!r}"
+                )
+        return {partition: list(brokers) for partition, brokers in found.items()}
 
 
 if not TYPE_CHECKING:  # a type checker reads the fields

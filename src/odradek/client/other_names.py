@@ -235,8 +235,8 @@ KEYWORDS: dict[str, dict[str, str]] = {
         "replicas": "replication_factor",
         "config": "configs",
         "topic_configs": "configs",
-        "replica_assignments": "leave it out: the broker places the partitions",
-        "replica_assignment": "leave it out: the broker places the partitions",
+        "replicas_assignments": "replica_assignments",
+        "replica_assignment": "replica_assignments",
     },
 }
 """By method: a keyword of other clients, and what has its place here."""

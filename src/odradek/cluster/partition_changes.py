@@ -94,18 +94,40 @@ class PartitionChanges:
 
 
 class UncleanElection(NamedTuple):
-    """A leader that was not in the ISR, and may lack what was acknowledged. ``before``: the partition until then."""
+    """A leader that was not in the ISR. ``before``: the partition until then."""
 
     topic: str
     before: PartitionRegistration
     leader: int
 
+    @property
+    def holders(self) -> list[int]:
+        """The other brokers that may have had records which the leader lacks."""
+        former = self._former
+        knew = sorted({*self.before.isr, *self.before.elr} - {self.leader})
+        return knew or ([] if former in (NO_NODE, self.leader) else [former])
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether the choice of this leader may lose records. It loses none if no other broker has led since: the last
+        known leader (KIP-966), for example the only replica."""
+        return bool(self.holders) or self._former != self.leader
+
+    @property
+    def _former(self) -> int:
+        before = self.before
+        if before.leader != NO_NODE:
+            return before.leader
+        return before.last_known_elr[0] if before.last_known_elr else NO_NODE
+
     def __str__(self) -> str:
         before = self.before
-        former = before.leader if before.leader != NO_NODE else None
-        former = before.last_known_elr[0] if former is None and before.last_known_elr else former
-        knew = sorted({*before.isr, *before.elr} - {self.leader})
-        holders = ", ".join(map(str, knew)) or ("none" if former is None or former == self.leader else str(former))
+        if not self.may_lose:
+            return (
+                f"{self.topic}-{before.partition_id}: broker {self.leader} leads again after an unclean stop, from "
+                f"leader epoch {before.leader_epoch + 1} on. No other broker has led since"
+            )
+        holders = ", ".join(map(str, self.holders)) or "none"
         return (
             f"{self.topic}-{before.partition_id}: broker {self.leader} leads by an unclean election, from leader epoch "
             f"{before.leader_epoch + 1} on. Acknowledged records that it does not have are lost. Brokers that may have "

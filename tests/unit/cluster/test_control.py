@@ -351,6 +351,8 @@ def test_an_unclean_election_names_the_new_leader_and_who_had_the_records(cluste
         "t-0: broker 2 leads by an unclean election, from leader epoch 1 on. Acknowledged records that it does not "
         "have are lost. Brokers that may have had them: 1"
     )
+    (election,) = unclean_elections(cluster.catalog, result_of(cluster.control.heartbeat(fence, Directories())).records)
+    assert election.may_lose
     cluster.beat(1, fence=True)
     assert cluster.partition("t").recovery_state == 1
     assert lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories())) == []
@@ -368,7 +370,7 @@ def test_an_election_from_the_isr_or_of_an_eligible_replica_is_clean(cluster: Co
     assert lines_of(cluster, lambda: cluster.control.heartbeat(back, Directories())) == []
 
 
-def test_the_last_known_leader_may_lack_records_too(cluster: ControlledCluster) -> None:
+def test_the_last_known_leader_loses_nothing(cluster: ControlledCluster) -> None:
     cluster.create("alone", (1,))
     cluster.now_ms += SESSION_MS + 1
     cluster.beat(2)
@@ -377,8 +379,12 @@ def test_the_last_known_leader_may_lack_records_too(cluster: ControlledCluster) 
     assert (cluster.partition("alone").elr, cluster.partition("alone").last_known_elr) == ((), (1,))
     back = BrokerHeartbeat(1, cluster.catalog.nodes.brokers[1].epoch, NEVER, False, False)
     (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(back, Directories()))
-    assert "broker 1 leads by an unclean election" in line
-    assert line.endswith("Brokers that may have had them: none")
+    assert (
+        line
+        == "alone-0: broker 1 leads again after an unclean stop, from leader epoch 2 on. No other broker has led since"
+    )
+    (election,) = unclean_elections(cluster.catalog, result_of(cluster.control.heartbeat(back, Directories())).records)
+    assert not election.may_lose
 
 
 # --- elections from time to time --------------------------------------------------------------------------------

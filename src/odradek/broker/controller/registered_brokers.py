@@ -117,14 +117,15 @@ class RegisteredBrokers:
         return self._node.controller.write(write, context, max_records=max_records)
 
     def _after_commit(self, result: ControlResult[object]) -> Callable[[int], None] | None:
-        """Returns what follows the commit of an operation. Each unclean election gets a line."""
+        """Returns what follows the commit of an operation. Each unclean election gets a line, a warning if it may lose
+        records. (Apache Kafka logs all of them at INFO.)"""
         unclean = unclean_elections(self._control.catalog, result.records)
         if not unclean:
             return result.on_committed
 
         def end(offset: int) -> None:
             for election in unclean:
-                log.warning("%s", election)
+                log.log(logging.WARNING if election.may_lose else logging.INFO, "%s", election)
             if result.on_committed is not None:
                 result.on_committed(offset)
 

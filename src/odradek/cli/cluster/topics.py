@@ -73,6 +73,17 @@ def _settings(pairs: list[str] | None) -> dict[str, str]:
     return named_values(pairs, "--config", ", for example retention.ms=86400000")
 
 
+def _assignments(text: str | None) -> list[list[int]]:
+    """Returns the brokers of each partition, as kafka-topics.sh reads them. Raises CommandError."""
+    rows = [] if text is None else [part.strip().split(":") for part in text.split(",")]
+    if any(not (one.isascii() and one.isdigit()) for row in rows for one in row):
+        raise CommandError(
+            f"--replica-assignment {text!r}: expected the brokers of each partition, for example 1:2,2:3 for two "
+            "partitions with two replicas"
+        )
+    return [list(map(int, row)) for row in rows]
+
+
 def _with_hint(admin: Admin, error: KafkaError, settings: Iterable[str]) -> KafkaError:
     """Returns the error. If it reports an unknown setting, adds the nearest name among the settings of a topic.
 
@@ -140,6 +151,7 @@ def _summary(topic: TopicDescription) -> dict[str, object]:
     epilog="Examples:\n\n\b\n"
     "  odradek topics create flights -b 127.0.0.1:9092\n"
     "  odradek topics create flights --partitions 6 --config retention.ms=86400000 -b 127.0.0.1:9092\n"
+    "  odradek topics create flights --replica-assignment 1:2:3,2:3:1 -b 127.0.0.1:9092\n"
     "  odradek topics create --topic flights --bootstrap-server 127.0.0.1:9092",
 )
 def create(
@@ -155,6 +167,14 @@ def create(
         int | None,
         typer.Option(min=1, max=LAST_INT16, metavar="N", help="Replicas of each partition. Default: the broker's."),
     ] = None,
+    replica_assignment: Annotated[
+        str | None,
+        typer.Option(
+            "--replica-assignment",
+            metavar="1:2,2:3,…",
+            help="The brokers of each partition, the preferred leader first: in place of both numbers.",
+        ),
+    ] = None,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")] = False,
     command_config: CommandConfig = None,
@@ -166,11 +186,15 @@ def create(
     from odradek.core.errors import ErrorCode, KafkaError
 
     settings = _settings(config)
+    assignments = _assignments(replica_assignment)
+    if assignments and (partitions is not None or replication_factor is not None):
+        raise CommandError("--replica-assignment takes the place of --partitions and --replication-factor")
     made: list[str] = []
     with connect(bootstrap, timeout_ms, command_config) as admin:
         for name in _topics(names, options):
             try:
-                admin.create_topics([NewTopic(name, partitions or -1, replication_factor or -1, settings)])
+                new = NewTopic(name, partitions or -1, replication_factor or -1, settings, assignments)
+                admin.create_topics([new])
                 made.append(name)
             except KafkaError as error:
                 if error.code is not ErrorCode.topic_already_exists or not if_not_exists:
@@ -319,7 +343,8 @@ def _print_topic(topic: TopicDescription, rows: list[dict[str, object]], shown: 
     note("", f"Topic {topic.name}  id {topic.topic_id or '-'}{'  internal' if topic.internal else ''}")
     for config in shown:
         note(f"  {config.name}={'(secret)' if config.value is None else config.value}  ({config.source})")
-    optional = {"elr": _replicas(topic) > 1, "last_known_elr": any(row["last_known_elr"] for row in rows)}
+    has_last = any(row["last_known_elr"] for row in rows)
+    optional = {"elr": _replicas(topic) > 1 or has_last, "last_known_elr": has_last}
     names = [name for name in rows[0] if optional.get(name, True)] if rows else []
     lines = [tuple(_cell(row[name]) for name in names) for row in rows]
     numbers = ("partition", "leader", "log_start", "log_end")

@@ -58,7 +58,10 @@ async def create_topics(cluster: Cluster, topics: Sequence[NewTopic], *, validat
             "name": as_name(topic.name, "topics"),
             "num_partitions": topic.num_partitions,
             "replication_factor": topic.replication_factor,
-            "assignments": [],
+            "assignments": [
+                {"partition_index": partition, "broker_ids": brokers}
+                for partition, brokers in topic.assignments().items()
+            ],
             "configs": [{"name": name, "value": as_setting(value)} for name, value in topic.configs.items()],
         }
         for topic in topics
