@@ -7,12 +7,15 @@ import logging
 import pytest
 from support.cluster_nodes import logs_of
 from support.replicated_nodes import LAG_MS, NONE, ReplicatedNodes, bytes_below_watermark
+from support.simulated_brokers import SimulatedLink
 
+from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
 from odradek.core.errors import ErrorCode
-from odradek.wire import fetch_messages
+from odradek.wire import fetch_messages, frames
 from odradek.wire.fetch_messages import FetchReply
 
 THREE = (1, 2, 3)
+ALTER_PARTITION = 56
 
 
 @pytest.fixture
@@ -112,6 +115,41 @@ def test_a_follower_that_is_behind_leaves_the_isr_and_comes_back(nodes: Replicat
     nodes.network.cut_off.clear()
     nodes.run_until_in_sync(1, 2, 3)
     assert nodes.partition(3).log_end_offset == 1
+
+
+def test_a_request_for_an_isr_that_comes_after_a_later_one_changes_nothing(nodes, monkeypatch) -> None:
+    """The first copy is lost, and the second one is refused, because the follower is fenced. When it is not fenced any
+    more, the first copy arrives. It is still right, but the leader has got its answer and waits for no follower."""
+    nodes.create("t", THREE)
+    nodes.network.cut_off.add(3)
+    assert nodes.produce(1, acks=1) == (NONE, 0)
+    nodes.run_until_in_sync(1, 2)
+    sent: list[bytes] = []
+    write = SimulatedLink.write
+
+    def lose_the_first(self: SimulatedLink, data: bytes) -> None:
+        is_asked = frames.read_api(data[4:])[0] == ALTER_PARTITION
+        if is_asked:
+            sent.append(data)
+        if not is_asked or len(sent) > 1:
+            write(self, data)
+
+    monkeypatch.setattr(SimulatedLink, "write", lose_the_first)
+    nodes.network.cut_off.clear()
+    nodes.run_until(lambda: sent)
+    nodes.network.cut_off.add(3)
+    leader = nodes.partition(1).leader
+    assert leader is not None
+    nodes.run_until(lambda: leader.pending is None, 2 * REQUEST_TIMEOUT_MS)
+    assert len(sent) == 2
+    nodes.network.cut_off.clear()
+    nodes.run_until(lambda: not nodes.controller.broker.catalog.registered_brokers()[3].is_fenced)
+    before, answers = nodes.registration(), []
+    nodes.controller.node.accept(answers.append, lambda: None).send(sent[0])
+    nodes.run_until(lambda: answers)
+    code = frames.decode_reply(ALTER_PARTITION, 3, answers[0])[1].error_code
+    assert (code, nodes.registration()) == (ErrorCode.request_timed_out, before)
+    nodes.run_until_in_sync(1, 2, 3)
 
 
 # --- the death of a leader --------------------------------------------------------------------------------------

@@ -22,23 +22,26 @@ from typing import NamedTuple, NoReturn
 
 from sim_replication_broker import ProduceRequest, ProduceResult, Replica, ReplicaBroker
 from sim_replication_clients import ReplicaProducer
-from sim_replication_controller import SESSION_MS, ClusterView, PartitionName, SimulatedController
+from sim_replication_controller import SESSION_MS, ClusterView, IsrAnswer, PartitionName, SimulatedController
 from sim_replication_ledger import PartitionLedger, ReplicationLedger
 from support.replica_log import AbstractBatch
 from support.world import START_MS, SimulationFailure, World
 
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.cluster.isr_changes import IsrChange
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
-from odradek.replication.effects import AlteredIsr, AlterIsr, FindOffset
+from odradek.replication.effects import FindOffset
 from odradek.replication.follower import FetchedPart, NextFetch
 
 FAULTS_MS, PEACE_MS = 8_000, 8_500
 CONTROLLER = 0
 ENTRIES = 34
+LATE_MS = 2_300
+"""For how long the requests of a fault "late ISR" come late. A session ends before, and another one can begin."""
 
 KINDS = {
     "kill": 7, "power": 4, "pause": 6, "cut": 5, "one-way cut": 6, "storm": 5, "stop": 3, "controller": 3, "delete": 2,
-    "retention": 4, "store": 9, "elect": 4,
+    "retention": 4, "store": 9, "elect": 4, "late ISR": 6,
 }  # fmt: skip
 
 
@@ -114,6 +117,8 @@ class ReplicationScenario:
         self._heard: dict[int, int] = {}
         self._cuts: Counter[tuple[int, int]] = Counter()
         self._storms: Counter[int] = Counter()
+        self._late: list[Fault] = []
+        self._late_since: dict[int, int] = {}
         self.ledger = ReplicationLedger(self.replicas_of, self.may_lose, self.fail)
         unclean = "true" if self.rules.unclean else "false"
         self.controller = SimulatedController(
@@ -241,23 +246,57 @@ class ReplicationScenario:
         self._to_controller(broker, ask)
 
     def alter(
-        self,
-        broker: ReplicaBroker,
-        name: PartitionName,
-        asked: AlterIsr,
-        answer: Callable[[AlteredIsr | ErrorCode], None],
+        self, broker: ReplicaBroker, changes: list[IsrChange], answer: Callable[[IsrAnswer | ErrorCode], None]
     ) -> None:
-        epoch = broker.epoch
+        """An AlterPartition. Requests that are sent again have other connections, so they come in any order, but only
+        to the process that the connection was opened to."""
+        epoch, number, process = broker.epoch, self.next_number(), self.controller.incarnation
 
         def ask() -> Callable[[], None] | None:
-            try:
-                result = self.controller.alter_isr(broker.broker_id, epoch, name, asked)
-            except KafkaError:
-                return None  # the whole request is sent again
-            self.counts["alter: " + (result.name if isinstance(result, ErrorCode) else "changed")] += 1
-            return lambda: answer(result)
+            if self.controller.incarnation != process:
+                return None
+            answered = self.controller.alter_isrs(broker.broker_id, epoch, changes, number)
+            for result in (answered,) if isinstance(answered, ErrorCode) else answered.values():
+                self.counts["alter: " + (result.name if isinstance(result, ErrorCode) else "changed")] += 1
+            return lambda: answer(answered)
 
-        self._to_controller(broker, ask)
+        self.world.after(self._lateness(broker, changes), partial(self._to_controller, broker, ask))
+
+    def _lateness(self, leader: ReplicaBroker, changes: list[IsrChange]) -> int:
+        """Returns how long a request is on its way before the network has it. A fault "late ISR" is for the next leader
+        that asks to add a follower: its requests come late, the first one last, and something happens to the follower.
+        """
+        now_ms, joins = self.world.now_ms, self._joins(changes)
+        if self._late and joins:
+            self._late_since[leader.broker_id] = now_ms
+            self._meanwhile(self._late.pop(), self.brokers[joins[0]], leader.broker_id)
+        since_ms = now_ms - self._late_since.get(leader.broker_id, now_ms - LATE_MS)
+        if since_ms >= LATE_MS:
+            return 0
+        first, last = (1_600, LATE_MS) if since_ms else (LATE_MS, 2 * LATE_MS)
+        return self.dice.randrange(max(first - since_ms, 20), last - since_ms + 20)
+
+    def _joins(self, changes: list[IsrChange]) -> list[int]:
+        """Returns the brokers that would join an ISR."""
+        known = self.controller.view.partitions
+        names = [(PartitionName(change.topic_id.int, change.partition_id), change) for change in changes]
+        return [
+            member.broker_id
+            for name, change in names
+            for member in change.isr
+            if name in known and member.broker_id not in known[name].isr
+        ]
+
+    def _meanwhile(self, fault: Fault, broker: ReplicaBroker, leader: int) -> None:
+        """The follower begins again with fewer records, or is fenced for some time and does not reach its leader."""
+        if fault.whom % 2:
+            self._begin(Fault(0, "power", broker.broker_id - 1, 0, 200))
+            return
+        self.note("a follower that joins is cut off", broker.broker_id)
+        for whom, for_ms in ((CONTROLLER, 2_000), (leader, 2 * LATE_MS)):
+            link = broker.broker_id, whom
+            self._cuts[link] += 1
+            self.world.after(for_ms, partial(self._cuts.subtract, (link,)))
 
     def _to_broker(self, source: ReplicaBroker, target: int, work: Callable[[ReplicaBroker], None]) -> None:
         other = self.brokers[target]
@@ -409,6 +448,8 @@ class ReplicationScenario:
             self.note("storm", number)
             self._storms[number] += 1
             after(fault.for_ms, lambda: self._storms.subtract((number,)))
+        elif fault.kind == "late ISR":
+            self._late.append(fault)
         elif fault.kind == "stop":
             if broker.is_up and self._may_hit(broker):
                 broker.stops = True
@@ -433,6 +474,8 @@ class ReplicationScenario:
         self.note("the faults end")
         self._has_faults, self.late_work, self.most_batches = False, 0.0, 50
         self._cuts.clear()
+        self._late.clear()
+        self._late_since.clear()
         self.controller.restart()
         for broker in self.brokers.values():
             if broker.is_paused:

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
-from sim_replication_controller import BrokerBeat, ClusterView, PartitionName
+from sim_replication_controller import BrokerBeat, ClusterView, IsrAnswer, PartitionName
 from sim_replication_ledger import Replica
 from support.replica_log import AbstractBatch
+from support.world import Alarm
 
+from odradek.broker.replication.isr_changes import IsrChangeQueue
 from odradek.catalog.registrations import PartitionRegistration
+from odradek.cluster.isr_changes import IsrChange
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, NO_PRODUCER_ID, FetchingReplica
 from odradek.replication.effects import (
@@ -57,6 +62,21 @@ class ProduceResult(NamedTuple):
     base: int = -1
 
 
+class AskingReplica:
+    """A replica whose leader asks for another ISR."""
+
+    def __init__(self, broker: ReplicaBroker, replica: Replica) -> None:
+        self.topic_id, self.index = UUID(int=replica.name.topic_id), replica.name.number
+        self._broker, self._replica = broker, replica
+
+    def wants(self, asked: AlterIsr) -> bool:
+        leader = self._replica.leader
+        return leader is not None and leader.pending is asked
+
+    def on_alter_reply(self, asked: AlterIsr, answer: AlteredIsr | ErrorCode) -> None:
+        self._broker.on_altered(self._replica, asked, answer)
+
+
 class ReplicaBroker:
     """One broker. ``speed``: of its clock."""
 
@@ -71,7 +91,7 @@ class ReplicaBroker:
         self.view: ClusterView | None = None
         self._stage, self._world, self._speed = stage, stage.world, speed
         self._waiting: list[Callable[[], None]] = []
-        self._unsent: dict[PartitionName, AlterIsr] = {}
+        self._isr_changes = IsrChangeQueue(self)
 
     def now_ms(self) -> int:
         return int(self._world.now_ms * self._speed)
@@ -83,7 +103,7 @@ class ReplicaBroker:
             return
         self.is_up, self.stops = True, False
         self.incarnation += 1
-        self.epoch, self.view, self._unsent = -1, None, {}
+        self.epoch, self.view, self._isr_changes = -1, None, IsrChangeQueue(self)
         for replica in self.replicas.values():
             log = replica.log
             log.high_watermark = max(min(self.first_watermark(replica), log.log_end_offset), log.log_start_offset)
@@ -139,10 +159,10 @@ class ReplicaBroker:
         if self.is_up:
             self._waiting.append(work) if self.is_paused else work()
 
-    def soon(self, delay_ms: float, work: Callable[[], None]) -> None:
+    def soon(self, delay_ms: float, work: Callable[[], None]) -> Alarm:
         """Runs a part of this process later, unless the process has ended."""
         due = self.guarded(work)
-        self._world.after(int(delay_ms / self._speed) + 1, due)
+        return self._world.after(int(delay_ms / self._speed) + 1, due)
 
     def guarded(self, work: Callable[[], None]) -> Callable[[], None]:
         """Returns what does a part of this process, unless the process has ended. While it is paused, it waits."""
@@ -185,7 +205,9 @@ class ReplicaBroker:
             return
         self.view = view
         for name in [name for name in self.replicas if name not in view.partitions]:
-            self._end_waits(self.replicas.pop(name))
+            gone = self.replicas.pop(name)
+            gone.leader = None
+            self._end_waits(gone)
         for name, registration in view.partitions.items():
             if self.broker_id in registration.replicas:
                 replica = self.replicas.get(name)
@@ -235,7 +257,7 @@ class ReplicaBroker:
             if isinstance(effect, MoveWatermark):
                 self._move_watermark(replica, effect.offset)
             else:
-                self._ask(replica, effect)
+                self._isr_changes.submit(AskingReplica(self, replica), effect)
 
     def _move_watermark(self, replica: Replica, offset: int) -> None:
         log = replica.log
@@ -259,34 +281,25 @@ class ReplicaBroker:
         for answer in parked:
             answer()
 
-    def _ask(self, replica: Replica, asked: AlterIsr) -> None:
-        """Sends an AlterPartition. A partition has one at a time, as in Kafka's AlterPartitionManager."""
-        name, leader = replica.name, replica.leader
-        known = self._unsent.get(name)
-        if known is not None and known is not asked:
-            self.soon(0, lambda: self._on_altered(replica, leader, asked, ErrorCode.operation_not_attempted))
-            return
-        self._unsent[name] = asked
-        self._stage.note("alter", (self.broker_id, name, asked))
+    def alter_isrs(self, changes: list[IsrChange]) -> Deferred[IsrAnswer | ErrorCode | None]:
+        """Sends an AlterPartition. After its time, no answer counts: its connection is closed."""
+        promise: Deferred[IsrAnswer | ErrorCode | None] = Deferred()
 
-        def answer(result: AlteredIsr | ErrorCode) -> None:
-            if self._unsent.get(name) is asked:
-                del self._unsent[name]
-            self._on_altered(replica, leader, asked, result)
+        def answer(result: IsrAnswer | ErrorCode | None) -> None:
+            if not promise.resolved:
+                promise.resolve(result)
 
-        def send() -> None:
-            if self._unsent.get(name) is asked:
-                self._stage.alter(self, name, asked, answer)
-                self.soon(TIMEOUT_MS, send)
+        self._stage.note("alter", (self.broker_id, changes))
+        self._stage.alter(self, changes, answer)
+        self.soon(TIMEOUT_MS, lambda: answer(None))
+        return promise
 
-        send()
+    def call_later(self, delay_s: float, work: Callable[[], None]) -> Alarm:
+        return self.soon(delay_s * 1_000, work)
 
-    def _on_altered(
-        self, replica: Replica, leader: PartitionLeader | None, asked: AlterIsr, result: AlteredIsr | ErrorCode
-    ) -> None:
-        if leader is None or replica.leader is not leader or self.replicas.get(replica.name) is not replica:
-            return
-        self._run_leader(replica, leader.on_alter_reply(asked, result, self.now_ms()))
+    def on_altered(self, replica: Replica, asked: AlterIsr, result: AlteredIsr | ErrorCode) -> None:
+        if replica.leader is not None:
+            self._run_leader(replica, replica.leader.on_alter_reply(asked, result, self.now_ms()))
 
     def _tick(self) -> None:
         for replica in list(self.replicas.values()):

@@ -366,6 +366,12 @@ BUGS: dict[str, Plant] = {
     "an older registration counts": _replacing(
         _wrapped(_LEADER, "on_registration", _older_registration_counts),
     ),
+    "a request that comes after a later one counts": _replacing(
+        (isr_changes.NewestRequests, "check", lambda self, broker_id, broker_epoch, number: None)
+    ),
+    "the controller compares no broker epochs (KIP-903)": _replacing(
+        (isr_changes, "_is_eligible", _any_epoch_at_the_controller)
+    ),
     "the controller takes any partition epoch": _replacing(_wrapped(isr_changes, "_fault", _any_partition_epoch)),
     "each stop is clean (KIP-966)": _replacing(_wrapped(ClusterControl, "_end_incarnation", _always_clean)),
     "those that left stay eligible (KIP-966)": _replacing(
@@ -386,35 +392,26 @@ BUGS: dict[str, Plant] = {
 }
 
 FIRST_SEEDS = {
-    "a follower truncates to its watermark (KIP-101)": 9,
-    "a truncation goes by the leader's end alone (KIP-279)": 29,
     "the watermark rises before the truncation (KAFKA-14704)": 0,
-    "the last epoch is forgotten after an empty reply (KAFKA-15510)": 47,
-    "a fetch has the leader's epoch": 0,
-    "a restarted log keeps its watermark (KAFKA-9491)": 12,
-    "a follower that is too far behind begins at the leader's end": 30,
-    "a watermark is above the log": 1,
-    "a reply that was overtaken counts": 59,
-    "a follower joins below the start of the leader epoch (KAFKA-7128)": 50,
-    "a fenced follower joins (KIP-841)": 0,
-    "the watermark does not wait for who is about to join (KIP-497)": 9,
+    "a watermark is above the log": 0,
     "a smaller ISR counts before the controller has it (KIP-497)": 0,
-    "the watermark does not rise with the answer (KAFKA-13091)": 77,
+    "a deposed leader acknowledges": 9,
     "the watermark rises below the minimum (KIP-966)": 1,
-    "each stop is clean (KIP-966)": 1,
     "those that left stay eligible (KIP-966)": 3,
-    "a fenced last leader is elected (KAFKA-19522)": 7,
-    "any replica is elected": 6,
+    "a follower truncates to its watermark (KIP-101)": 4,
+    "a fetch that diverges counts": 14,
+    "a restarted log keeps its watermark (KAFKA-9491)": 13,
+    "a fetch has the leader's epoch": 0,
+    "a fenced follower joins (KIP-841)": 0,
     "acks=all is answered before the replicas have it": 0,
-    "a deposed leader acknowledges": 0,
     "the watermark is the log's end after a restart": 0,
-    "a fetch that diverges counts": 8,
-    "a leader without records leaves no epoch (KIP-279)": 158,
-    "fetches of another leader epoch are answered (KIP-320)": 198,
-    "the states of producers outlive a truncation": 272,
-    "the states of producers are lost by a truncation": 1066,
-    "a registration of the same epoch ends a change": 217,
-    "an older registration counts": 217,
-    "the controller takes any partition epoch": 18,
+    "each stop is clean (KIP-966)": 1,
+    "any replica is elected": 32,
+    "a fenced last leader is elected (KAFKA-19522)": 6,
+    "the watermark does not wait for who is about to join (KIP-497)": 0,
+    "a follower that is too far behind begins at the leader's end": 34,
+    "a truncation goes by the leader's end alone (KIP-279)": 18,
+    "a follower joins below the start of the leader epoch (KAFKA-7128)": 66,
+    "the watermark does not rise with the answer (KAFKA-13091)": 20,
 }
 """The first seed that shows a bug."""

@@ -24,9 +24,9 @@ from odradek.cluster.registrations import BrokerRegistration, NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.replication.effects import AlteredIsr, AlterIsr
 
 R = TypeVar("R")
+IsrAnswer = dict[tuple[UUID, int], IsrState | ErrorCode]
 SESSION_MS = 1_500
 
 
@@ -65,6 +65,7 @@ class SimulatedController:
     ) -> None:
         self.catalog = new_catalog(seed, **settings)
         self.is_up = True
+        self.incarnation = 0
         self.views = [ClusterView(0, {}, {}, {})]
         self._now_ms, self._on_change = now_ms, on_change
         self._end = 0
@@ -115,6 +116,7 @@ class SimulatedController:
         """Another process leads: it knows the log, and has heard of no broker."""
         if not self.is_up:
             self.is_up = True
+            self.incarnation += 1
             self._control = self._new_control()
 
     # --- brokers ------------------------------------------------------------------------------------------------
@@ -146,19 +148,13 @@ class SimulatedController:
         while self.is_up and self._control.sessions.next_end_ms() <= self._now_ms():
             self._decide(self._control.fence_one(self._now_ms()))
 
-    def alter_isr(self, broker_id: int, epoch: int, name: PartitionName, asked: AlterIsr) -> AlteredIsr | ErrorCode:
-        """Raises KafkaError for an error of the whole request."""
-        change = IsrChange(
-            UUID(int=name.topic_id),
-            name.number,
-            asked.leader_epoch,
-            asked.partition_epoch,
-            asked.isr,
-        )
-        (result,) = self._decide(self._control.change_isrs(broker_id, epoch, (change,)))
-        if isinstance(result, IsrState):
-            return AlteredIsr(result.leader_epoch, result.partition_epoch, result.isr)
-        return result
+    def alter_isrs(self, broker_id: int, epoch: int, changes: list[IsrChange], number: int) -> IsrAnswer | ErrorCode:
+        """Returns the result of each partition, or the error of the whole request."""
+        try:
+            results = self._decide(self._control.change_isrs(broker_id, epoch, changes, number))
+        except KafkaError as error:
+            return error.code
+        return {(one.topic_id, one.partition_id): result for one, result in zip(changes, results, strict=True)}
 
     # --- administrators -----------------------------------------------------------------------------------------
 

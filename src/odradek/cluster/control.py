@@ -19,7 +19,7 @@ from odradek.catalog.records import Id16, MetadataRecord, ProducerIdsRecord
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, ControlSteps, Moment
 from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrState, change_isrs
+from odradek.cluster.isr_changes import IsrChange, IsrState, NewestRequests, change_isrs
 from odradek.cluster.leader_elections import ElectionResults, balance_leaders, elect_leaders, elect_unclean_leaders
 from odradek.cluster.partition_changes import BrokerEvent, PartitionChanges
 from odradek.cluster.records import (
@@ -78,6 +78,7 @@ class ClusterControl:
         self.cluster_id = cluster_id
         self.sessions = BrokerSessions(session_ms)
         self._changes = PartitionChanges(catalog)
+        self._isr_requests = NewestRequests()
 
     def activate(self, now_ms: int) -> None:
         """Begins the sessions of the registered brokers: this controller has heard none of them yet."""
@@ -261,10 +262,15 @@ class ClusterControl:
     # --- partitions ---------------------------------------------------------------------------------------------
 
     def change_isrs(
-        self, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange]
+        self, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange], number: int
     ) -> ControlSteps[list[IsrState | ErrorCode]]:
-        """Generates the records of the ISRs that a leader asks for: ``cluster/isr_changes``."""
-        return change_isrs(self._changes, broker_id, broker_epoch, asked)
+        """Generates the records of the ISRs that a leader asks for: ``cluster/isr_changes``. ``number``: of its
+        request.
+
+        Raises KafkaError (STALE_BROKER_EPOCH, REQUEST_TIMED_OUT for a copy that comes too late)."""
+        self.catalog.nodes.check_epoch(broker_id, broker_epoch)
+        self._isr_requests.check(broker_id, broker_epoch, number)
+        return change_isrs(self._changes, broker_id, asked)
 
     def elect_leaders(
         self, election: Election, asked: Sequence[tuple[str, Iterable[int]]] | None

@@ -2,6 +2,10 @@
 
 A leader adds followers that have caught up, and removes those that lag. The controller accepts the whole new ISR of a
 partition or refuses it. Each accepted change raises the partition epoch, so a request with an older one is refused.
+
+A leader that gets no answer sends its request again over another connection. A refusal raises no epoch, so the former
+copy would still be good, and it may come after the later one: a network that works again delivers both. The leader has
+the answer to the later copy then, and does not expect another ISR. So ``NewestRequests`` refuses the former copy.
 """
 
 from __future__ import annotations
@@ -18,6 +22,9 @@ from odradek.cluster.partition_changes import PartitionChanges
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_EPOCH, NO_NODE, FetchingReplica
 from odradek.core.pace import Pace
+
+NUMBERS = 1 << 31
+"""How many numbers requests have: those of correlation ids that are not negative."""
 
 
 class IsrChange(NamedTuple):
@@ -43,18 +50,36 @@ class IsrState(NamedTuple):
     partition_epoch: int
 
 
+class NewestRequests:
+    """The newest AlterPartition of each broker. A broker numbers its requests, over all of its connections.
+
+    It belongs to one controller: what another controller has answered is not known here."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, tuple[int, int]] = {}
+        """Broker → its broker epoch and the number of its newest request."""
+
+    def check(self, broker_id: int, broker_epoch: int, number: int) -> None:
+        """Notes a request. Raises KafkaError (REQUEST_TIMED_OUT) for one that comes again, or after a later one of the
+        same incarnation. Numbers begin again at 0 after 2³¹ − 1."""
+        known_epoch, newest = self._numbers.get(broker_id, (NO_EPOCH, 0))
+        if known_epoch == broker_epoch and (newest - number) % NUMBERS < NUMBERS // 2:
+            text = f"request {number} of broker {broker_id} comes after its request {newest}"
+            raise KafkaError(ErrorCode.request_timed_out, text)
+        self._numbers[broker_id] = broker_epoch, number
+
+
 def change_isrs(
-    changes: PartitionChanges, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange]
+    changes: PartitionChanges, broker_id: int, asked: Sequence[IsrChange]
 ) -> ControlSteps[list[IsrState | ErrorCode]]:
     """Generates the records of the ISRs that a leader asks for. The response has the result of each, in their order.
 
     Errors of a partition: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (its epochs are newer than those
     of this controller), FENCED_LEADER_EPOCH, INVALID_REQUEST (the broker does not lead, or this can be no ISR),
     INVALID_UPDATE_VERSION, INELIGIBLE_REPLICA, NEW_LEADER_ELECTED (with a record). Raises KafkaError
-    (STALE_BROKER_EPOCH; UNKNOWN_SERVER_ERROR for an unknown recovery state).
+    (UNKNOWN_SERVER_ERROR for an unknown recovery state).
     """
     catalog = changes.catalog
-    catalog.nodes.check_epoch(broker_id, broker_epoch)
     generated: list[MetadataRecord] = []
     results: list[IsrState | ErrorCode] = []
     pace = Pace()

@@ -15,7 +15,7 @@ from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions,
 from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
 from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange
+from odradek.cluster.isr_changes import NUMBERS, IsrChange, IsrState, NewestRequests
 from odradek.cluster.leader_elections import MOST_AT_ONCE
 from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
@@ -330,6 +330,52 @@ def test_a_request_of_thousands_of_partitions_has_steps(cluster: ControlledClust
     assert count >= 4
 
 
+# --- the ISR that a leader asks for ------------------------------------------------------------------------------
+
+
+def alter(cluster: ControlledCluster, number: int, *isr: int) -> ErrorCode | list[IsrState | ErrorCode]:
+    """Broker 1 asks for an ISR of t-0 with the request of this number, as if no other request had been accepted."""
+    epochs = {each: cluster.catalog.nodes.brokers[each].epoch for each in ALL}
+    members = tuple(FetchingReplica(each, epochs[each]) for each in isr)
+    now = cluster.partition("t")
+    change = IsrChange(cluster.catalog.topics["t"].id, 0, now.leader_epoch, now.partition_epoch, members)
+    try:
+        return cluster.decide(cluster.control.change_isrs(1, epochs[1], [change], number))
+    except KafkaError as error:
+        return error.code
+
+
+def test_a_request_for_an_isr_counts_only_before_later_ones_of_its_broker(cluster: ControlledCluster) -> None:
+    """A refusal raises no epoch. So a former copy would be accepted after it."""
+    cluster.create("t", (1, 2))
+    assert isinstance(alter(cluster, 5, 1), list)
+    cluster.beat(2, fence=True)
+    assert alter(cluster, 9, 1, 2) == [ErrorCode.ineligible_replica]
+    cluster.beat(2)
+    before = cluster.partition("t")
+    for late in (9, 8, 5, 0):
+        assert alter(cluster, late, 1, 2) is ErrorCode.request_timed_out
+    assert cluster.partition("t") == before
+    assert isinstance(alter(cluster, 10, 1, 2), list)
+    assert cluster.partition("t").isr == (1, 2)
+
+
+def test_the_requests_of_another_incarnation_or_of_another_controller_are_numbered_from_the_start() -> None:
+    newest = NewestRequests()
+    newest.check(1, 7, 50)
+    newest.check(2, 8, 1)
+    assert code_of(lambda: newest.check(1, 7, 49)) is ErrorCode.request_timed_out
+    newest.check(1, 9, 1)
+    assert code_of(lambda: newest.check(1, 9, 1)) is ErrorCode.request_timed_out
+
+
+def test_the_numbers_of_requests_begin_again_after_the_largest() -> None:
+    newest = NewestRequests()
+    for number in (NUMBERS - 2, NUMBERS - 1, 0, 3):
+        newest.check(1, 7, number)
+    assert code_of(lambda: newest.check(1, 7, NUMBERS - 1)) is ErrorCode.request_timed_out
+
+
 # --- unclean elections ------------------------------------------------------------------------------------------
 
 
@@ -344,7 +390,7 @@ def test_an_unclean_election_names_the_new_leader_and_who_had_the_records(cluste
     cluster.request(AlterConfigs(TOPIC, "t", {"unclean.leader.election.enable": "true"}))
     epochs = {number: cluster.catalog.nodes.brokers[number].epoch for number in ALL}
     change = IsrChange(cluster.catalog.topics["t"].id, 0, 0, 0, (FetchingReplica(1, epochs[1]),))
-    cluster.decide(cluster.control.change_isrs(1, epochs[1], [change]))
+    cluster.decide(cluster.control.change_isrs(1, epochs[1], [change], number=1))
     fence = BrokerHeartbeat(1, epochs[1], NEVER, True, False)
     (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories()))
     assert line == (
@@ -402,7 +448,7 @@ def test_many_leaders_are_balanced_in_parts(cluster: ControlledCluster) -> None:
                   (FetchingReplica(2), FetchingReplica(1)))
         for one in cluster.catalog.topics["t"].partitions
     ]  # fmt: skip
-    assert ErrorCode.none not in cluster.decide(cluster.control.change_isrs(2, epoch, asked))
+    assert ErrorCode.none not in cluster.decide(cluster.control.change_isrs(2, epoch, asked, number=1))
     parts = [cluster.decided(cluster.control.balance_leaders()) for _ in range(3)]
     assert [(len(records), is_more) for records, is_more in parts] == [(MOST_AT_ONCE, True), (7, False), (0, False)]
     assert {one.leader for one in cluster.catalog.topics["t"].partitions[:-1]} == {1}

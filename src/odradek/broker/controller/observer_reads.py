@@ -8,7 +8,7 @@ fetch waits (``broker/partitions/purgatory``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cluster.observers import LogPlace, ObserverKey, Observers, ObserverState, PlaceKind, place_of
 from odradek.core.errors import ErrorCode, KafkaError
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.catalog.delta import Delta
-
-    class WaitingFetch(Protocol):
-        """A fetch in the purgatory."""
-
-        def wake(self) -> None: ...
 
     class ReadNode(Protocol):
         """The parts of a controller's node that this module uses."""
@@ -113,7 +108,8 @@ class ObserverReads:
     """Serves the observers of this node's metadata log. It is a publisher: committed records end the waits."""
 
     def __init__(self, node: ReadNode) -> None:
-        self.waiters: set[WaitingFetch] = set()
+        self.waiters: dict[Any, None] = {}
+        """Fetches in the purgatory, in their order."""
         self._node = node
         self._observers = Observers()
 

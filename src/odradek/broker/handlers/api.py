@@ -58,14 +58,15 @@ class Context:
     """
 
     __slots__ = (
-        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "elements", "is_exempt", "must_finish",
-        "principal", "request_bytes", "throttle_ms", "version",
+        "_is_reply_long", "api_key", "client_host", "client_id", "connection", "correlation_id", "elements",
+        "is_exempt", "must_finish", "principal", "request_bytes", "throttle_ms", "version",
     )  # fmt: skip
 
     def __init__(self, head: RequestHead, connection: Client, request_bytes: int = 0) -> None:
         self.api_key = head.api_key
         self.version = head.version
         self.client_id = head.client_id
+        self.correlation_id = head.correlation_id
         self.client_host = connection.client_host
         self.connection = connection
         self.request_bytes = request_bytes

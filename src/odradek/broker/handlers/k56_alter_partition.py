@@ -39,7 +39,9 @@ def handle(controller: ControllerServices, context: Context, message: AlterParti
             asked.append(_change(context.version, topic.topic_id or ZERO, part))
             yield None
     leader = message.broker_id, message.broker_epoch
-    promise = controller.role.registered_brokers.submit(lambda control, _: control.change_isrs(*leader, asked), context)
+    promise = controller.role.registered_brokers.submit(
+        lambda control, _: control.change_isrs(*leader, asked, context.correlation_id), context
+    )
     results = iter((yield from value_of(promise)))
     topics = elements(context, "topics")
     for topic in message.topics:

@@ -69,7 +69,7 @@ class Partition:
         self.index = index
         self.leader_epoch = leader_epoch
         self.failure = failure
-        self._waiters: set[ParkedFetch] | None = None
+        self._waiters: dict[ParkedFetch, None] | None = None
         self.role = PartitionRole.NEW
         self.registration: PartitionRegistration | None = None
         self.is_replicated = self.is_held = False
@@ -199,10 +199,11 @@ class Partition:
     # --- the log ------------------------------------------------------------------------------------------------
 
     @property
-    def waiters(self) -> set[ParkedFetch]:
-        """Fetches that wait for bytes. The set is made at its first use, because most partitions never need it."""
+    def waiters(self) -> dict[ParkedFetch, None]:
+        """Fetches that wait for bytes, in their order. The dict is made at its first use, because most partitions never
+        need it."""
         if self._waiters is None:
-            self._waiters = set()
+            self._waiters = {}
         return self._waiters
 
     @property

@@ -37,19 +37,12 @@ class Queue(Protocol):
     def add(self, runnable: ParkedRequest) -> None: ...
 
 
-class Waiters(Protocol):
-    """The fetches that wait for one log. It calls ``wake`` of each, or ``count_readable``."""
-
-    def add(self, fetch: ParkedFetch, /) -> None: ...
-
-    def discard(self, fetch: ParkedFetch, /) -> None: ...
-
-
 class Waitable(Protocol):
-    """A partition, or the metadata log, for waiting fetches. It notifies its ``waiters`` of new readable records."""
+    """A partition, or the metadata log, for waiting fetches. It notifies its ``waiters`` of new readable records, in
+    the order in which they began to wait: it calls ``wake`` of each, or ``count_readable``."""
 
     @property
-    def waiters(self) -> Waiters: ...
+    def waiters(self) -> dict[ParkedFetch, None]: ...
 
 
 class Replicated(Protocol):
@@ -199,7 +192,7 @@ class ParkedFetch(ParkedRequest):
         self._complete = complete
         self._last: Wake | None = None
         for partition in partitions:
-            partition.waiters.add(self)
+            partition.waiters[self] = None
 
     def wait(self, max_wait_ms: int) -> None:
         """Starts the timer that completes the fetch at the latest."""
@@ -231,7 +224,7 @@ class ParkedFetch(ParkedRequest):
     def _forget(self) -> None:
         super()._forget()
         for partition in self._partitions:
-            partition.waiters.discard(self)
+            partition.waiters.pop(self, None)
 
 
 class ParkedProduce(ParkedRequest):

@@ -11,7 +11,7 @@ from odradek.broker.partitions.purgatory import ParkedFetch, Purgatory, Wake
 
 class Partition:
     def __init__(self) -> None:
-        self.waiters: set[ParkedFetch] = set()
+        self.waiters: dict[ParkedFetch, None] = {}
 
 
 def park(loop: Loop, partitions, missing: int, wait_ms: int = 500):
