@@ -20,11 +20,8 @@ from odradek.cluster.cluster_catalog import ControlResult, ControlSteps
 from odradek.cluster.elections import RECOVERED, RECOVERING, partition_change
 from odradek.cluster.partition_changes import PartitionChanges
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH, NO_NODE, FetchingReplica
+from odradek.core.ids import CORRELATION_IDS, NO_EPOCH, NO_NODE, FetchingReplica
 from odradek.core.pace import Pace
-
-NUMBERS = 1 << 31
-"""How many numbers requests have: those of correlation ids that are not negative."""
 
 
 class IsrChange(NamedTuple):
@@ -63,7 +60,7 @@ class NewestRequests:
         """Notes a request. Raises KafkaError (REQUEST_TIMED_OUT) for one that comes again, or after a later one of the
         same incarnation. Numbers begin again at 0 after 2³¹ − 1."""
         known_epoch, newest = self._numbers.get(broker_id, (NO_EPOCH, 0))
-        if known_epoch == broker_epoch and (newest - number) % NUMBERS < NUMBERS // 2:
+        if known_epoch == broker_epoch and (newest - number) % CORRELATION_IDS < CORRELATION_IDS // 2:
             text = f"request {number} of broker {broker_id} comes after its request {newest}"
             raise KafkaError(ErrorCode.request_timed_out, text)
         self._numbers[broker_id] = broker_epoch, number

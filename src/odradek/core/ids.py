@@ -30,6 +30,9 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 
+CORRELATION_IDS = 1 << 31
+"""How many correlation ids a node uses for its requests to another node: after the last one it begins again at 0."""
+
 # Special timestamps of ListOffsets; any other value is milliseconds since 1970.
 LATEST = -1
 EARLIEST = -2

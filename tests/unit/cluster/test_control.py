@@ -15,14 +15,14 @@ from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions,
 from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
 from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import NUMBERS, IsrChange, IsrState, NewestRequests
+from odradek.cluster.isr_changes import IsrChange, IsrState, NewestRequests
 from odradek.cluster.leader_elections import MOST_AT_ONCE
 from odradek.cluster.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import FetchingReplica
+from odradek.core.ids import CORRELATION_IDS, FetchingReplica
 
 ALL = (1, 2, 3)
 
@@ -371,9 +371,9 @@ def test_the_requests_of_another_incarnation_or_of_another_controller_are_number
 
 def test_the_numbers_of_requests_begin_again_after_the_largest() -> None:
     newest = NewestRequests()
-    for number in (NUMBERS - 2, NUMBERS - 1, 0, 3):
+    for number in (CORRELATION_IDS - 2, CORRELATION_IDS - 1, 0, 3):
         newest.check(1, 7, number)
-    assert code_of(lambda: newest.check(1, 7, NUMBERS - 1)) is ErrorCode.request_timed_out
+    assert code_of(lambda: newest.check(1, 7, CORRELATION_IDS - 1)) is ErrorCode.request_timed_out
 
 
 # --- unclean elections ------------------------------------------------------------------------------------------

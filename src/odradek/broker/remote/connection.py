@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Generic, cast
 
 from odradek.broker.remote.dialer import OTHER_PROTOCOL
 from odradek.broker.remote.node_request import NodeRequest, R, R_co
+from odradek.core.ids import CORRELATION_IDS
 from odradek.wire.frames import FrameError, FrameReader
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ CONNECT_TIMEOUT_S = 10.0
 MOST_REPLY_BYTES = 100 << 20
 """The longest reply, as with Kafka's socket.request.max.bytes."""
 _MOST_DOUBLINGS = 10
-_NUMBERS = 1 << 31
 
 
 class _RequestToNode(Generic[R_co]):
@@ -216,7 +216,7 @@ class RemoteNode:
 
     def _write(self, request: _RequestToNode[object]) -> None:
         assert self._connection is not None
-        self._number = (self._number + 1) % _NUMBERS
+        self._number = (self._number + 1) % CORRELATION_IDS
         request.number = self._number
         self._in_flight.append(request)
         self._connection.write(request.request.frame(request.number, self._client_id))
