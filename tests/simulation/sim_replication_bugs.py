@@ -412,5 +412,6 @@ FIRST_SEEDS = {
     "any replica is elected": 32,
     "a follower joins below the start of the leader epoch (KAFKA-7128)": 33,
     "the watermark does not rise with the answer (KAFKA-13091)": 43,
+    "a follower that is too far behind begins at the leader's end": 83,
 }
 """The first seed that shows a bug."""
