@@ -46,7 +46,7 @@ class FollowerNode(NodeOfPartitions):
         self.timers: list[tuple[int, Callable[[], None]]] = []
         self.held: list[Any] = []
         """Work that does not end yet, if ``holds`` is set."""
-        self.holds = False
+        self.holds = self.holds_fetches = False
         self.real = ReplicaFetcher(self, LEADER, 0)
         self.fetcher = SimpleNamespace(add=lambda partition, _: self.real.add(partition), remove=self.real.remove)
         self.partitions = [self.follow(index) for index in (0, 1)]
