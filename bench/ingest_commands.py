@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from bench.ingest_session import CONNECTOR, SETTINGS, Figures, check_rows, connector_settings, data_files, emptied
 from bench.memory_curve import MemorySampler, Sample
 from bench.sides import with_descendants
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 COMMAND = "odradek"
 _SCRIPT = Path(__file__).with_name("connector_command.py")

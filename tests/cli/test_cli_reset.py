@@ -19,7 +19,7 @@ from odradek.cli.main import run
 from odradek.client import Admin, NewTopic, OffsetAndMetadata, TopicPartition
 from odradek.core.ids import java_string_hash
 from odradek.lag import reset, reset_csv
-from odradek.spark.commit_marks import mark_commit
+from odradek.spark.offsets.commit_marks import mark_commit
 
 Capture = pytest.CaptureFixture[str]
 FIRST_MS = 1_700_000_000_000

@@ -109,7 +109,7 @@ def test_deep_options_are_refused_with_one_line(name: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["(" * 100 + "a" + ")" * 100, "[" * 100 + "a" + "]" * 100])
 def test_patterns_at_the_limit_are_accepted(pattern: str) -> None:
-    from odradek.spark.patterns import java_pattern
+    from odradek.spark.offsets.patterns import java_pattern
 
     assert java_pattern(pattern).fullmatch("a")
 

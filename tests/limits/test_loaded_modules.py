@@ -51,9 +51,9 @@ def test_all_names_of_the_client_load_no_heavy_modules() -> None:
 def test_a_spark_planner_loads_only_modules_for_planning() -> None:
     """Spark starts one planner for each query. Modules that PySpark loads are unavoidable; producers and codecs are
     not."""
-    loaded = loaded_by("odradek.spark.source", "odradek.spark.lookups")
+    loaded = loaded_by("odradek.spark.source", "odradek.spark.offsets.lookups")
     unused = {"odradek.client.producer", "odradek.client.reader", "odradek.client.group.assignors", "odradek.batches"}
-    assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.sink"}) == set()
+    assert loaded & (unused | {"cramjam", "numba", "pandas", "odradek.spark.writes.sink"}) == set()
     assert "odradek.client.admin.admin" in loaded
 
 

@@ -77,7 +77,7 @@ def settings_seen(java: str, *given: str, **variables: str) -> dict[str, Any]:
 
 
 def test_the_property_files_are_private_and_can_be_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from odradek.spark import properties
+    from odradek.spark.startup import properties
 
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     before = os.umask(0)
@@ -101,7 +101,7 @@ def test_a_properties_file_of_the_user_still_applies(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark reads only one properties file. Our settings are last in this file, so they have precedence."""
-    from odradek.spark import properties
+    from odradek.spark.startup import properties
 
     theirs = tmp_path / "theirs.conf"
     theirs.write_text("spark.theirs yes\nspark.both  theirs\\")
@@ -118,7 +118,7 @@ def test_a_properties_file_of_the_user_still_applies(
 
 @pytest.mark.parametrize("options", ["-Xmx1g", "-Dspark.x=y", "-Da='b", "@/some/file"])
 def test_java_options_that_spark_or_java_check_stay_in_their_setting(options: str, tmp_path: Path) -> None:
-    from odradek.spark import properties
+    from odradek.spark.startup import properties
 
     properties.submit_arguments({"spark.driver.extraJavaOptions": options}, tmp_path)
     assert properties_in(tmp_path / "spark.properties") == {"spark.driver.extraJavaOptions": options}

@@ -16,7 +16,7 @@ from odradek.pipelines.files import batch_rows
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.ingestion import job as ingest_job
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.session import session
 
 master, bootstrap, topic, output, table_format, how = sys.argv[1:]

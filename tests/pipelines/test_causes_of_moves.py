@@ -22,7 +22,7 @@ from odradek import OffsetAndMetadata, TopicPartition
 from odradek.cli.main import run
 from odradek.client import ConsumerGroupMetadata
 from odradek.history.analysis import analyse_offset_history
-from odradek.spark.commit_marks import mark_commit
+from odradek.spark.offsets.commit_marks import mark_commit
 
 TOPIC = TopicPartition("orders", 0)
 FROM, TO = 200, 50

@@ -15,7 +15,7 @@ from support.publish import create_topic, numbers, publish
 
 from odradek.pipelines import ingest, replay
 from odradek.spark import session as sessions
-from odradek.spark.class_archive import SETTING, ClassArchive, default_path
+from odradek.spark.startup.class_archive import SETTING, ClassArchive, default_path
 
 
 def test_an_archive_is_made_once_and_then_used(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.runs import Run
 from odradek.pipelines.tables.table import Table, Target
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 
 def size(root: Path) -> int:

@@ -65,7 +65,7 @@ def test_the_sink_loses_no_row_if_a_worker_is_killed(bootstrap: str, tmp_path: P
     create_topic(bootstrap, target, 2)
     run_child({
         "job": "sink", "master": "local[2,4]", "bootstrap": bootstrap, "to_topic": target, "rows": 400,
-        "disturb": f"odradek.spark.write_task,dies,{tmp_path / 'mark'}",
+        "disturb": f"odradek.spark.writes.write_task,dies,{tmp_path / 'mark'}",
     })  # fmt: skip
     found = Counter(int(record.value) for record in committed_records(bootstrap, target))
     assert set(found) == set(range(400)), "nothing is lost"

@@ -23,8 +23,8 @@ from odradek.pipelines.options import IngestOptions
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.fenced_commits import FencedCommits
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
+from odradek.spark.offsets.source_offset import SourceOffset
 from odradek.spark.options import parse_options
-from odradek.spark.source_offset import SourceOffset
 
 
 class GroupRun:

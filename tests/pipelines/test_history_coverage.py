@@ -16,7 +16,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.history.coverage import SCHEMA, Coverage, CoverageRow
 from odradek.pipelines.history import frames as history
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 DATA, CONTROL, ROLLED_BACK, GONE = "data", "control", "rolled back", "gone"
 STRETCH = st.one_of(

@@ -40,7 +40,7 @@ from odradek.pipelines.table_state import begin_table, bind
 from odradek.pipelines.tables.table import Table, Target
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
-from odradek.spark import micro_batch_commits
+from odradek.spark.driver import micro_batch_commits
 
 SCHEMA = "id bigint, name string"
 

@@ -30,7 +30,7 @@ from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.table_state import begin_table
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.table import Table, Target
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 Run = Callable[..., Ingested]
 Cause = Callable[[str, str, str, Path, Admin], None]

@@ -19,11 +19,11 @@ from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
 from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.group import TableGroup
-from odradek.spark import group_look
-from odradek.spark.lookups import Lookups
+from odradek.spark.offsets import group_look
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.source_offset import SourceOffset
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.source import OdradekStreamReader
-from odradek.spark.source_offset import SourceOffset
 
 LOOKS = ("partitions", "ends", "committed")
 

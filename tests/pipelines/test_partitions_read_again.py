@@ -28,7 +28,7 @@ from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import TableState
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.queries import QueryFailed
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 READ = {"parquet": parquet, "delta": delta}
 

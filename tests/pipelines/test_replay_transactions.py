@@ -29,7 +29,7 @@ from odradek.pipelines.replays.job import destination as into
 from odradek.pipelines.replays.job import find_ranges, replay_of, run_replay
 from odradek.pipelines.replays.progress import ReplayRefused
 from odradek.pipelines.replays.transactions import ReplayFenced, _start_run
-from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
 
 SMALL = "250"
 """A batch size for about half of the records of a test."""

@@ -32,7 +32,7 @@ from odradek.pipelines.files.task_reports import FileReport, RangesNotRead, Task
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.values.record_values import Values
 from odradek.spark import piece_reader
-from odradek.spark.offset_ranges import Piece, Range
+from odradek.spark.offsets.offset_ranges import Piece, Range
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.tasks import pack

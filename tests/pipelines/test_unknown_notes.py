@@ -27,7 +27,7 @@ from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation
 from odradek.pipelines.table_state import check_table
 from odradek.pipelines.tables.table import Target
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400
 LATER = "f" * 16

@@ -28,7 +28,7 @@ from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.options import parse_options
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.offset_ranges import Piece
 
 bootstrap, topic, output, end = sys.argv[1:]
 options = parse_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=True)

@@ -19,7 +19,7 @@ from odradek.client.admin import Admin
 from odradek.core.errors import OdradekError
 from odradek.pipelines import ingest
 from odradek.pipelines.ingestion.job import Ingested
-from odradek.spark.commit_refusal import TABLE_ID_PREFIX
+from odradek.spark.offsets.commit_refusal import TABLE_ID_PREFIX
 
 pytestmark = pytest.mark.slow
 COUNT = 30

@@ -23,7 +23,7 @@ from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.tables.fenced_commits import FenceLost
-from odradek.spark.commit_marks import is_output, mark_commit, with_output
+from odradek.spark.offsets.commit_marks import is_output, mark_commit, with_output
 
 if TYPE_CHECKING:
     from sim_table import TableScenario

@@ -10,8 +10,8 @@ from support.scripted import scripted
 from odradek import TopicPartition
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import parse_options
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.piece_reader import read_piece

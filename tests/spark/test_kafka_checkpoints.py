@@ -11,9 +11,9 @@ from stream_planner import Planner
 from support.publish import create_topic, numbers, publish
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.data_loss import DataLoss
 from odradek.spark.errors import reason
-from odradek.spark.initial_offsets import UnknownStart
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.initial_offsets import UnknownStart
 
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'
 LINES = 3

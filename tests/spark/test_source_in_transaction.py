@@ -32,13 +32,13 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ConfigError, ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import mark_reset
-from odradek.spark.commit_marks import mark_of
-from odradek.spark.lookups import Lookups
-from odradek.spark.micro_batch_groups import MicroBatchGroups, _check_cluster
-from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.micro_batch_groups import MicroBatchGroups, _check_cluster
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
+from odradek.spark.offsets.commit_marks import mark_of
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.plan import GroupReset
+from odradek.spark.offsets.stable_offsets import stable_offsets
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import GroupReset
-from odradek.spark.stable_offsets import stable_offsets
 
 
 class Option:

@@ -18,9 +18,9 @@ from support.brokers import eventually, unique
 from support.publish import consumer, create_topic, numbers, publish
 
 from odradek.core.ids import LATEST, TopicPartition
-from odradek.spark import micro_batch_commits
-from odradek.spark.lookups import Lookups
-from odradek.spark.plan import Commits
+from odradek.spark.driver import micro_batch_commits
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.plan import Commits
 
 TEN_MINUTES = {"processingTime": "10 minutes"}
 Work = Callable[[int], None]

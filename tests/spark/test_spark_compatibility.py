@@ -21,7 +21,7 @@ from odradek.core.errors import ConfigError
 from odradek.spark.offsets_source import OffsetsDataSource
 from odradek.spark.source import OdradekDataSource, source_schema
 from odradek.spark import transactional_writer
-from odradek.spark.sink import OdradekWriter
+from odradek.spark.writes.sink import OdradekWriter
 
 read = {{"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}}
 rows, written = source_schema(False), {{"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}}

@@ -17,7 +17,7 @@ from support.publish import create_topic, numbers, publish
 
 from odradek.core.errors import ConfigError
 from odradek.spark import watch
-from odradek.spark.lag_metrics import LagWatch
+from odradek.spark.driver.lag_metrics import LagWatch
 
 
 def test_a_query_with_lag_reports_its_offsets_and_time(

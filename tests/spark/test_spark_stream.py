@@ -20,8 +20,8 @@ from support.publish import admin, consumer, create_topic, numbers, publish
 from odradek.client.admin import Admin
 from odradek.client.model import NewTopic
 from odradek.core.ids import OffsetAndMetadata
-from odradek.spark.commit_marks import mark_commit, mark_of
 from odradek.spark.errors import reason
+from odradek.spark.offsets.commit_marks import mark_commit, mark_of
 
 FIRST_AND_LAST = 2
 

@@ -30,8 +30,8 @@ from odradek.client.errors import BrokerUnreachable
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.piece_reader import read_piece
 from odradek.spark.source import OdradekReader, OdradekStreamReader

@@ -6,7 +6,7 @@ import pytest
 
 import odradek
 from odradek.client import NewTopic, UnknownTopic
-from odradek.spark.lookups import Lookups
+from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import parse_options
 
 

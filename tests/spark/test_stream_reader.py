@@ -26,9 +26,9 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, OffsetAndMetadata, TopicPartition
 from odradek.lag import reset
 from odradek.lag.reset_mark import mark_reset
-from odradek.spark import lookups
-from odradek.spark.commit_marks import mark_commit
-from odradek.spark.data_loss import DataLoss
+from odradek.spark.offsets import lookups
+from odradek.spark.offsets.commit_marks import mark_commit
+from odradek.spark.offsets.data_loss import DataLoss
 from odradek.spark.source import source_schema
 
 

@@ -26,9 +26,9 @@ from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.spark import transactional_writer
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.micro_batch_transactions import _outputs
 from odradek.spark.errors import reason
-from odradek.spark.micro_batch_number import MicroBatchRefused
-from odradek.spark.micro_batch_transactions import _outputs
 
 
 class DriverEnd(Exception):

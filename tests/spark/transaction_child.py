@@ -23,7 +23,7 @@ from typing import Any
 from pyspark import TaskContext
 
 from odradek.spark import register, transactional_writer
-from odradek.spark import transaction_attempts as home
+from odradek.spark.driver import transaction_attempts as home
 from odradek.spark.session import session
 
 

@@ -22,7 +22,8 @@ from pyspark import TaskContext
 
 from odradek.client.producer import Producer
 from odradek.client.producer.transactional_engine import TransactionalEngine
-from odradek.spark import register, transaction_attempts, transactional_writer
+from odradek.spark import register, transactional_writer
+from odradek.spark.driver import transaction_attempts
 from odradek.spark.session import session
 from odradek.wire.api_keys import END_TXN
 

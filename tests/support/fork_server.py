@@ -106,7 +106,7 @@ _SPARK_MODULES = (
     "odradek.spark.offsets_source",
     "odradek.spark.piece_reader",
     "odradek.spark.source",
-    "odradek.spark.write_task",
+    "odradek.spark.writes.write_task",
 )
 # The messages that at least a fifth of the tests' brokers serve, in the versions of Kafka's clients and of ours.
 _BROKER_MESSAGES = {

@@ -24,8 +24,6 @@ ROOM_MODULES = 15
 """The modules of a folder under ``src``, without ``__init__``: a reader sees them in one look."""
 API = re.compile(r"k\d\d_")
 """Handlers of one API each. ``broker/handlers`` has as many of them as Kafka has APIs, so they do not count."""
-LARGE_ROOMS = {"spark"}
-"""Folders above the limit: older than it, each with one subject. No room of the broker or of the pipelines is one."""
 FUNCTION_LINES, TEST_FUNCTION_LINES = 60, 70
 PARAMETERS = 8
 KERNEL = (
@@ -203,8 +201,7 @@ def room_sizes(modules: Iterable[str]) -> dict[str, int]:
 
 def test_rooms_have_a_limited_number_of_modules() -> None:
     sizes = room_sizes(path.relative_to(SOURCE).as_posix() for path in MODULES if path.is_relative_to(SOURCE))
-    assert {room: size for room, size in sizes.items() if size > ROOM_MODULES and room not in LARGE_ROOMS} == {}
-    assert [room for room in sorted(LARGE_ROOMS) if sizes[room] <= ROOM_MODULES] == [], "no longer needed"
+    assert {room: size for room, size in sizes.items() if size > ROOM_MODULES} == {}
 
 
 def test_a_room_of_too_many_modules_is_found() -> None:

@@ -15,7 +15,7 @@ from odradek.core.ids import OffsetAndMetadata
 
 MARK = "odradek-reset:1:"
 QUERY_MARK = "odradek-spark:1:"
-"""The prefix of the metadata in commits of Spark queries with ``format("odradek")`` (``spark/commit_marks``)."""
+"""The prefix of the metadata in commits of queries with ``format("odradek")`` (``spark/offsets/commit_marks``)."""
 
 
 def mark_reset(offset: int, topic_id: UUID | None = None) -> OffsetAndMetadata:

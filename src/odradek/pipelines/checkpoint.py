@@ -16,14 +16,14 @@ from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.commit_marks import is_of_table, mark_commit, other_output, with_output
-from odradek.spark.group_look import GroupLook
-from odradek.spark.initial_offsets import UnknownStart, without_start
-from odradek.spark.lookups import Lookups
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
+from odradek.spark.offsets.group_look import GroupLook
+from odradek.spark.offsets.initial_offsets import UnknownStart, without_start
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import Range
+from odradek.spark.offsets.plan import CommitDecision, GroupReset, decide_commits, ranges
+from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.spark.plan import CommitDecision, GroupReset, decide_commits, ranges
-from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.text.json_depth import parse_json
 
 NO_BATCH = -1

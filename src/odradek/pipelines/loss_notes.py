@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from odradek.core.counts import are, span
-from odradek.spark.data_loss import GOES_ON
-from odradek.spark.loss_file import OPTION, losses_in
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.data_loss import GOES_ON
+from odradek.spark.offsets.loss_file import OPTION, losses_in
+from odradek.spark.offsets.offset_ranges import Range
 
 log = logging.getLogger("odradek.pipelines")
 

@@ -13,11 +13,11 @@ from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
 from odradek.core.errors import ConfigError, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.spark import group_look
-from odradek.spark.commit_refusal import missing_right
-from odradek.spark.lookups import Lookups
+from odradek.spark.offsets import group_look
+from odradek.spark.offsets.commit_refusal import missing_right
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.patterns import java_pattern
 from odradek.spark.options import COMMITTED_BY_TABLE, ReadOptions, parse_options
-from odradek.spark.patterns import java_pattern
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

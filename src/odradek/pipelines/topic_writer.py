@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from odradek.core.errors import ConfigError
-from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, connection_options, parse_write_options
+from odradek.spark.writes.write_options import TRANSACTION_TIMEOUT_MS, connection_options, parse_write_options
 
 _CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
 """Settings of the connection to the cluster. They are the same for reading and for sending."""

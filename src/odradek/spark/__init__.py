@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from odradek.core.lazy_import import loader
 
 if TYPE_CHECKING:
-    from odradek.spark.lag_metrics import watch
-    from odradek.spark.micro_batch_transactions import transactional_writer
+    from odradek.spark.driver.lag_metrics import watch
+    from odradek.spark.driver.micro_batch_transactions import transactional_writer
     from odradek.spark.registration import register
 
 __all__ = ["register", "transactional_writer", "watch"]
@@ -20,7 +20,7 @@ __all__ = ["register", "transactional_writer", "watch"]
 # The import of PySpark takes a second. Spark's workers import this package and need none of these names.
 _HOMES = {
     "register": "odradek.spark.registration",
-    "transactional_writer": "odradek.spark.micro_batch_transactions",
-    "watch": "odradek.spark.lag_metrics",
+    "transactional_writer": "odradek.spark.driver.micro_batch_transactions",
+    "watch": "odradek.spark.driver.lag_metrics",
 }
 __getattr__ = loader(__name__, _HOMES, extra="spark")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-# The last line of the traceback that Spark quotes: "odradek.spark.plan.DataLoss: data may have been lost: …". The name
-# of a Java exception may precede it.
+# The last line of the traceback that Spark quotes: "odradek.spark.offsets.plan.DataLoss: data may have been lost: …".
+# The name of a Java exception may precede it.
 _QUOTED = re.compile(r"^(?:\S*: )?(odradek\.[\w.]+): (.+)$", re.MULTILINE)
 
 

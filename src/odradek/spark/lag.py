@@ -13,7 +13,7 @@ from typing import Any
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
-from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, nested
+from odradek.spark.offsets.source_offset import EXTRA, Offsets, SourceOffset, nested
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import printable
 

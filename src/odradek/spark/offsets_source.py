@@ -17,7 +17,7 @@ from odradek.client.errors import UnknownTopic
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
 from odradek.spark import compatibility
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions, flag, parse_options
 from odradek.spark.source import KafkaRanges, OdradekDataSource, OdradekReader, OdradekStreamReader
 

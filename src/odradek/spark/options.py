@@ -17,8 +17,8 @@ from odradek.client.config import SECURITY, ClientConfig, take_security
 from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.spark.patterns import java_pattern
-from odradek.spark.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
+from odradek.spark.offsets.patterns import java_pattern
+from odradek.spark.offsets.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import shortened
 

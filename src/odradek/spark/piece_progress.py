@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 
 class PieceProgress:

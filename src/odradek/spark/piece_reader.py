@@ -17,9 +17,9 @@ from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_clust
 from odradek.core.counts import span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import LATEST, TopicPartition
-from odradek.spark import data_loss
-from odradek.spark.lookups import Lookups
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets import data_loss
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.progress import report_progress

@@ -45,7 +45,7 @@ from odradek.spark.compatibility import (
     StringEndsWith,
     StringStartsWith,
 )
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter

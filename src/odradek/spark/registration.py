@@ -38,6 +38,6 @@ def register(spark: SparkSession) -> None:
                     raise
     activate_when_writing(OdradekDataSource.name())
     if not is_connect(spark):  # with Spark Connect, listeners run in another process and see no plans
-        from odradek.spark.micro_batch_commits import commit_finished_batches
+        from odradek.spark.driver.micro_batch_commits import commit_finished_batches
 
         commit_finished_batches(spark)

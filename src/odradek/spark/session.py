@@ -28,11 +28,11 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.extras import command_of
-from odradek.spark import properties
-from odradek.spark.class_archive import WRITE_S, ClassArchive, default_path
-from odradek.spark.java_output import JavaOutput
-from odradek.spark.scratch import make_scratch
-from odradek.spark.spark_home import spark_home
+from odradek.spark.startup import properties
+from odradek.spark.startup.class_archive import WRITE_S, ClassArchive, default_path
+from odradek.spark.startup.java_output import JavaOutput
+from odradek.spark.startup.scratch import make_scratch
+from odradek.spark.startup.spark_home import spark_home
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway

@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
-from odradek.spark import compatibility, data_loss, offset_ranges, plan, pushdown
+from odradek.spark import compatibility, pushdown
 from odradek.spark.compatibility import (
     ReadAllAvailable,
     ReadLimit,
@@ -40,21 +40,22 @@ from odradek.spark.compatibility import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from odradek.spark.group_look import GroupLook, group_look
-from odradek.spark.initial_offsets import without_start
 from odradek.spark.lag import latest_to_json
-from odradek.spark.lookups import Lookups
-from odradek.spark.offset_ranges import LogRange, Piece, Range
+from odradek.spark.offsets import data_loss, offset_ranges, plan
+from odradek.spark.offsets.group_look import GroupLook, group_look
+from odradek.spark.offsets.initial_offsets import without_start
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import LogRange, Piece, Range
+from odradek.spark.offsets.plan import BatchLimits, Commits, GroupOffsets, TopicStates
+from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
-from odradek.spark.plan import BatchLimits, Commits, GroupOffsets, TopicStates
-from odradek.spark.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
 
-    from odradek.spark.sink import OdradekStreamWriter, OdradekWriter
-    from odradek.spark.write_options import WriteOptions
+    from odradek.spark.writes.sink import OdradekStreamWriter, OdradekWriter
+    from odradek.spark.writes.write_options import WriteOptions
 
 _COLUMNS = [
     StructField("key", BinaryType()),
@@ -105,19 +106,19 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def writer(self, schema: StructType, overwrite: bool) -> OdradekWriter:
         if overwrite:
             raise ConfigError("save mode overwrite is not possible: a topic can only be appended to. Use mode append")
-        from odradek.spark.sink import OdradekWriter
+        from odradek.spark.writes.sink import OdradekWriter
 
         return OdradekWriter(self._write_options(schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> OdradekStreamWriter:
         compatibility.require("writing a stream", compatibility.STREAM_WRITES)
-        from odradek.spark.sink import OdradekStreamWriter
+        from odradek.spark.writes.sink import OdradekStreamWriter
 
         # Output mode complete sets overwrite; the micro-batches are appended anyway, as in Spark's own sink.
         return OdradekStreamWriter(self._write_options(schema))
 
     def _write_options(self, schema: StructType) -> WriteOptions:
-        from odradek.spark.write_options import check_columns, parse_write_options
+        from odradek.spark.writes.write_options import check_columns, parse_write_options
 
         options = parse_write_options(self.options)
         check_columns({column.name: column.dataType.simpleString() for column in schema}, options)

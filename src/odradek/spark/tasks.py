@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from odradek.core.ids import TopicPartition
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 SMALL_TASK_BYTES = 16 << 20
 """The stored bytes below which the overhead of another task is larger than its gain."""

@@ -1,9 +1,9 @@
 """Disturbs one attempt of one task in Spark's Python workers: ``ODRADEK_DISTURB=MODULE,HOW,MARK``.
 
 Python imports this file at its start if the folder is on PYTHONPATH. ``MODULE`` is ``odradek.spark.piece_reader`` (the
-attempt is disturbed after it has read its rows) or ``odradek.spark.write_task`` (after the brokers have acknowledged a
-part of its rows). ``HOW``: ``dies`` kills the worker's process, ``slow`` waits. ``MARK``: a file for the fact that it
-has happened.
+attempt is disturbed after it has read its rows) or ``odradek.spark.writes.write_task`` (after the brokers have
+acknowledged a part of its rows). ``HOW``: ``dies`` kills the worker's process, ``slow`` waits. ``MARK``: a file for the
+fact that it has happened.
 """
 
 import importlib.util

@@ -8,8 +8,8 @@ import pytest
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.loss_notes import LossNotes
-from odradek.spark import data_loss
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets import data_loss
+from odradek.spark.offsets.offset_ranges import Range
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 

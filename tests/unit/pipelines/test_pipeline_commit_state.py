@@ -16,8 +16,8 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import commit_group
 from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.sources import Source
-from odradek.spark.lookups import Lookups
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.source_offset import SourceOffset
 
 
 def _checkpoint(tmp_path: Path) -> Any:

@@ -8,13 +8,13 @@ from uuid import UUID
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import plan
-from odradek.spark.commit_marks import mark_commit
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import LogRange, Range
+from odradek.spark.offsets import plan
+from odradek.spark.offsets.commit_marks import mark_commit
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.offset_ranges import LogRange, Range
+from odradek.spark.offsets.plan import BatchLimits, GroupOffsets, TopicStates
+from odradek.spark.offsets.source_offset import SourceOffset
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
-from odradek.spark.source_offset import SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}

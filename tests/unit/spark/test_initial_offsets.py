@@ -7,10 +7,16 @@ import json
 import pytest
 
 from odradek.core.ids import TopicPartition
-from odradek.spark import plan
-from odradek.spark.initial_offsets import UnknownStart, line_without_start, parse_initial, with_start, without_start
-from odradek.spark.offset_ranges import Range
-from odradek.spark.source_offset import INITIAL, SourceOffset
+from odradek.spark.offsets import plan
+from odradek.spark.offsets.initial_offsets import (
+    UnknownStart,
+    line_without_start,
+    parse_initial,
+    with_start,
+    without_start,
+)
+from odradek.spark.offsets.offset_ranges import Range
+from odradek.spark.offsets.source_offset import INITIAL, SourceOffset
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from odradek.spark.micro_batch_commits import GroupCommits
+from odradek.spark.driver.micro_batch_commits import GroupCommits
 
 
 class Manager:

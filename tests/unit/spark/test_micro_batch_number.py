@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata
-from odradek.spark.micro_batch_number import BatchTimes, MicroBatchRefused, check_first, commit_of, is_written
+from odradek.spark.driver.micro_batch_number import BatchTimes, MicroBatchRefused, check_first, commit_of, is_written
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.spark.micro_batch_number import MicroBatchRefused
-from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
-from odradek.spark.micro_batch_transactions import _end_earlier
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.micro_batch_outputs import MicroBatchOutputs, Output
+from odradek.spark.driver.micro_batch_transactions import _end_earlier
 
 FIRST, SECOND = Output("cluster", "first"), Output("cluster", "second")
 OTHER_CLUSTER = Output("another", "first")

@@ -18,7 +18,7 @@ from odradek.pipelines.replays.progress import (
     progress_of,
     subtract,
 )
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ID, OTHER = UUID(int=1), UUID(int=2)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from odradek.spark import spark_home as homes
-from odradek.spark.spark_home import spark_home
+from odradek.spark.startup import spark_home as homes
+from odradek.spark.startup.spark_home import spark_home
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from odradek.core.ids import TopicPartition
 from odradek.spark.lag import Lag, QueryLag, latest_to_json, progress_of, prometheus_text
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 NOW = 1_700_000_010_000

@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import plan
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import LogRange, Range
+from odradek.spark.offsets import plan
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.offset_ranges import LogRange, Range
+from odradek.spark.offsets.plan import BatchLimits, GroupOffsets, TopicStates
+from odradek.spark.offsets.source_offset import INITIAL, SourceOffset
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
-from odradek.spark.source_offset import INITIAL, SourceOffset
 
 P0, P1 = (TopicPartition("flights", number) for number in range(2))
 LOG = {P0: LogRange(0, 600), P1: LogRange(10, 20)}

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark import micro_batch_commits
-from odradek.spark.commit_marks import mark_commit
-from odradek.spark.micro_batch_commits import GroupCommits, commit_finished
+from odradek.spark.driver import micro_batch_commits
+from odradek.spark.driver.micro_batch_commits import GroupCommits, commit_finished
+from odradek.spark.offsets.commit_marks import mark_commit
+from odradek.spark.offsets.plan import CommitDecision, Commits, decide_commits
+from odradek.spark.offsets.source_offset import SourceOffset
 from odradek.spark.options import OnGroupReset
-from odradek.spark.plan import CommitDecision, Commits, decide_commits
-from odradek.spark.source_offset import SourceOffset
 
 P0 = TopicPartition("t", 0)
 END = '{"t": {"0": 5}}'

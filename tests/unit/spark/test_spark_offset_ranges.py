@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from odradek.core.ids import TopicPartition
-from odradek.spark import offset_ranges
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets import offset_ranges
+from odradek.spark.offsets.offset_ranges import Range
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 

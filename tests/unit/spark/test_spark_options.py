@@ -217,10 +217,13 @@ def test_the_reason_is_found_in_the_text_of_a_spark_error() -> None:
         "[PYTHON_DATA_SOURCE_ERROR] Failed when Python data source instance calls method `latestOffset`: Traceback "
         '(most recent call last):\n  File "x.py", line 1, in f\nodradek.client.errors.UnknownTopic: first\n\n'
         "The above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n"
-        "odradek.spark.plan.DataLoss: data may have been lost: flights-0 is missing\n\n SQLSTATE: 38000"
+        "odradek.spark.offsets.plan.DataLoss: data may have been lost: flights-0 is missing\n\n SQLSTATE: 38000"
     )
     assert reason(RuntimeError(quoted)) == "data may have been lost: flights-0 is missing"
-    assert reason(RuntimeError("org.apache.X: odradek.spark.plan.DataLoss: flights-1 is gone")) == "flights-1 is gone"
+    assert (
+        reason(RuntimeError("org.apache.X: odradek.spark.offsets.plan.DataLoss: flights-1 is gone"))
+        == "flights-1 is gone"
+    )
     assert reason(ConfigError("plain")) == "plain"
     assert reason(ValueError("somebody else's")) is None
 

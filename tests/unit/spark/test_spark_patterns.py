@@ -7,8 +7,8 @@ import re
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.spark.offsets.patterns import java_pattern
 from odradek.spark.options import parse_options
-from odradek.spark.patterns import java_pattern
 
 NAMES = ["events", "Events", "a", "b", "c", "B7", "7", "x-1", "x_1", "x.1", "aa", "ab", "a&b", "-", ".", "ev-ents"]
 TAKEN = {

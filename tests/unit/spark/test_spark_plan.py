@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import mark_reset
-from odradek.spark import commit_marks, data_loss, offset_ranges, plan
-from odradek.spark.commit_marks import mark_commit, mark_of
-from odradek.spark.data_loss import DataLoss
-from odradek.spark.offset_ranges import LogRange, Range
+from odradek.spark.offsets import commit_marks, data_loss, offset_ranges, plan
+from odradek.spark.offsets.commit_marks import mark_commit, mark_of
+from odradek.spark.offsets.data_loss import DataLoss
+from odradek.spark.offsets.offset_ranges import LogRange, Range
+from odradek.spark.offsets.plan import BatchLimits, GroupOffsets, TopicStates
+from odradek.spark.offsets.source_offset import EXTRA, INITIAL, SourceOffset
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.plan import BatchLimits, GroupOffsets, TopicStates
-from odradek.spark.source_offset import EXTRA, INITIAL, SourceOffset
 
 P0, P1, P2 = (TopicPartition("flights", number) for number in range(3))
 FOLLOW, IGNORE, FAIL, ASKED = OnGroupReset.FOLLOW, OnGroupReset.IGNORE, OnGroupReset.FAIL, OnGroupReset.ASKED

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from odradek.core.ids import TopicPartition
 from odradek.spark.compatibility import FILTERS, version
-from odradek.spark.lookups import disorder_ms
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.lookups import disorder_ms
+from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.pushdown import PushedFilters, narrow, push
 
 if version() < FILTERS:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.spark.write_options import WriteOptions, check_columns, parse_write_options
-from odradek.spark.write_task import UnwritableRow, by_topic
+from odradek.spark.writes.write_options import WriteOptions, check_columns, parse_write_options
+from odradek.spark.writes.write_task import UnwritableRow, by_topic
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from odradek.client.producer.errors import ProducerFenced
-from odradek.spark import transaction_attempts
-from odradek.spark.transaction_attempts import Placement, TasksRepeated, TransactionTimedOut, write_once
-from odradek.spark.write_options import parse_write_options
+from odradek.spark.driver import transaction_attempts
+from odradek.spark.driver.transaction_attempts import Placement, TasksRepeated, TransactionTimedOut, write_once
+from odradek.spark.writes.write_options import parse_write_options
 
 OPTIONS = parse_write_options({
     "kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.transaction.timeout.ms": "900000",

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from odradek.spark import transaction_task
-from odradek.spark.transaction_task import UnknownTask, choose_partitions, stage_attempt, write_in_transaction
-from odradek.spark.write_options import parse_write_options
-from odradek.spark.write_reports import UNKNOWN_ATTEMPT, WriteReport, is_each_row_written_once
+from odradek.spark.writes import transaction_task
+from odradek.spark.writes.transaction_task import UnknownTask, choose_partitions, stage_attempt, write_in_transaction
+from odradek.spark.writes.write_options import parse_write_options
+from odradek.spark.writes.write_reports import UNKNOWN_ATTEMPT, WriteReport, is_each_row_written_once
 
 OPTIONS = parse_write_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 SCHEMA = pa.schema([("value", pa.binary()), ("partition", pa.int32())])

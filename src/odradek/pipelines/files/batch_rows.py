@@ -18,7 +18,7 @@ from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
-from odradek.spark.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
+from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
 
@@ -131,7 +131,7 @@ def bytes_per_offset(options: ReadOptions, planned: Sequence[Range], task_bytes:
     count = sum(item.size for item in planned)
     if count <= FEW_OFFSETS and count * UNKNOWN_BYTES <= task_bytes:
         return {}
-    from odradek.spark.lookups import Lookups
+    from odradek.spark.offsets.lookups import Lookups
 
     lookups = Lookups(options)
     try:

@@ -28,7 +28,7 @@ from odradek.pipelines.files.settings import settings_for
 from odradek.pipelines.files.table_folders import TableFolder
 from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.values.reader import ERROR
-from odradek.spark.offset_ranges import Piece
+from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.piece_reader import read_piece

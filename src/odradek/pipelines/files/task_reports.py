@@ -15,7 +15,7 @@ from odradek.core.counts import span
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.ranges import merge
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 
 class RangesNotRead(OdradekError):

@@ -51,8 +51,8 @@ from odradek.pipelines.history.options import HistoryOptions
 from odradek.pipelines.history.quantiles import at_ranks
 from odradek.spark import register
 from odradek.spark.arrow_map import apply_in_arrow, map_in_arrow
-from odradek.spark.lookups import Lookups
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.offsets_source import parse_history_options
 from odradek.spark.options import Start, client_config
 from odradek.spark.progress import progress_options

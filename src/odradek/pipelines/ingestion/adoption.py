@@ -35,7 +35,7 @@ from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
-from odradek.spark.commit_marks import is_of_table, mark_commit, other_output, with_output
+from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import check_uri, is_uri
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from odradek.client.config import ClientConfig
     from odradek.client.model import TopicDescription
-    from odradek.spark.plan import Commits
+    from odradek.spark.offsets.plan import Commits
 
     Topics = Mapping[str, TopicDescription]
 

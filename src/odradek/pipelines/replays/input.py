@@ -29,9 +29,9 @@ from odradek.pipelines.ranges import (
     time_ms,
 )
 from odradek.pipelines.sources import check_topics, with_short_timeouts
-from odradek.spark import data_loss
-from odradek.spark.lookups import Lookups
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets import data_loss
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.text.similar_names import nearest
 

@@ -28,7 +28,7 @@ from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
 from odradek.pipelines.tables.table import Table, Target, open_table
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 

@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.pipelines.ranges import merge
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 MARK = "odradek-replay:1:"
 # Kafka's default of offset.metadata.max.bytes.

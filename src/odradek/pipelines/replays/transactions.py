@@ -36,12 +36,12 @@ from odradek.pipelines.replays.topic import (
     find_target,
     records_to_send,
 )
-from odradek.spark.lookups import Lookups
-from odradek.spark.micro_batch_groups import check_members
-from odradek.spark.offset_ranges import Range, share_bytes
+from odradek.spark.driver.micro_batch_groups import check_members
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.offset_ranges import Range, share_bytes
 from odradek.spark.options import ReadOptions, parse_options
 from odradek.spark.progress import progress_options
-from odradek.spark.write_options import WriteOptions, parse_write_options
+from odradek.spark.writes.write_options import WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -208,7 +208,7 @@ def _replay(
     task_options: Mapping[str, str],
 ) -> int:
     """Writes the records of the ranges and the progress in one transaction. Returns the number of records."""
-    from odradek.spark.transaction_attempts import TransactionTimedOut, place, write_once
+    from odradek.spark.driver.transaction_attempts import TransactionTimedOut, place, write_once
 
     progress, ids = state
     found = dataclasses.replace(run.job.found, ranges=tuple(ranges), ids=ids)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata
-from odradek.spark.commit_refusal import TABLE_ID_PREFIX
-from odradek.spark.plan import Commits
-from odradek.spark.stable_offsets import stable_offsets
+from odradek.spark.offsets.commit_refusal import TABLE_ID_PREFIX
+from odradek.spark.offsets.plan import Commits
+from odradek.spark.offsets.stable_offsets import stable_offsets
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from odradek.core.errors import OdradekError
 from odradek.pipelines.checkpoint import COMMITTED, CommitState, PlannedBatch, commit_end, refused_state
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
-from odradek.spark.lookups import Lookups
+from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import ReadOptions
 
 if TYPE_CHECKING:

@@ -75,9 +75,9 @@ from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
-from odradek.spark.lookups import Lookups
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.options import ReadOptions
-from odradek.spark.source_offset import Offsets
 from odradek.text.printable import printable
 from odradek.text.table_paths import check_uri, delta_uri, is_uri, local_path
 

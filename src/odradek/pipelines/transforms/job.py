@@ -1,7 +1,7 @@
 """Transform: topics to a topic, exactly once, through a SQL query or a Python function.
 
 It is a streaming query: each micro-batch is one transaction with the rows, the offsets of the source's group and the
-number of the micro-batch (``odradek.spark.micro_batch_transactions``). Spark's checkpoint says which offsets belong to
+number of the micro-batch (``spark/driver/micro_batch_transactions``). Spark's checkpoint says which offsets belong to
 which micro-batch.
 """
 
@@ -44,10 +44,10 @@ from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
-from odradek.spark.micro_batch_number import group_of_numbers
+from odradek.spark.driver.micro_batch_number import group_of_numbers
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
-from odradek.spark.write_options import parse_write_options
+from odradek.spark.writes.write_options import parse_write_options
 from odradek.text.table_paths import check_uri, is_uri, local_path
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _run_query(
     stop: threading.Event | None,
     listeners: tuple[Callable[[int], None], Watch | None],
 ) -> Transformed:
-    from odradek.spark.micro_batch_transactions import TransactionalWriter
+    from odradek.spark.driver.micro_batch_transactions import TransactionalWriter
 
     advance, watch = listeners
     seen: list[int] = []

@@ -17,7 +17,7 @@ from odradek.pipelines.causes import cause_of
 from odradek.pipelines.transforms.query_text import check_query
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import Values
-from odradek.spark.write_options import WriteOptions, check_columns
+from odradek.spark.writes.write_options import WriteOptions, check_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import PieceReport, TaskReport
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, RunProgress, sum_of
-from odradek.spark.offset_ranges import Range
+from odradek.spark.offsets.offset_ranges import Range
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.spark.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
 
 
 class Output(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark.source_offset import EXTRA, Offsets, SourceOffset, flat
+from odradek.spark.offsets.source_offset import EXTRA, Offsets, SourceOffset, flat
 from odradek.text.json_depth import parse_json
 
 _VERSION = "v1"

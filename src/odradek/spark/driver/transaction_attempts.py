@@ -22,9 +22,9 @@ from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.arrow_map import map_in_arrow
-from odradek.spark.transaction_task import TARGET, THREAD_NAME, choose_partitions, write_in_transaction
-from odradek.spark.write_options import WriteOptions, check_columns, columns_to_send
-from odradek.spark.write_reports import REPORT_SCHEMA, WriteReport, is_each_row_written_once
+from odradek.spark.writes.transaction_task import TARGET, THREAD_NAME, choose_partitions, write_in_transaction
+from odradek.spark.writes.write_options import WriteOptions, check_columns, columns_to_send
+from odradek.spark.writes.write_reports import REPORT_SCHEMA, WriteReport, is_each_row_written_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark.source_offset import Offsets, SourceOffset, TopicIds, flat, nested
+from odradek.spark.offsets.source_offset import Offsets, SourceOffset, TopicIds, flat, nested
 from odradek.text.json_depth import parse_json
 
 OPTION = "groupLook"

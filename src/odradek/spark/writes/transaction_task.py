@@ -19,9 +19,9 @@ from pyspark import TaskContext
 
 from odradek.client.producer import Producer, SharedTransaction
 from odradek.core.errors import OdradekError
-from odradek.spark.write_options import WriteOptions
-from odradek.spark.write_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, WriteReport
-from odradek.spark.write_task import UnwritableRow, by_topic, check_partitions
+from odradek.spark.writes.write_options import WriteOptions
+from odradek.spark.writes.write_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, WriteReport
+from odradek.spark.writes.write_task import UnwritableRow, by_topic, check_partitions
 
 TARGET = "partition"
 THREAD_NAME = "odradek_thread"

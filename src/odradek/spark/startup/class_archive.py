@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from odradek.spark.user_cache import make_private, user_cache
+from odradek.spark.startup.user_cache import make_private, user_cache
 
 SETTING = "spark.odradek.class.archive"
 NONE = "none"

@@ -25,9 +25,9 @@ from typing import Protocol
 from odradek.core.counts import are, span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.spark import loss_file
+from odradek.spark.offsets import loss_file
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("odradek.spark.data_loss")
 GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
 

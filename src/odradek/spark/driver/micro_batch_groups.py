@@ -26,11 +26,11 @@ from odradek.client.admin import Admin
 from odradek.client.errors import GroupIdNotFound
 from odradek.client.producer import Producer
 from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
-from odradek.spark import plan
-from odradek.spark.lookups import Lookups
-from odradek.spark.micro_batch_number import MicroBatchRefused
-from odradek.spark.query_sources import source_options
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.driver.micro_batch_number import MicroBatchRefused
+from odradek.spark.driver.query_sources import source_options
+from odradek.spark.offsets import plan
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.source_offset import SourceOffset
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

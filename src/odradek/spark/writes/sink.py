@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from odradek.spark.compatibility import DataSourceStreamArrowWriter
-from odradek.spark.write_options import WriteOptions
+from odradek.spark.writes.write_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,6 +50,6 @@ class OdradekStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def _write(options: WriteOptions, iterator: Iterator[pa.RecordBatch]) -> WriteResult:
-    from odradek.spark.write_task import write_task
+    from odradek.spark.writes.write_task import write_task
 
     return WriteResult(write_task(options, iterator))

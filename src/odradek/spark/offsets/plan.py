@@ -70,12 +70,12 @@ from uuid import UUID
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
-from odradek.spark import data_loss
-from odradek.spark.commit_marks import mark_commit, mark_of, other_query
-from odradek.spark.data_loss import UNKNOWN_CAUSES, Causes, DataLoss, loss_message
-from odradek.spark.offset_ranges import LogRange, Range, share
+from odradek.spark.offsets import data_loss
+from odradek.spark.offsets.commit_marks import mark_commit, mark_of, other_query
+from odradek.spark.offsets.data_loss import UNKNOWN_CAUSES, Causes, DataLoss, loss_message
+from odradek.spark.offsets.offset_ranges import LogRange, Range, share
+from odradek.spark.offsets.source_offset import Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, Position, Start
-from odradek.spark.source_offset import Offsets, SourceOffset, TopicIds
 
 Commits = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -15,7 +15,7 @@ import sysconfig
 import uuid
 from pathlib import Path
 
-from odradek.spark.user_cache import make_private, user_cache
+from odradek.spark.startup.user_cache import make_private, user_cache
 
 _PYTHON = "python"
 _LEFT_OUT = (_PYTHON, "__pycache__")

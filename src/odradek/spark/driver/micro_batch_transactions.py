@@ -27,8 +27,8 @@ from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 from odradek.history.log_ends import retention
 from odradek.spark import compatibility
-from odradek.spark.micro_batch_groups import MicroBatchGroups, check_members
-from odradek.spark.micro_batch_number import (
+from odradek.spark.driver.micro_batch_groups import MicroBatchGroups, check_members
+from odradek.spark.driver.micro_batch_number import (
     BatchTimes,
     MicroBatchRefused,
     check_first,
@@ -37,11 +37,11 @@ from odradek.spark.micro_batch_number import (
     group_of_numbers,
     is_written,
 )
-from odradek.spark.micro_batch_outputs import MicroBatchOutputs, Output
+from odradek.spark.driver.micro_batch_outputs import MicroBatchOutputs, Output
+from odradek.spark.driver.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
+from odradek.spark.offsets.stable_offsets import stable_offsets
 from odradek.spark.session_activation import is_connect
-from odradek.spark.stable_offsets import stable_offsets
-from odradek.spark.transaction_attempts import TasksRepeated, TransactionTimedOut, place, write_once
-from odradek.spark.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
+from odradek.spark.writes.write_options import TRANSACTION_TIMEOUT_MS, WriteOptions, parse_write_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

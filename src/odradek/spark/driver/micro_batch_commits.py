@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 
 from odradek.core.errors import OdradekError
-from odradek.spark.kafka_checkpoint import complete_first_batch
-from odradek.spark.lookups import Lookups
-from odradek.spark.plan import GroupReset
-from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.driver.kafka_checkpoint import complete_first_batch
+from odradek.spark.driver.query_sources import LISTENER_TIMEOUT_MS, source_options
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.plan import GroupReset
+from odradek.spark.offsets.source_offset import SourceOffset
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

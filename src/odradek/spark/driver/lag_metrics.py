@@ -24,11 +24,11 @@ from pyspark.sql.streaming import StreamingQueryListener
 from odradek.client.context_managers import Closeable
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.spark.driver.query_sources import LISTENER_TIMEOUT_MS, source_options
 from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_text
-from odradek.spark.lookups import Lookups
-from odradek.spark.query_sources import LISTENER_TIMEOUT_MS, source_options
+from odradek.spark.offsets.lookups import Lookups
+from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.session_activation import is_connect
-from odradek.spark.source_offset import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from odradek.client.producer import Producer
 from odradek.core.errors import OdradekError
-from odradek.spark.write_options import WriteOptions, columns_to_send
+from odradek.spark.writes.write_options import WriteOptions, columns_to_send
 
 
 class UnwritableRow(OdradekError):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from odradek.spark.initial_offsets import UnknownStart, empty_log, line_without_start, parse_initial, with_start
-from odradek.spark.query_sources import source_options
-from odradek.spark.source_offset import SourceOffset
+from odradek.spark.driver.query_sources import source_options
+from odradek.spark.offsets.initial_offsets import UnknownStart, empty_log, line_without_start, parse_initial, with_start
+from odradek.spark.offsets.source_offset import SourceOffset
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

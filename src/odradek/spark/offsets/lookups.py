@@ -14,17 +14,17 @@ from odradek.client.errors import LOOKUP_REFUSED, GroupIdNotFound, GroupNotEmpty
 from odradek.client.model import EpochEnd, ListedOffset, MemberDescription, TopicDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
-from odradek.spark import data_loss, plan
-from odradek.spark.commit_refusal import CommitRefusal, missing_right
-from odradek.spark.data_loss import UNKNOWN_CAUSES
-from odradek.spark.group_look import GroupLook
-from odradek.spark.offset_ranges import LogRange, Range
+from odradek.spark.offsets import data_loss, plan
+from odradek.spark.offsets.commit_refusal import CommitRefusal, missing_right
+from odradek.spark.offsets.data_loss import UNKNOWN_CAUSES
+from odradek.spark.offsets.group_look import GroupLook
+from odradek.spark.offsets.offset_ranges import LogRange, Range
+from odradek.spark.offsets.patterns import java_pattern
+from odradek.spark.offsets.plan import CommitDecision, Commits, NoCommittedOffset
+from odradek.spark.offsets.source_offset import Offsets, SourceOffset
+from odradek.spark.offsets.stable_offsets import stable_offsets
+from odradek.spark.offsets.zookeeper_start import offsets_in_zookeeper
 from odradek.spark.options import OnGroupReset, ReadOptions
-from odradek.spark.patterns import java_pattern
-from odradek.spark.plan import CommitDecision, Commits, NoCommittedOffset
-from odradek.spark.source_offset import Offsets, SourceOffset
-from odradek.spark.stable_offsets import stable_offsets
-from odradek.spark.zookeeper_start import offsets_in_zookeeper
 
 log = logging.getLogger("odradek.spark.commits")
 

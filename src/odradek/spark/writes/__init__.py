@@ -1,0 +1,1 @@
+"""The sink: its options and its tasks, with and without transactions."""
