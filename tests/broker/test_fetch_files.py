@@ -12,16 +12,17 @@ from pathlib import Path
 import pytest
 from support.brokers import RunningBroker, Wire, eventually
 from support.counted_files import CountedFiles
+from support.partitions import registered
+from support.replicas import make_replicated
 from test_server_frames import create, fetch, produce
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import crc_is_valid, scan
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.effects import SimpleRecord
-from odradek.replication.follower_states import Followers
 from odradek.wire import frames
 
 VALUES = [bytes([n]) * 300_000 for n in range(12)]
@@ -169,17 +170,19 @@ def test_readers_that_disconnect_during_a_reply_leave_no_open_files(
 def test_records_of_large_replies_never_pass_through_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # docs/benchmarks/mechanisms.md shows the gain
-    check_sent_records(tmp_path, monkeypatch, lambda partition: None)
+    check_sent_records(tmp_path, monkeypatch, lambda broker: None)
+
+
+def follow(broker: BrokerServer) -> ReplicatedPartition:
+    """Gives the partition another replica, which is in sync and fetches only if the test does."""
+    one, node = make_replicated(broker, "topic"), broker.node_id
+    one.apply(registered((node, 2), node, leader_epoch=one.leader_epoch + 1), node, 0)
+    return one
 
 
 def test_records_for_a_follower_never_pass_through_python_either(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def follow(partition: Partition) -> None:
-        partition.followers = Followers()
-        partition.followers.assign([2])
-        partition.move_high_watermark(partition.log_end_offset)
-
     check_sent_records(tmp_path, monkeypatch, follow, replica=2)
 
 
@@ -188,18 +191,16 @@ def test_records_above_the_high_watermark_are_copied_for_a_follower(
 ) -> None:
     """A truncation may rewrite the file there while it is sent."""
 
-    def follow(partition: Partition) -> None:
-        partition.followers = Followers()
-        partition.followers.assign([2])
-        partition.move_high_watermark(0)
+    def follow_from_the_start(broker: BrokerServer) -> None:
+        follow(broker).move_high_watermark(0)
 
-    check_sent_records(tmp_path, monkeypatch, follow, replica=2, is_copied=True)
+    check_sent_records(tmp_path, monkeypatch, follow_from_the_start, replica=2, is_copied=True)
 
 
 def check_sent_records(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    prepare: Callable[[Partition], None],
+    prepare: Callable[[BrokerServer], object],
     replica: int = -1,
     *,
     is_copied: bool = False,
@@ -224,7 +225,7 @@ def check_sent_records(
             for value in VALUES:
                 data = encode_batch([SimpleRecord(b"k", value, 1)], now_ms=1)
                 partition.log.append(data, now_ms=1, leader_epoch=0)
-            prepare(partition)
+            prepare(broker)
             monkeypatch.setattr(os, "sendfile", counting_sendfile)
             files.reads.clear()
             reader, writer = await asyncio.open_connection(*broker.address)

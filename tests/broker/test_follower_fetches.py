@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ import pytest
 from support.cluster_nodes import Nodes
 from support.logs import batch
 from support.peers import Peer, run_alone, until
+from support.replicas import make_replicated
 
-from odradek.broker.partitions.partition import Partition
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.broker.server import BrokerServer
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord
 from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode
+from odradek.replication.follower_states import FollowerState
 from odradek.wire import frames
 from odradek.wire.api_keys import CREATE_TOPICS, FETCH, PRODUCE
 
@@ -59,18 +62,17 @@ def row_of(reply: Any) -> Any:
 
 
 class Setup:
-    """A broker that leads ``t``-0, whose other replica is broker 2. The high watermark is held back at 0."""
+    """A broker that leads ``t``-0. The other replica, broker 2, is in sync, and fetches only if the test does."""
 
     def __init__(self, broker: BrokerServer) -> None:
         self.broker = broker
-        self.change(replicas=(LEADER, FOLLOWER), leader=LEADER)  # leader epoch 1
-        self.partition.move_high_watermark(0)
+        self.partition = make_replicated(broker, "t")
+        self.change(replicas=(LEADER, FOLLOWER), isr=(LEADER, FOLLOWER), leader=LEADER)  # leader epoch 1
 
     @property
-    def partition(self) -> Partition:
-        found = self.broker.partitions["t", 0]
-        assert isinstance(found, Partition)
-        return found
+    def followers(self) -> Mapping[int, FollowerState]:
+        assert self.partition.leader is not None
+        return self.partition.leader.followers.states
 
     def change(self, **fields: Any) -> None:
         topic = self.broker.catalog.topic("t")
@@ -122,7 +124,6 @@ def test_an_append_wakes_a_follower_and_the_high_watermark_a_consumer(run_scenar
         await setup.rest()
         assert not consumer.written, "a follower has to have the record first"
         waiting = setup.begin(FOLLOWER, 1)
-        setup.partition.move_high_watermark(1)
         row = await setup.row(consumer)
         assert (row.high_watermark, len(row.records)) == (1, SIZE)
         await setup.rest()
@@ -133,18 +134,16 @@ def test_an_append_wakes_a_follower_and_the_high_watermark_a_consumer(run_scenar
 
 def test_a_fetch_notes_the_follower_once(run_scenario) -> None:
     async def scenario(setup: Setup) -> None:
-        followers = setup.partition.followers
-        assert followers is not None
         await setup.produce(3)
         waiting = setup.begin(FOLLOWER, 3)
-        first = followers.states[FOLLOWER]
+        first = setup.followers[FOLLOWER]
         assert (first.end_offset, first.leader_end) == (3, 3)
         await setup.produce(2)
         await setup.row(waiting)
-        assert followers.states[FOLLOWER] == first, "the second read of the same fetch says nothing new"
+        assert setup.followers[FOLLOWER] == first, "the second read of the same fetch says nothing new"
         await setup.fetch(-1, 0)
         await setup.fetch(STRANGER, 5)
-        assert followers.states == {FOLLOWER: first}
+        assert setup.followers == {FOLLOWER: first}
 
     run_scenario(scenario)
 
@@ -154,9 +153,9 @@ def test_a_change_of_the_role_ends_the_wait_of_a_follower(run_scenario) -> None:
         waiting = setup.begin(FOLLOWER, 0)
         setup.change(leader=FOLLOWER)
         assert (await setup.row(waiting)).error_code is LEFT
-        assert setup.partition.followers is None, "a follower has no followers"
+        assert setup.partition.leader is None, "a follower has no followers"
         setup.change(leader=LEADER)
-        assert setup.partition.followers is not None
+        assert setup.partition.leader is not None
         assert (await setup.fetch(FOLLOWER, 0, epoch=3)).error_code is NONE
 
     run_scenario(scenario)
@@ -186,8 +185,7 @@ def test_a_follower_whose_log_diverges_learns_where(run_scenario) -> None:
         row = await setup.fetch(FOLLOWER, 4, epoch=3, last_epoch=2)
         assert (row.error_code, row.diverging_epoch.epoch, row.diverging_epoch.end_offset) == (NONE, 1, 2)
         assert not row.records
-        assert setup.partition.followers is not None
-        assert setup.partition.followers.states[FOLLOWER].end_offset == -1, "it has not the records before its offset"
+        assert setup.followers[FOLLOWER].end_offset == -1, "it has not the records before its offset"
         row = await setup.fetch(FOLLOWER, 2, epoch=3, last_epoch=1)
         assert (row.diverging_epoch.epoch, len(row.records)) == (-1, SIZE)
 
@@ -227,8 +225,10 @@ def test_a_follower_of_an_earlier_incarnation_is_refused_and_the_present_one_is_
     leader = nodes.brokers[1]
     registered = leader.broker.catalog.registered_brokers()[2]
     partition = leader.broker.partitions["t", 0]
-    assert partition.followers is not None
-    assert partition.followers.states[2].end_offset == -1
+    assert isinstance(partition, ReplicatedPartition)
+    assert partition.leader is not None
+    followers = partition.leader.followers
+    assert followers.states[2].end_offset == -1
 
     def code(broker_epoch: int) -> ErrorCode:
         asked = fetch_message(
@@ -238,8 +238,8 @@ def test_a_follower_of_an_earlier_incarnation_is_refused_and_the_present_one_is_
         return found
 
     assert code(registered.epoch - 1) is LEFT
-    assert partition.followers.states[2].end_offset == -1
+    assert followers.states[2].end_offset == -1
     assert code(registered.epoch) is NONE
-    state = partition.followers.states[2]
+    state = followers.states[2]
     assert (state.end_offset, state.broker_epoch) == (0, registered.epoch)
     assert state.caught_up_ms == state.fetched_ms <= leader.broker.steady_ms()

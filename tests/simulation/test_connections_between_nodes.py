@@ -10,6 +10,7 @@ from support.logs import batch
 
 from odradek.broker.remote.node_request import NodeRequest
 from odradek.broker.remote.peers import Channel
+from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.client.cluster import Cluster
 from odradek.client.config import ClientConfig
 from odradek.core.deferred import Deferred
@@ -76,10 +77,11 @@ def test_a_follower_fetches_from_a_leader_over_a_connection_of_its_own() -> None
     (part,) = reply.partitions
     assert (part.error_code, len(part.records)) == (ErrorCode.none, SIZE)
     partition = nodes.brokers[1].broker.partitions["t", 0]
-    assert partition.followers is not None
-    assert partition.followers.states[2].end_offset == 0
+    assert isinstance(partition, ReplicatedPartition)
+    assert partition.leader is not None
+    assert partition.leader.followers.states[2].end_offset == 0
     wait_for(nodes, send(nodes, follower_fetch(nodes, topic_id, 3)))
-    assert partition.followers.states[2].end_offset == 3
+    assert partition.leader.followers.states[2].end_offset == 3
 
 
 def test_a_fetch_follows_a_restarted_leader_and_ends_if_the_network_is_cut() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from odradek.broker.partitions.partition import Partition
@@ -14,6 +14,9 @@ from odradek.core.ids import FetchingReplica
 from odradek.replication.effects import AlterIsr
 from support.logs import T0
 from support.partitions import NODE
+
+if TYPE_CHECKING:
+    from odradek.broker.server import BrokerServer
 
 TOPIC_ID = UUID(int=7)
 LAG_MS, BACKOFF_MS = 3_000, 100
@@ -59,6 +62,19 @@ class NodeOfPartitions:
 def registered_broker(number: int, **fields: Any) -> Any:
     known = {"epoch": number, "is_fenced": False, "is_shutting_down": False}
     return SimpleNamespace(**known | fields)
+
+
+def make_replicated(broker: BrokerServer, topic: str, index: int = 0) -> ReplicatedPartition:
+    """Puts a partition for several replicas in the place of one that a lone broker leads. It has the same log."""
+    directory, key, node = broker.directory, (topic, index), NodeOfPartitions()
+    former = directory.partitions[key]
+    assert former.registration is not None
+    node.local = FetchingReplica(broker.node_id, 1)
+    one = ReplicatedPartition(topic, TOPIC_ID, index, node)
+    one.apply(former.registration, broker.node_id, node.time_ms)
+    one.adopt(former.log, former.log_end_offset)
+    directory.partitions[key] = directory.led[key] = one
+    return one
 
 
 def replicated(node: NodeOfPartitions | None = None, topic: str = "t", index: int = 0) -> ReplicatedPartition:

@@ -146,9 +146,7 @@ def _reader(broker: BrokerServices, context: Context, message: FetchRequest) -> 
 
 def _follower(broker: BrokerServices, context: Context, replica: FetchingReplica) -> Reader:
     context.is_exempt = True
-    registered = broker.catalog.registered_brokers().get(replica.broker_id)
-    present = None if registered is None or registered.is_fenced else registered.epoch
-    return FollowerReader(replica, present, broker.steady_ms())
+    return FollowerReader(replica, broker.steady_ms())
 
 
 def _handle_in_steps(

@@ -77,16 +77,14 @@ class ConsumerReader:
 class FollowerReader:
     """A broker that follows partitions: it reads up to the log end, in any isolation. No quota of clients limits it.
 
-    ``present_epoch``: the epoch of the broker's present registration; None if it has none, or is fenced. ``now_ms``:
-    the time of the fetch by a clock that never jumps.
+    ``now_ms``: the time of the fetch by a clock that never jumps.
     """
 
     awaits = Wake.LOG_END
     is_follower: ClassVar[bool] = True
 
-    def __init__(self, replica: FetchingReplica, present_epoch: int | None, now_ms: int) -> None:
+    def __init__(self, replica: FetchingReplica, now_ms: int) -> None:
         self.replica = replica
-        self._present_epoch = present_epoch
         self._now_ms = now_ms
 
     def read(
@@ -100,17 +98,9 @@ class FollowerReader:
             return FetchedPartition(asked.partition, 0, *marks, diverging=diverging), None, False
         records = _read_to_end(log, asked.fetch_offset, max_bytes, min_one=min_one)
         if is_first:
-            self._check_incarnation()
             partition.note_fetch(self.replica, asked.fetch_offset, asked.follower_log_start, self._now_ms)
         row = FetchedPartition(asked.partition, 0, *marks, size=records.size)
         return row, records, asked.fetch_offset < log.active.base_offset
-
-    def _check_incarnation(self) -> None:
-        """Raises KafkaError for a fetch of an earlier incarnation of the broker."""
-        own, present = self.replica.broker_epoch, self._present_epoch
-        if own != NO_EPOCH and present is not None and own < present:
-            text = f"broker {self.replica.broker_id} has registered with epoch {present}, after {own}"
-            raise KafkaError(ErrorCode.not_leader_or_follower, text)
 
 
 def _read_to_end(log: Log, offset: int, max_bytes: int, *, min_one: bool) -> Slice:

@@ -26,7 +26,7 @@ from odradek.broker.partitions.partition_roles import (
 from odradek.broker.partitions.purgatory import Wake
 from odradek.broker.partitions.watermark_waits import Wait, WatermarkWaits
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.core.ids import NO_EPOCH, NO_OFFSET, EndTransactionMarker, FetchingReplica
+from odradek.core.ids import NO_EPOCH, EndTransactionMarker, FetchingReplica
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.log import Log
@@ -35,7 +35,6 @@ from odradek.storage.producers.verification import VerificationGuard
 if TYPE_CHECKING:
     from odradek.broker.partitions.purgatory import ParkedFetch
     from odradek.catalog.registrations import PartitionRegistration
-    from odradek.replication.follower_states import Followers, FollowerState
 
 
 class Partition:
@@ -47,11 +46,10 @@ class Partition:
     ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has several replicas.
     ``is_held``: the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
-    ``followers``: the other replicas of a led partition, as their fetches show them; None if there are none.
     """
 
     __slots__ = (
-        "_epoch_start", "_log", "_now_ms", "_waiters", "failure", "followers", "index", "is_held", "is_replicated",
+        "_epoch_start", "_log", "_now_ms", "_waiters", "failure", "index", "is_held", "is_replicated",
         "leader_epoch", "on_high_watermark", "registration", "role", "topic", "watermark_waits",
     )  # fmt: skip
 
@@ -74,7 +72,6 @@ class Partition:
         self.registration: PartitionRegistration | None = None
         self.is_replicated = self.is_held = False
         self._epoch_start = 0
-        self.followers: Followers | None = None
         self.watermark_waits: WatermarkWaits | None = None
         """The requests that wait for the high watermark, made for the first one."""
         self.on_high_watermark: Callable[[int], object] | None = None
@@ -97,16 +94,12 @@ class Partition:
         role = role_of(registration, node_id)
         begins = role is not self.role or registration.leader_epoch > self.leader_epoch
         steps = steps_of(f"{self.topic}-{self.index}", self.role, role) if begins else ()
-        is_new_leader = self.role is not PartitionRole.LEADER
         self.registration, self.role, self.leader_epoch = registration, role, registration.leader_epoch
         self.is_replicated = len(registration.replicas) > 1
         self._hold_or_release()
-        self._assign_followers(node_id)
         for step in steps:
             if step is RoleStep.END_WAITS:
                 self.end_waits(ErrorCode.not_leader_or_follower)
-            elif step is RoleStep.BEGIN_TERM:
-                self._begin_term(steady_ms, is_new_leader=is_new_leader)
             elif step is RoleStep.BEGIN_EPOCH:
                 self._begin_epoch()
             elif step is RoleStep.BEGIN_FOLLOWING:
@@ -114,24 +107,6 @@ class Partition:
             else:
                 self._end_following()
         return role
-
-    def _assign_followers(self, node_id: int) -> None:
-        """Sets the followers of the partition. Only a leader has some."""
-        registration = self.registration
-        if registration is None or self.role is not PartitionRole.LEADER or not self.is_replicated:
-            self.followers = None
-            return
-        if self.followers is None:
-            from odradek.replication.follower_states import Followers  # a lone broker needs none
-
-            self.followers = Followers()
-        self.followers.assign(number for number in registration.replicas if number != node_id)
-
-    def _begin_term(self, steady_ms: int, *, is_new_leader: bool) -> None:
-        log, registration = self._log, self.registration
-        if self.followers is not None and registration is not None:
-            start = NO_OFFSET if is_new_leader or log is None else log.log_end_offset
-            self.followers.begin_term(registration.isr, start, steady_ms, is_new_leader=is_new_leader)
 
     def _begin_epoch(self) -> None:
         log = self._log
@@ -410,16 +385,15 @@ class Partition:
     def check_follower(self, broker_id: int, leader_epoch: int) -> None:
         """Raises KafkaError if a broker is no follower of this partition. It may become one by a record that only one
         of the two brokers has, so the code lets it try again. ``leader_epoch``: that of its fetch, −1 without one.
-        """
-        if self.followers is None or broker_id not in self.followers:
-            code = ErrorCode.not_leader_or_follower if leader_epoch < 0 else ErrorCode.unknown_leader_epoch
-            raise KafkaError(code, f"broker {broker_id} has no replica of {self.topic}-{self.index} here")
 
-    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> FollowerState:
+        One replica has no followers: ``ReplicatedPartition`` knows some.
+        """
+        code = ErrorCode.not_leader_or_follower if leader_epoch < 0 else ErrorCode.unknown_leader_epoch
+        raise KafkaError(code, f"broker {broker_id} has no replica of {self.topic}-{self.index} here")
+
+    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> None:
         """Notes what a follower has, as its fetch says, before any later append. ``now_ms``: of a clock that never
-        jumps. Returns the state of the follower."""
-        assert self.followers is not None  # ``check_follower`` knows it
-        return self.followers.note_fetch(replica, offset, log_start, self.log_end_offset, now_ms)
+        jumps. Raises KafkaError for a fetch of a former incarnation."""
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.

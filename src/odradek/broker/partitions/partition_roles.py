@@ -30,8 +30,6 @@ class RoleStep(Enum):
 
     END_WAITS = "end waits"
     """Completes the requests that wait here, with an error for those that wait for the high watermark."""
-    BEGIN_TERM = "begin term"
-    """Begins the leader epoch of the followers (``replication/follower_states``)."""
     BEGIN_EPOCH = "begin epoch"
     """Notes the leader epoch at the end of the log. A follower's log gets its epochs with the leader's records."""
     BEGIN_FOLLOWING = "begin following"
@@ -43,14 +41,14 @@ class RoleStep(Enum):
 _ROLE, _STEP = PartitionRole, RoleStep
 
 TRANSITIONS: Mapping[tuple[PartitionRole, PartitionRole], tuple[RoleStep, ...]] = {
-    (_ROLE.NEW, _ROLE.LEADER): (_STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
+    (_ROLE.NEW, _ROLE.LEADER): (_STEP.BEGIN_EPOCH,),
     (_ROLE.NEW, _ROLE.FOLLOWER): (_STEP.BEGIN_FOLLOWING,),
     (_ROLE.NEW, _ROLE.REMOVED): (_STEP.END_WAITS,),
-    (_ROLE.LEADER, _ROLE.LEADER): (_STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
+    (_ROLE.LEADER, _ROLE.LEADER): (_STEP.BEGIN_EPOCH,),
     (_ROLE.LEADER, _ROLE.FOLLOWER): (_STEP.END_WAITS, _STEP.BEGIN_FOLLOWING),
     (_ROLE.LEADER, _ROLE.REMOVED): (_STEP.END_WAITS,),
     (_ROLE.FOLLOWER, _ROLE.FOLLOWER): (_STEP.END_FOLLOWING, _STEP.BEGIN_FOLLOWING),
-    (_ROLE.FOLLOWER, _ROLE.LEADER): (_STEP.END_FOLLOWING, _STEP.BEGIN_TERM, _STEP.BEGIN_EPOCH),
+    (_ROLE.FOLLOWER, _ROLE.LEADER): (_STEP.END_FOLLOWING, _STEP.BEGIN_EPOCH),
     (_ROLE.FOLLOWER, _ROLE.REMOVED): (_STEP.END_FOLLOWING, _STEP.END_WAITS),
 }
 """The steps of each transition, in their order. A role follows itself when a new leader epoch begins."""

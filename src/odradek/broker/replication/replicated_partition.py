@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.core.ids import EndTransactionMarker, FetchingReplica
     from odradek.replication.effects import LeaderEffect, ReplicaBroker
-    from odradek.replication.follower_states import FollowerState
     from odradek.storage.log import Log
     from odradek.storage.producers.verification import Guard
 
@@ -136,21 +135,14 @@ class ReplicatedPartition(Partition):
             return
         if self.leader is None:
             self.leader = PartitionLeader(self._services.local, self._limits, self._services.broker_state)
-            self.followers = self.leader.followers
         self._carry_out(self.leader.on_registration(registration, log.log_end_offset, log.high_watermark, steady_ms))
         self._end_deletions()
 
     def _drop_leader(self) -> None:
-        self.leader = self.followers = None
+        self.leader = None
         waits, self._deletions = self._deletions, []
         for wait in waits:
             wait.end(ErrorCode.not_leader_or_follower)
-
-    def _assign_followers(self, node_id: int) -> None:
-        """Does nothing: the machine of the leader has the followers."""
-
-    def _begin_term(self, steady_ms: int, *, is_new_leader: bool) -> None:
-        """Does nothing: the machine of the leader begins the term with the registration."""
 
     def _hold_or_release(self) -> None:
         """Holds the high watermark, whatever the ISR is: the machines move it. A change of min.insync.replicas counts
@@ -181,12 +173,14 @@ class ReplicatedPartition(Partition):
             return super()._result_of_waits()
         return ErrorCode.not_enough_replicas_after_append if self.leader.lacked_replicas else ErrorCode.none
 
-    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> FollowerState:
-        if self.leader is None:
-            return super().note_fetch(replica, offset, log_start, now_ms)
-        self._carry_out(self.leader.on_fetch(replica, offset, log_start, self.log_end_offset, now_ms))
-        self._end_deletions()
-        return self.leader.followers.states[replica.broker_id]
+    def check_follower(self, broker_id: int, leader_epoch: int) -> None:
+        if self.leader is None or broker_id not in self.leader.followers:
+            super().check_follower(broker_id, leader_epoch)
+
+    def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> None:
+        if self.leader is not None:
+            self._carry_out(self.leader.on_fetch(replica, offset, log_start, self.log_end_offset, now_ms))
+            self._end_deletions()
 
     def tick(self, steady_ms: int) -> None:
         """Looks for followers that are behind. Call it at each half of replica.lag.time.max.ms."""

@@ -68,7 +68,6 @@ def test_the_table_of_transitions_is_what_the_code_does(
 ) -> None:
     one, done = in_role(before), []
     monkeypatch.setattr(Partition, "end_waits", lambda self, error: done.append(RoleStep.END_WAITS))
-    monkeypatch.setattr(Partition, "_begin_term", lambda self, at_ms, **_: done.append(RoleStep.BEGIN_TERM))
     monkeypatch.setattr(Log, "assign_epoch", lambda self, epoch: done.append(RoleStep.BEGIN_EPOCH))
     monkeypatch.setattr(Partition, "_begin_following", lambda self: done.append(RoleStep.BEGIN_FOLLOWING))
     monkeypatch.setattr(Partition, "_end_following", lambda self: done.append(RoleStep.END_FOLLOWING))

@@ -376,4 +376,4 @@ def test_each_term_of_a_follower_begins_and_ends_its_fetches() -> None:
     one.apply(giving(FOLLOWER, 6), NODE, 0)
     one.remove(ErrorCode.unknown_topic_or_partition)
     assert node.followed == [OTHER, None, THIRD, None, OTHER, None]
-    assert (one.leader, one.follower, one.followers) == (None, None, None)
+    assert (one.leader, one.follower) == (None, None)
