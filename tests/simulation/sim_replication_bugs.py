@@ -412,6 +412,7 @@ FIRST_SEEDS = {
     "any replica is elected": 32,
     "a follower joins below the start of the leader epoch (KAFKA-7128)": 33,
     "the watermark does not rise with the answer (KAFKA-13091)": 43,
+    "the controller compares no broker epochs (KIP-903)": 81,
     "a follower that is too far behind begins at the leader's end": 83,
 }
 """The first seed that shows a bug."""
