@@ -2,7 +2,8 @@
 ``python -m tests.oracle.record_clusters [scenario …]``.
 
 Each node is a process of its own on loopback. Without names, all scenarios are recorded; with names, their traces
-replace those in ``traces/clusters.json``, ``replicas.json`` and ``moving_groups.json``. The comparison with Odradek
+replace those in ``traces/clusters.json``, ``replicas.json``, ``moving_groups.json`` and
+``moving_transactions.json``. The comparison with Odradek
 needs no Java.
 """
 
@@ -31,13 +32,18 @@ from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS
 from cluster_scenarios_groups import SCENARIOS as GROUP_SCENARIOS
 from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS
 from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS
+from cluster_scenarios_transactions import SCENARIOS as TRANSACTION_SCENARIOS
+from cluster_transaction_run import SETTINGS as TRANSACTION_SETTINGS
+from cluster_transaction_run import run_transaction_conversation
 from recording import TRACES, Step, packed_traces
 from support.brokers import Wire
 from support.jvm import kafka_java_options
 
 from bench.apache import ApacheBroker, new_cluster_id
 
-TRACE, REPLICAS, GROUPS = (TRACES / f"{name}.json" for name in ("clusters", "replicas", "moving_groups"))
+TRACE, REPLICAS, GROUPS, TRANSACTIONS = (
+    TRACES / f"{name}.json" for name in ("clusters", "replicas", "moving_groups", "moving_transactions")
+)
 HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
 _OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
@@ -140,6 +146,7 @@ def main(wanted: list[str]) -> int:
     of_replicas = (*FAILOVER_SCENARIOS, *REPLICA_SCENARIOS)
     failed += record(REPLICAS, of_replicas, SETTINGS | REPLICA_SETTINGS, wanted)
     failed += record(GROUPS, GROUP_SCENARIOS, GROUP_SETTINGS, wanted, run_group_conversation)
+    failed += record(TRANSACTIONS, TRANSACTION_SCENARIOS, TRANSACTION_SETTINGS, wanted, run_transaction_conversation)
     print("failed:", ", ".join(failed) if failed else "none")
     return bool(failed)
 

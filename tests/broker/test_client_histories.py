@@ -1,0 +1,123 @@
+"""Real clients while brokers are killed, paused and restarted: the checker finds nothing in what they saw.
+
+The same rounds run on three nodes of Apache Kafka 4.3.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.apache_cluster import ApacheCluster
+from support.brokers import unique
+from support.history_rounds import FAULTS, ApacheNodes, HistoryRounds, our_nodes, report
+from support.recorded_clients import (
+    AioKafkaMember,
+    AioKafkaProducer,
+    ConfluentCommits,
+    ConfluentMember,
+    ConfluentProducer,
+    ConfluentReader,
+    KafkaPythonMember,
+    KafkaPythonProducer,
+    OdradekLookups,
+    OdradekMember,
+    OdradekProducer,
+    OdradekReader,
+)
+from support.recorded_java_clients import JavaProgram, VerifiableConsumer, VerifiableProducer
+
+import odradek
+
+PARTITIONS = 3
+SHORT = (
+    "the leader is killed", "a follower is killed", "the leader is paused", "the controller is killed",
+    "a rolling restart", "two brokers are killed",
+)  # fmt: skip
+ROUNDS_OF_A_HISTORY, HISTORIES = 10, 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[odradek.Cluster]:
+    with our_nodes() as made:
+        yield made
+
+
+def few_clients(rounds: HistoryRounds) -> None:
+    for kind in (ConfluentProducer, OdradekProducer, ConfluentReader, OdradekReader):
+        rounds.add(kind)
+    rounds.add(ConfluentMember, group=f"{rounds.topic}.consumer", protocol="consumer")
+    rounds.add(KafkaPythonMember, group=f"{rounds.topic}.classic")
+    rounds.add(ConfluentCommits, group=f"{rounds.topic}.free")
+    rounds.add(OdradekLookups, groups=[f"{rounds.topic}.{one}" for one in ("classic", "consumer", "free")])
+
+
+def all_clients(rounds: HistoryRounds) -> None:
+    few_clients(rounds)
+    rounds.add(AioKafkaProducer)
+    rounds.add(KafkaPythonProducer)
+    rounds.add(OdradekMember, group=f"{rounds.topic}.consumer", protocol="consumer")
+    for kind in (AioKafkaMember, OdradekMember, ConfluentMember):
+        rounds.add(kind, group=f"{rounds.topic}.classic")
+    rounds.add(ConfluentCommits, group=f"{rounds.topic}.free")
+
+
+def java_clients(rounds: HistoryRounds, kafka_cp: str) -> None:
+    JavaProgram.kafka_cp = kafka_cp
+    rounds.add(VerifiableProducer)
+    rounds.add(VerifiableConsumer, group=f"{rounds.topic}.classic")
+    rounds.add(VerifiableConsumer, group=f"{rounds.topic}.consumer", protocol="consumer")
+
+
+def test_six_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
+    with HistoryRounds(cluster, unique("h"), PARTITIONS, 1) as rounds:
+        few_clients(rounds)
+        rounds.begin()
+        for name in SHORT:
+            rounds.run(name)
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+        for op in ("send", "poll", "commit", "offset_fetch", "list_offsets"):
+            assert rounds.history.count(op) > 20, op
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_many_rounds_of_faults(cluster: odradek.Cluster, seed: int, tmp_path: Path) -> None:
+    with HistoryRounds(cluster, unique("h"), PARTITIONS, seed) as rounds:
+        all_clients(rounds)
+        rounds.begin()
+        dice = random.Random(seed)
+        for _ in range(ROUNDS_OF_A_HISTORY):
+            rounds.run(dice.choice(list(FAULTS)))
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+
+
+@pytest.mark.slow
+def test_rounds_with_clients_of_apache_kafka(cluster: odradek.Cluster, kafka_cp: str, tmp_path: Path) -> None:
+    with HistoryRounds(cluster, unique("h"), PARTITIONS, 7) as rounds:
+        few_clients(rounds)
+        java_clients(rounds, kafka_cp)
+        rounds.begin()
+        dice = random.Random(7)
+        for _ in range(ROUNDS_OF_A_HISTORY):
+            rounds.run(dice.choice(list(FAULTS)))
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+
+
+@pytest.mark.slow
+def test_the_same_rounds_on_apache_kafka(kafka_cp: str, tmp_path: Path) -> None:
+    """Its nodes are brokers and controllers, so two that are down stop the controller, too."""
+    apache = ApacheCluster(tmp_path)
+    try:
+        apache.start()
+        with HistoryRounds(ApacheNodes(apache), unique("h"), PARTITIONS, 3) as rounds:
+            few_clients(rounds)
+            java_clients(rounds, kafka_cp)
+            rounds.begin()
+            for name in SHORT:
+                rounds.run(name)
+            assert report(rounds.end(), rounds.history, tmp_path) == ""
+    finally:
+        apache.stop()

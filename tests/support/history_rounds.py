@@ -1,0 +1,361 @@
+"""Rounds of faults on three brokers while recorded clients work. The brokers are ours, or those of Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import odradek
+from bench.apache import ApacheBroker
+from odradek.client import Admin
+from odradek.client.model import NewTopic, PartitionDescription
+from odradek.consistency.anomalies import Anomaly
+from odradek.core.errors import OdradekError
+from odradek.core.ids import LATEST, TopicPartition
+from support.apache_cluster import ApacheCluster
+from support.brokers import eventually
+from support.recorded_clients import (
+    ConfluentCommits,
+    RecordedClient,
+    RecordedHistory,
+    RecordedMember,
+    RecordedProducer,
+    RecordedReader,
+)
+
+BROKERS = (1, 2, 3)
+CONTROLLER = "controller"
+Node = int | str
+PROGRESS_S = 90.0
+REQUESTS = 50
+
+
+class FaultyNodes(Protocol):
+    """Three brokers that a test may end, halt and start."""
+
+    bootstrap_servers: str
+
+    def address(self, node: Node) -> str: ...
+
+    def kill(self, node: Node) -> None: ...
+
+    def stop(self, node: Node) -> None: ...
+
+    def start(self, node: Node) -> object: ...
+
+    def pause(self, node: Node) -> None: ...
+
+    def resume(self, node: Node) -> None: ...
+
+
+class ApacheNodes:
+    """``ApacheCluster`` as ``FaultyNodes``. Each node is broker and controller; the controller is the active one."""
+
+    def __init__(self, cluster: ApacheCluster) -> None:
+        self._cluster = cluster
+        self.bootstrap_servers = cluster.bootstrap
+
+    def address(self, node: Node) -> str:
+        return self._cluster.nodes[int(node)].bootstrap
+
+    def kill(self, node: Node) -> None:
+        self._of(node).kill()
+
+    def stop(self, node: Node) -> None:
+        self._of(node).stop()
+
+    def start(self, node: Node) -> object:
+        return [one.start(180) for one in self._cluster.nodes.values() if not one.pids]
+
+    def pause(self, node: Node) -> None:
+        os.kill(self._of(node).pids[0], signal.SIGSTOP)
+
+    def resume(self, node: Node) -> None:
+        for pid in self._of(node).pids:
+            os.kill(pid, signal.SIGCONT)
+
+    def _of(self, node: Node) -> ApacheBroker:
+        if node == CONTROLLER:
+            with Admin(self.bootstrap_servers) as admin:
+                node = next(one.node_id for one in admin.describe_nodes().nodes if one.is_active)
+        return self._cluster.nodes[int(node)]
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def killed(nodes: FaultyNodes, *victims: Node) -> Iterator[None]:
+    for one in victims:
+        nodes.kill(one)
+    yield
+    for one in victims:
+        nodes.start(one)
+
+
+@contextmanager
+def paused(nodes: FaultyNodes, victim: Node) -> Iterator[None]:
+    nodes.pause(victim)
+    yield
+    nodes.resume(victim)
+
+
+@contextmanager
+def restarted(rounds: HistoryRounds) -> Iterator[None]:
+    """Each broker stops cleanly and starts again, the next one when all replicas are in sync."""
+    for one in BROKERS:
+        rounds.nodes.stop(one)
+        rounds.nodes.start(one)
+        rounds.wait_until_in_sync()
+    yield
+
+
+@contextmanager
+def alone_and_killed(rounds: HistoryRounds, victim: int) -> Iterator[None]:
+    """A broker loses both others for a moment, works on, and is killed. What only it has must not be acknowledged."""
+    others = [one for one in BROKERS if one != victim]
+    for one in others:
+        rounds.nodes.pause(one)
+    rounds.wait_for_requests()
+    rounds.nodes.kill(victim)
+    for one in others:
+        rounds.nodes.resume(one)
+    rounds.wait_until_deposed(victim)
+    yield
+    rounds.nodes.start(victim)
+
+
+@contextmanager
+def without_followers(rounds: HistoryRounds) -> Iterator[None]:
+    """Both followers are halted until the leader is alone in the ISR: producers repeat what it has written."""
+    leader = leader_of(rounds)
+    others = [one for one in BROKERS if one != leader]
+    for one in others:
+        rounds.nodes.pause(one)
+    rounds.wait_for_isr((leader,))
+    yield
+    for one in others:
+        rounds.nodes.resume(one)
+
+
+@contextmanager
+def stale_one_first(rounds: HistoryRounds) -> Iterator[None]:
+    """A broker that missed records starts while those that have them are down."""
+    stale = follower_of(rounds)
+    rounds.nodes.kill(stale)
+    rounds.wait_for_progress(rounds.producers)
+    others = [one for one in BROKERS if one != stale]
+    for one in others:
+        rounds.nodes.kill(one)
+    rounds.nodes.start(stale)
+    yield
+    for one in others:
+        rounds.nodes.start(one)
+
+
+def leader_of(rounds: HistoryRounds) -> int:
+    return rounds.leaders()[rounds.dice.randrange(rounds.partitions)]
+
+
+def follower_of(rounds: HistoryRounds) -> int:
+    return leader_of(rounds) % len(BROKERS) + 1
+
+
+def coordinator_of(rounds: HistoryRounds) -> int:
+    groups = [one.group for one in rounds.clients if isinstance(one, ConfluentCommits)]
+    with Admin(rounds.nodes.bootstrap_servers) as admin:
+        return admin.coordinator(groups[0]).node_id
+
+
+def two_of(rounds: HistoryRounds) -> tuple[int, ...]:
+    return tuple(rounds.dice.sample(BROKERS, 2))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``is_survived``: all producers go on during the fault."""
+
+    begin: Callable[[HistoryRounds], AbstractContextManager[None]]
+    is_survived: bool = True
+
+
+FAULTS: Mapping[str, Fault] = {
+    "the leader is killed": Fault(lambda rounds: killed(rounds.nodes, leader_of(rounds))),
+    "a follower is killed": Fault(lambda rounds: killed(rounds.nodes, follower_of(rounds))),
+    "the leader is paused": Fault(lambda rounds: paused(rounds.nodes, leader_of(rounds))),
+    "two brokers are killed": Fault(lambda rounds: killed(rounds.nodes, *two_of(rounds)), is_survived=False),
+    "the controller is killed": Fault(lambda rounds: killed(rounds.nodes, CONTROLLER)),
+    "a rolling restart": Fault(restarted),
+    "the leader is alone and killed": Fault(
+        lambda rounds: alone_and_killed(rounds, leader_of(rounds)), is_survived=False
+    ),
+    "a coordinator is alone and killed": Fault(
+        lambda rounds: alone_and_killed(rounds, coordinator_of(rounds)), is_survived=False
+    ),
+    "the leader has no followers": Fault(without_followers, is_survived=False),
+    "a stale broker starts first": Fault(stale_one_first, is_survived=False),
+    "all brokers are killed": Fault(lambda rounds: killed(rounds.nodes, *BROKERS), is_survived=False),
+}
+
+
+class HistoryRounds:
+    """Some clients, and faults while they work. ``end`` stops the clients and checks their history."""
+
+    def __init__(self, nodes: FaultyNodes, topic: str, partitions: int, seed: int) -> None:
+        self.nodes, self.topic, self.partitions = nodes, topic, partitions
+        self.dice = random.Random(seed)
+        self.history = RecordedHistory()
+        self.clients: list[RecordedClient] = []
+        with Admin(nodes.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(topic, partitions, len(BROKERS), {"min.insync.replicas": "2"})])
+        self.wait_until_in_sync()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Ends the clients of a failed round, so that they do not disturb the next one."""
+        for one in self.clients:
+            one.ended.set()
+
+    def add(self, kind: type[RecordedClient], **fields: object) -> None:
+        self.clients.append(kind(self.history, self.nodes.bootstrap_servers, self.topic, self.partitions, **fields))
+
+    def begin(self) -> None:
+        for one in self.clients:
+            one.start()
+        self.wait_for_progress(self.clients)
+
+    def run(self, name: str) -> None:
+        """One fault. Afterwards all clients go on."""
+        fault = FAULTS[name]
+        with fault.begin(self):
+            if fault.is_survived:
+                self.wait_for_progress(self.producers)
+        self.wait_until_in_sync()
+        self.wait_for_progress(self.clients)
+
+    def end(self) -> list[Anomaly]:
+        """Stops the clients, readers last: they read to the end of the log. Returns what is wrong."""
+        readers = [one for one in self.clients if isinstance(one, RecordedReader)]
+        self._stop([one for one in self.clients if one not in readers])
+        ends = self._ends()
+        whole = [one for one in readers if not isinstance(one, RecordedMember)]
+        eventually(lambda: all(one.has_read(ends) for one in whole), within_s=PROGRESS_S, what=f"the ends {ends}")
+        self._stop(readers)
+        return self.history.check()
+
+    def _stop(self, clients: Sequence[RecordedClient]) -> None:
+        for one in clients:
+            one.ended.set()
+        for one in clients:
+            one.join(PROGRESS_S)
+            assert not one.is_alive(), f"{one.name} does not end"
+            assert one.failure is None, f"{one.name}: {one.failure!r}"
+
+    def _ends(self) -> dict[int, int]:
+        with Admin(self.nodes.bootstrap_servers) as admin:
+            asked = [TopicPartition(self.topic, one) for one in range(self.partitions)]
+            start = time.time()
+            found = admin.list_offsets(dict.fromkeys(asked, LATEST))
+            for one in asked:
+                fields = {"topic": one.topic, "partition": one.partition, "offset": found[one].offset}
+                self.history.add("list_offsets", "last", start, end=time.time(), **fields)
+            return {one.partition: found[one].offset for one in asked}
+
+    # --- what goes on -------------------------------------------------------------------------------------------
+
+    def wait_for_progress(self, clients: Sequence[RecordedClient]) -> None:
+        """Waits until each of these clients has one more answer to a request that began after now."""
+        before = {one.name: one.done for one in clients}
+        silent: list[str] = []
+
+        def all_go_on() -> bool:
+            for one in clients:
+                if one.failure is not None:
+                    raise RuntimeError(f"{one.name} has ended") from one.failure
+            silent[:] = [one.name for one in clients if one.done < before[one.name] + 2]
+            return not silent
+
+        try:
+            eventually(all_go_on, within_s=PROGRESS_S)
+        except AssertionError as error:
+            errors = {one.name: one.errors for one in clients if one.name in silent}
+            raise AssertionError(f"no progress of {silent}: {errors}") from error
+
+    @property
+    def producers(self) -> list[RecordedProducer]:
+        return [one for one in self.clients if isinstance(one, RecordedProducer)]
+
+    def wait_for_requests(self) -> None:
+        """Waits until clients have sent some requests more, whether they are answered or not."""
+        makers = [one for one in self.clients if isinstance(one, RecordedProducer | ConfluentCommits)]
+        before = sum(one.sent for one in makers)
+        eventually(lambda: sum(one.sent for one in makers) >= before + REQUESTS, within_s=PROGRESS_S)
+
+    def wait_for_isr(self, wanted: Sequence[int]) -> None:
+        """Waits until the ISR of a partition is this one, as these brokers show it."""
+        self._wait_for_partitions(wanted, lambda found: any(set(one.isr) == set(wanted) for one in found))
+
+    def wait_until_deposed(self, broker: int) -> None:
+        """Waits until a broker leads no partition, as the others show it."""
+        others = [one for one in BROKERS if one != broker]
+        self._wait_for_partitions(others, lambda found: all(one.leader != broker for one in found))
+
+    def _wait_for_partitions(
+        self, asked: Sequence[int], wanted: Callable[[Sequence[PartitionDescription]], bool]
+    ) -> None:
+        addresses = ",".join(self.nodes.address(one) for one in asked)
+
+        def is_so() -> bool:
+            try:
+                with Admin(addresses) as admin:
+                    return wanted(admin.describe_topics([self.topic])[self.topic].partitions)
+            except OdradekError:
+                return False
+
+        eventually(is_so, within_s=PROGRESS_S)
+
+    def leaders(self) -> list[int]:
+        with Admin(self.nodes.bootstrap_servers) as admin:
+            return [one.leader for one in admin.describe_topics([self.topic])[self.topic].partitions]
+
+    def wait_until_in_sync(self) -> None:
+        def is_in_sync() -> bool:
+            try:
+                with Admin(self.nodes.bootstrap_servers) as admin:
+                    partitions = admin.describe_topics([self.topic])[self.topic].partitions
+            except OdradekError:
+                return False
+            return all(set(one.isr) == set(BROKERS) and one.leader in BROKERS for one in partitions)
+
+        eventually(is_in_sync, within_s=PROGRESS_S)
+
+
+def report(anomalies: Sequence[Anomaly], history: RecordedHistory, folder: Path) -> str:
+    """The findings as text; the history is kept for ``odradek check-history``."""
+    if not anomalies:
+        return ""
+    kept = folder / "history.jsonl"
+    history.write(kept)
+    return "\n".join([f"{kept}:", *(line for one in anomalies for line in one.lines())])
+
+
+def our_nodes(**settings: object) -> odradek.Cluster:
+    return odradek.Cluster(3, config=SETTINGS | settings)
+
+
+SETTINGS = {
+    "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 3_000,
+    "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
+    "group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 500,
+    "group.consumer.min.heartbeat.interval.ms": 500,
+}  # fmt: skip

@@ -1,0 +1,178 @@
+"""Planted bugs of real brokers: each process of a cluster has one, by the variable ``ODRADEK_PLANTED_BUG``.
+
+``planted`` sets the variable, and a file that Python runs at the start of each process. Tests show that rounds of
+faults find each bug (``tests/broker/test_planted_bugs.py``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "ODRADEK_PLANTED_BUG"
+_TESTS = Path(__file__).resolve().parent.parent
+_HOOK = f"""
+import os, sys
+if "odradek.broker" in " ".join(sys.orig_argv):
+    sys.path.append({str(_TESTS)!r})
+    from support.planted_bugs import BUGS
+    BUGS[os.environ[{VARIABLE!r}]]()
+"""
+RARE = 10
+
+
+def _acks_before_replicas() -> None:
+    """acks=all is answered when the leader has the records."""
+    from odradek.broker.partitions.partition import Partition
+    from odradek.core.errors import ErrorCode
+
+    wait_for = Partition.wait_for
+
+    def at_once(self: Partition, offset: int, end: Callable[[ErrorCode], None]) -> Any:
+        if self.topic.startswith("__"):
+            return wait_for(self, offset, end)
+        end(ErrorCode.none)
+        return None
+
+    Partition.wait_for = at_once
+
+
+def _watermark_at_the_end() -> None:
+    """The high watermark is the leader's log end."""
+    from odradek.replication.effects import MoveWatermark
+    from odradek.replication.leader import PartitionLeader
+
+    def moved(self: PartitionLeader, now_ms: int) -> Any:
+        if self._end <= self.watermark:
+            return ()
+        self.watermark = self._end
+        return (MoveWatermark(self._end),)
+
+    PartitionLeader._moved = moved
+
+
+def _commits_before_replicas() -> None:
+    """A commit is answered when the coordinator has it."""
+    from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
+
+    UnreplicatedWrites.send = lambda self, end_offset, entries, replies: self._outgoing.send(replies)
+
+
+def _new_leader_cuts() -> None:
+    """A new leader cuts its log to the high watermark that it knows."""
+    from odradek.broker.partitions.partition_roles import PartitionRole
+    from odradek.broker.replication.replicated_partition import ReplicatedPartition
+
+    register = ReplicatedPartition._register
+
+    def registered(self: ReplicatedPartition, steady_ms: int) -> None:
+        if self.leader is None and self.role is PartitionRole.LEADER and self.is_replicated and self._log is not None:
+            self._log.truncate_to(self._log.high_watermark)
+        register(self, steady_ms)
+
+    ReplicatedPartition._register = registered
+
+
+def _unclean_elections() -> None:
+    """A replica that is not in sync may lead, whatever unclean.leader.election.enable is."""
+    from odradek.cluster import elections
+    from odradek.cluster.elections import Election, ElectionRules
+
+    elect = elections._elect
+
+    def elected(partition: Any, isr: Any, eligible: Any, rules: ElectionRules) -> Any:
+        changed = ElectionRules(rules.is_acceptable, rules.min_isr, rules.has_eligible, Election.UNCLEAN, rules.unclean)
+        return elect(partition, isr, eligible, changed)
+
+    elections._elect = elected
+
+
+def _sequences_do_not_count() -> None:
+    """A repeated batch of an idempotent producer is written again."""
+    from odradek.storage.producers.producers import Producers
+
+    check = Producers.check
+    Producers.find_duplicate = lambda self, header: None
+    Producers.check = lambda self, header, *, sequences: check(self, header, sequences=False)
+
+
+def _latest_lags() -> None:
+    """ListOffsets shows an older offset now and then."""
+    from odradek.broker.handlers import k02_list_offsets as handler
+
+    entry, numbers = handler._entry, count(1)
+
+    def lagging(index: int, code: Any, result: Any = (-1, -1, -1)) -> Any:
+        offset, *others = result
+        return entry(index, code, (offset // 2 if next(numbers) % RARE == 0 else offset, *others))
+
+    handler._entry = lagging
+
+
+def _reads_begin_late() -> None:
+    """A read begins one record too late now and then."""
+    from odradek.storage.log import Log
+
+    read, numbers = Log.read, count(1)
+
+    def late(self: Log, offset: int, max_bytes: int, **options: Any) -> Any:
+        is_late = self.log_start_offset <= offset < self.high_watermark - 2 and next(numbers) % RARE == 0
+        return read(self, offset + is_late, max_bytes, **options)
+
+    Log.read = late
+
+
+def _commits_are_dropped() -> None:
+    """A commit is answered, and the committed offset stays, now and then."""
+    from odradek.groups.shard import GroupShard
+
+    replay_block, numbers = GroupShard.replay_block, count(1)
+
+    def dropping(self: GroupShard, offset: int, block: Any) -> None:
+        if next(numbers) % RARE:
+            replay_block(self, offset, block)
+
+    GroupShard.replay_block = dropping
+
+
+def _ends_of_new_leaders() -> None:
+    """A new leader shows the end that it knows, which may be before records that were acknowledged (KIP-207)."""
+    from odradek.broker.partitions.partition import Partition
+
+    Partition.check_end_known = lambda self: None
+
+
+BUGS: dict[str, Callable[[], None]] = {
+    "acks before the replicas": _acks_before_replicas,
+    "the watermark is the leader's end": _watermark_at_the_end,
+    "commits are answered before the replicas": _commits_before_replicas,
+    "a new leader cuts its log to its watermark": _new_leader_cuts,
+    "elections are unclean": _unclean_elections,
+    "sequences do not count": _sequences_do_not_count,
+    "the latest offset lags": _latest_lags,
+    "reads begin late": _reads_begin_late,
+    "commits are dropped": _commits_are_dropped,
+    "a new leader shows the end that it knows": _ends_of_new_leaders,
+}
+
+
+@contextmanager
+def planted(name: str, folder: Path) -> Iterator[None]:
+    """Processes that are started within have this bug."""
+    assert name in BUGS
+    (folder / "sitecustomize.py").write_text(_HOOK)
+    before = {variable: os.environ.get(variable) for variable in (VARIABLE, "PYTHONPATH")}
+    os.environ[VARIABLE] = name
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), before["PYTHONPATH"]]))
+    try:
+        yield
+    finally:
+        for variable, value in before.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value

@@ -1,0 +1,548 @@
+"""Real clients that work during faults, and write what they see as a history for ``odradek.consistency``.
+
+Each client is a thread with client objects of its own. All outcomes without an answer are ``unknown``, and so are all
+errors: a client that repeats its requests does not say whether an earlier one was written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import confluent_kafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.structs import TopicPartition as AioPartition
+from kafka import KafkaConsumer, KafkaProducer
+from kafka import TopicPartition as PythonPartition
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata as PythonOffset
+
+from odradek import Consumer, Producer
+from odradek.client import Admin
+from odradek.consistency.anomalies import Anomaly
+from odradek.consistency.checks import find_anomalies
+from odradek.consistency.client_history import history_of
+from odradek.core.errors import OdradekError
+from odradek.core.ids import LATEST, TopicPartition
+
+REQUEST_MS, DELIVERY_MS = 4_000, 30_000
+POLL_S = 0.2
+for _name in ("kafka", "aiokafka"):  # they log each attempt to reach a broker that is down
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
+
+
+class RecordedHistory:
+    """The lines of all clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, op: str, client: str, start: float, **fields: Any) -> None:
+        with self._lock:
+            self._rows.append({"op": op, "client": client, "start": start} | fields)
+
+    def count(self, op: str, client: str | None = None) -> int:
+        """How many of these operations are done."""
+        with self._lock:
+            return sum(
+                row["op"] == op and client in (None, row["client"]) and row.get("outcome", "done") == "done"
+                for row in self._rows
+            )
+
+    def lines(self) -> list[str]:
+        with self._lock:
+            return [json.dumps(row) for row in self._rows]
+
+    def check(self) -> list[Anomaly]:
+        return find_anomalies(history_of((f"line {number}", line) for number, line in enumerate(self.lines(), 1)))
+
+    def write(self, path: Path) -> None:
+        path.write_text("\n".join(self.lines()) + "\n")
+
+
+class RecordedClient(threading.Thread):
+    """One client. ``done``: how many of its operations had an answer."""
+
+    number: ClassVar[int] = 0
+    pause_s: ClassVar[float] = 0.02
+
+    def __init__(self, history: RecordedHistory, bootstrap: str, topic: str, partitions: int, kind: str = "") -> None:
+        RecordedClient.number += 1
+        self.number_of_client = RecordedClient.number
+        super().__init__(name=f"{type(self).__name__}{kind}-{RecordedClient.number}", daemon=True)
+        self.history, self.bootstrap, self.topic, self.partitions = history, bootstrap, topic, partitions
+        self.ended = threading.Event()
+        self.failure: BaseException | None = None
+        self.done = 0
+        self.errors: dict[str, int] = {}
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.failure = error
+
+    def work(self) -> None:
+        raise AssertionError("each kind of client has its own")
+
+    def rest(self) -> None:
+        self.ended.wait(self.pause_s)
+
+    def note(self, error: object) -> None:
+        name = str(error)[:80] or type(error).__name__
+        self.errors[name] = self.errors.get(name, 0) + 1
+
+    def record(self, op: str, start: float, *, outcome: str = "done", **fields: Any) -> None:
+        end = {"end": time.time()} if outcome == "done" else {}
+        self.done += outcome == "done"
+        self.history.add(op, self.name, start, outcome=outcome, **end, **fields)
+
+
+# --- producers ------------------------------------------------------------------------------------------------------
+
+
+class RecordedProducer(RecordedClient):
+    """Sends records with numbers as values, to all partitions in turn."""
+
+    sent = 0
+
+    def next_record(self) -> dict[str, Any]:
+        """The fields of the next send."""
+        number = self.sent
+        self.sent += 1
+        return {
+            "topic": self.topic, "partition": number % self.partitions, "value": f"{self.name}.{number}",
+            "number": number, "idempotent": True,
+        }  # fmt: skip
+
+
+class ConfluentProducer(RecordedProducer):
+    """confluent-kafka, with several requests in flight."""
+
+    def work(self) -> None:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "enable.idempotence": True, "acks": "all",
+             "delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": REQUEST_MS, "linger.ms": 2}
+        )  # fmt: skip
+        while not self.ended.is_set():
+            if len(producer) < 20:
+                fields = self.next_record()
+                report = partial(self._delivered, time.time(), fields)
+                value = fields["value"].encode()
+                producer.produce(self.topic, value, partition=fields["partition"], on_delivery=report)
+            producer.poll(self.pause_s)
+        producer.flush(2 * DELIVERY_MS / 1000)
+
+    def _delivered(self, start: float, fields: dict[str, Any], error: Any, message: Any) -> None:
+        if error is not None:
+            self.note(error)
+        outcome = "done" if error is None else "unknown"
+        self.record("send", start, outcome=outcome, **fields, offset=None if error is not None else message.offset())
+
+
+class KafkaPythonProducer(RecordedProducer):
+    """kafka-python, which waits for each record."""
+
+    def work(self) -> None:
+        producer = KafkaProducer(
+            bootstrap_servers=self.bootstrap, enable_idempotence=True, acks="all", request_timeout_ms=REQUEST_MS,
+            delivery_timeout_ms=DELIVERY_MS, max_block_ms=DELIVERY_MS, reconnect_backoff_max_ms=500,
+        )  # fmt: skip
+        try:
+            while not self.ended.is_set():
+                fields, start = self.next_record(), time.time()
+                try:
+                    sent = producer.send(self.topic, fields["value"].encode(), partition=fields["partition"])
+                    offset = sent.get(2 * DELIVERY_MS / 1000).offset
+                except Exception as error:
+                    self.note(repr(error))
+                    self.record("send", start, outcome="unknown", **fields)
+                else:
+                    self.record("send", start, offset=offset, **fields)
+                self.rest()
+        finally:
+            producer.close(timeout=10)
+
+
+class AioKafkaProducer(RecordedProducer):
+    """aiokafka, in a loop of its own."""
+
+    def work(self) -> None:
+        asyncio.run(self._send())
+
+    async def _send(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap, enable_idempotence=True, acks="all", request_timeout_ms=REQUEST_MS
+        )
+        await producer.start()
+        try:
+            while not self.ended.is_set():
+                fields, start = self.next_record(), time.time()
+                value, partition = fields["value"].encode(), fields["partition"]
+                try:
+                    sent = await producer.send_and_wait(self.topic, value, partition=partition)
+                except Exception as error:
+                    self.note(repr(error))
+                    self.record("send", start, outcome="unknown", **fields)
+                else:
+                    self.record("send", start, offset=sent.offset, **fields)
+                await asyncio.sleep(self.pause_s)
+        finally:
+            await asyncio.wait_for(producer.stop(), 30)
+
+
+class OdradekProducer(RecordedProducer):
+    """Ours, with several requests in flight."""
+
+    def work(self) -> None:
+        with Producer(self.bootstrap, acks="all", delivery_timeout_ms=DELIVERY_MS) as producer:
+            while not self.ended.is_set():
+                fields = self.next_record()
+                report = partial(self._delivered, time.time(), fields)
+                value = fields["value"].encode()
+                producer.send(self.topic, value, partition=fields["partition"], on_delivery=report)
+                self.rest()
+            producer.flush(2 * DELIVERY_MS / 1000)
+
+    def _delivered(self, start: float, fields: dict[str, Any], metadata: Any, error: Any) -> None:
+        if error is not None:
+            self.note(error)
+            self.record("send", start, outcome="unknown", **fields)
+        else:
+            self.record("send", start, offset=metadata.offset, **fields)
+
+
+# --- readers of all records -----------------------------------------------------------------------------------------
+
+
+class RecordedReader(RecordedClient):
+    """Reads all partitions from their beginning. ``positions``: the next offset of each."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.positions = dict.fromkeys(range(self.partitions), 0)
+
+    def begin(self, offset: int | None = 0) -> None:
+        for number in range(self.partitions):
+            self.record("assign", time.time(), topic=self.topic, partition=number, offset=offset)
+
+    def polled(self, start: float, rows: Iterable[tuple[int, int, bytes]], **fields: Any) -> None:
+        """``rows``: partition, offset and value of each record, in the order of the poll."""
+        found: dict[int, list[tuple[int, str]]] = {}
+        for partition, offset, value in rows:
+            found.setdefault(partition, []).append((offset, value.decode()))
+        for partition, records in found.items():
+            self.positions[partition] = records[-1][0] + 1
+            self.record("poll", start, topic=self.topic, partition=partition, records=records, **fields)
+
+    def has_read(self, ends: dict[int, int]) -> bool:
+        return all(self.positions[number] >= end for number, end in ends.items())
+
+
+class ConfluentReader(RecordedReader):
+    def work(self) -> None:
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "group.id": self.name, "enable.auto.commit": False,
+             "auto.offset.reset": "error", "isolation.level": "read_uncommitted", "fetch.wait.max.ms": 100}
+        )  # fmt: skip
+        consumer.assign([confluent_kafka.TopicPartition(self.topic, one, 0) for one in range(self.partitions)])
+        self.begin()
+        while not self.ended.is_set():
+            start = time.time()
+            messages = consumer.consume(500, timeout=POLL_S)
+            for message in messages:
+                if message.error() is not None:
+                    self.note(message.error())
+            self.polled(start, [(one.partition(), one.offset(), one.value()) for one in messages if not one.error()])
+        consumer.close()
+
+
+class OdradekReader(RecordedReader):
+    def work(self) -> None:
+        with Consumer(
+            self.bootstrap, auto_offset_reset="none", enable_auto_commit=False, isolation_level="read_committed"
+        ) as consumer:
+            partitions = [TopicPartition(self.topic, one) for one in range(self.partitions)]
+            consumer.assign(partitions)
+            for one in partitions:
+                consumer.seek(one, 0)
+            self.begin()
+            while not self.ended.is_set():
+                start = time.time()
+                rows = rows_of(consumer.poll(POLL_S))
+                self.polled(start, rows, isolation="read_committed")
+
+
+def rows_of(polled: Any) -> list[tuple[int, int, bytes]]:
+    """Partition, offset and value of each record of a poll of ours."""
+    found = []
+    for where, batches in polled.items():
+        for batch in batches:
+            offsets, values = batch.column("offset").to_pylist(), batch.column("value").to_pylist()
+            found += [(where.partition, offset, value) for offset, value in zip(offsets, values, strict=True)]
+    return found
+
+
+# --- members of groups ----------------------------------------------------------------------------------------------
+
+
+class RecordedMember(RecordedReader):
+    """A member of a group that commits after each poll."""
+
+    def __init__(self, *arguments: Any, group: str, protocol: str = "classic") -> None:
+        super().__init__(*arguments)
+        self.group, self.protocol = group, protocol
+
+    def assigned(self, partitions: Iterable[int]) -> None:
+        for number in partitions:
+            self.record("assign", time.time(), topic=self.topic, partition=number, offset=None)
+
+    def committed(self, start: float, offsets: dict[int, int], outcome: str) -> None:
+        for partition, offset in offsets.items():
+            fields = {"group": self.group, "topic": self.topic, "partition": partition, "offset": offset}
+            self.record("commit", start, outcome=outcome, **fields)
+
+
+class ConfluentMember(RecordedMember):
+    def work(self) -> None:
+        settings = {
+            "bootstrap.servers": self.bootstrap, "log_level": 0, "group.id": self.group,
+            "group.protocol": self.protocol,
+            "enable.auto.commit": False, "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted",
+            "fetch.wait.max.ms": 100,
+        }  # fmt: skip
+        if self.protocol == "classic":
+            settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
+        consumer = confluent_kafka.Consumer(settings)
+        consumer.subscribe([self.topic], on_assign=lambda _, given: self.assigned(one.partition for one in given))
+        while not self.ended.is_set():
+            start = time.time()
+            messages = [one for one in consumer.consume(500, timeout=POLL_S) if not one.error()]
+            self.polled(start, [(one.partition(), one.offset(), one.value()) for one in messages])
+            if messages:
+                self._commit(consumer, {one.partition(): one.offset() + 1 for one in messages})
+        consumer.close()
+
+    def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
+        start = time.time()
+        rows = [confluent_kafka.TopicPartition(self.topic, *one) for one in offsets.items()]
+        try:
+            results = consumer.commit(offsets=rows, asynchronous=False)
+        except confluent_kafka.KafkaException as error:
+            self.note(error)
+            self.committed(start, offsets, "unknown")
+            return
+        for one in results:
+            self.committed(start, {one.partition: offsets[one.partition]}, "unknown" if one.error else "done")
+
+
+class KafkaPythonMember(RecordedMember):
+    def work(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
+            auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
+            request_timeout_ms=8_000, reconnect_backoff_max_ms=500,
+        )  # fmt: skip
+        consumer.subscribe([self.topic])
+        owned: set[int] = set()
+        while not self.ended.is_set():
+            start = time.time()
+            try:
+                polled = consumer.poll(timeout_ms=int(POLL_S * 1000))
+            except KafkaError as error:  # no broker can be reached
+                self.note(repr(error))
+                self.rest()
+                continue
+            rows = [(one.partition, one.offset, one.value) for records in polled.values() for one in records]
+            now = {one.partition for one in consumer.assignment()}
+            if now != owned:  # the listener of this client runs in poll, too
+                self.assigned_at(start, now)
+                owned = now
+            self.polled(start, rows)
+            if rows:
+                self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})
+        consumer.close(autocommit=False)
+
+    def assigned_at(self, start: float, partitions: Iterable[int]) -> None:
+        for number in partitions:
+            self.record("assign", start, topic=self.topic, partition=number, offset=None)
+
+    def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
+        start = time.time()
+        try:
+            consumer.commit({PythonPartition(self.topic, one): PythonOffset(at, "", -1) for one, at in offsets.items()})
+        except Exception as error:
+            self.note(repr(error))
+            self.committed(start, offsets, "unknown")
+        else:
+            self.committed(start, offsets, "done")
+
+
+class AioKafkaMember(RecordedMember):
+    def work(self) -> None:
+        asyncio.run(self._read())
+
+    async def _read(self) -> None:
+        consumer = AIOKafkaConsumer(
+            self.topic, bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
+            auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
+            request_timeout_ms=8_000, partition_assignment_strategy=[RangePartitionAssignor],
+        )  # fmt: skip
+        await consumer.start()
+        owned: set[int] = set()
+        try:
+            while not self.ended.is_set():
+                start = time.time()
+                polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
+                rows = [(one.partition, one.offset, one.value) for records in polled.values() for one in records]
+                now = {one.partition for one in consumer.assignment()}
+                if now != owned:
+                    for number in now:
+                        self.record("assign", start, topic=self.topic, partition=number, offset=None)
+                    owned = now
+                self.polled(start, rows)
+                if rows:
+                    await self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})
+        finally:
+            await asyncio.wait_for(consumer.stop(), 30)
+
+    async def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
+        start = time.time()
+        try:
+            await asyncio.wait_for(
+                consumer.commit({AioPartition(self.topic, one): at for one, at in offsets.items()}), 15
+            )
+        except Exception as error:
+            self.note(repr(error))
+            self.committed(start, offsets, "unknown")
+        else:
+            self.committed(start, offsets, "done")
+
+
+class OdradekMember(RecordedMember):
+    def work(self) -> None:
+        with Consumer(
+            self.bootstrap, group_id=self.group, group_protocol=self.protocol, enable_auto_commit=False,
+            auto_offset_reset="earliest",
+        ) as consumer:  # fmt: skip
+            consumer.subscribe([self.topic], on_assigned=lambda given: self.assigned(one.partition for one in given))
+            while not self.ended.is_set():
+                start = time.time()
+                try:
+                    rows = rows_of(consumer.poll(POLL_S))
+                except OdradekError as error:
+                    self.note(error)
+                    continue
+                self.polled(start, rows)
+                if rows:
+                    self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})
+
+    def _commit(self, consumer: Consumer, offsets: dict[int, int]) -> None:
+        start = time.time()
+        try:
+            consumer.commit({TopicPartition(self.topic, one): at for one, at in offsets.items()})
+        except OdradekError as error:
+            self.note(error)
+            self.committed(start, offsets, "unknown")
+        else:
+            self.committed(start, offsets, "done")
+
+
+# --- lookups and commits of no member -------------------------------------------------------------------------------
+
+
+class OdradekLookups(RecordedClient):
+    """Asks for the latest offset of each partition, and for the commits of groups."""
+
+    pause_s = 0.1
+
+    def __init__(self, *arguments: Any, groups: Sequence[str]) -> None:
+        super().__init__(*arguments)
+        self._groups = groups
+
+    def work(self) -> None:
+        with Admin(self.bootstrap, request_timeout_ms=REQUEST_MS, default_api_timeout_ms=REQUEST_MS) as admin:
+            partitions = [TopicPartition(self.topic, one) for one in range(self.partitions)]
+            while not self.ended.is_set():
+                for one in partitions:
+                    self._list(admin, one)
+                for group in self._groups:
+                    self._fetch(admin, group, partitions)
+                self.rest()
+
+    def _list(self, admin: Admin, one: TopicPartition) -> None:
+        start = time.time()
+        try:
+            found = admin.list_offsets({one: LATEST})[one]
+        except OdradekError as error:
+            self.note(error)
+            return
+        self.record("list_offsets", start, topic=one.topic, partition=one.partition, offset=found.offset)
+
+    def _fetch(self, admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> None:
+        start = time.time()
+        try:
+            found = admin.list_group_offsets(group, partitions)
+        except OdradekError as error:
+            self.note(error)
+            return
+        for one in partitions:
+            offset = None if found.get(one) is None else found[one].offset
+            fields = {"group": group, "topic": one.topic, "partition": one.partition, "offset": offset}
+            self.record("offset_fetch", start, **fields)
+
+
+class ConfluentCommits(RecordedClient):
+    """Commits offsets of a group without members, and fetches them, in an order by chance."""
+
+    pause_s = 0.03
+
+    def __init__(self, *arguments: Any, group: str) -> None:
+        super().__init__(*arguments)
+        self.group = group
+        self.sent = 0
+
+    def work(self) -> None:
+        dice = random.Random(self.name)
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "group.id": self.group, "enable.auto.commit": False}
+        )
+        while not self.ended.is_set():
+            one, start = confluent_kafka.TopicPartition(self.topic, 0, dice.randrange(1 << 40)), time.time()
+            fields = {"group": self.group, "topic": self.topic, "partition": 0}
+            self.sent += 1
+            if dice.random() < 0.5:
+                self._commit(consumer, one, start, fields)
+            else:
+                self._fetch(consumer, one, start, fields)
+            self.rest()
+        consumer.close()
+
+    def _commit(self, consumer: Any, one: Any, start: float, fields: dict[str, Any]) -> None:
+        try:
+            (result,) = consumer.commit(offsets=[one], asynchronous=False)
+            outcome = "unknown" if result.error else "done"
+        except confluent_kafka.KafkaException as error:
+            self.note(error)
+            outcome = "unknown"
+        self.record("commit", start, outcome=outcome, offset=one.offset, **fields)
+
+    def _fetch(self, consumer: Any, one: Any, start: float, fields: dict[str, Any]) -> None:
+        asked = confluent_kafka.TopicPartition(self.topic, 0)
+        try:
+            (found,) = consumer.committed([asked], timeout=REQUEST_MS / 1000)
+        except confluent_kafka.KafkaException as error:
+            self.note(error)
+            return
+        if not found.error:
+            self.record("offset_fetch", start, offset=found.offset if found.offset >= 0 else None, **fields)
