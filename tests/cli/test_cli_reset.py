@@ -332,7 +332,23 @@ def test_unknown_partitions_are_named(bootstrap: str, filled: str, group: str, c
     assert f"topic {filled} has no partition 9 (it has 2)" in capsys.readouterr().err
     assert run([*line, "--topic", f"{filled}:0", "--shift-by", "1"]) == 2
     assert run([*line[:4], "--shift-by", "1", "--topic", f"{filled}:0", "-b", bootstrap]) == 2
+    assert f"group {group} not found" in capsys.readouterr().err
+    assert run([*line[:4], "--to-offset", "2", "--execute", "--topic", f"{filled}:1", "-b", bootstrap]) == 0
+    capsys.readouterr()
+    assert run([*line[:4], "--shift-by", "1", "--topic", f"{filled}:0", "-b", bootstrap]) == 2
     assert f"group {group} has no committed offset in {filled}-0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("time", "shown"),
+    [("2023-11-14T22:13:20.003", "2023-11-14T22:13:20.003Z"), ("2023-11-14T23:13+01:00", "2023-11-14T22:13:00.000Z")],
+)
+def test_a_time_is_shown_in_utc(
+    bootstrap: str, group_with_offsets: str, capsys: Capture, time: str, shown: str
+) -> None:
+    line = ["groups", "reset", group_with_offsets, "--all-topics", "--to-datetime", time, "--dry-run", "-b", bootstrap]
+    assert run(line) == 0
+    assert f"Time: {shown} (UTC)\n" in capsys.readouterr().out
 
 
 def test_durations_have_the_format_of_java() -> None:

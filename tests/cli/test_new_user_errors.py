@@ -184,7 +184,7 @@ class TestWithACluster:
 
     def test_a_partition_in_place_of_a_topic(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         text = line_of(capsys, "topics", "delete", "orders:7", "--yes", "-b", bootstrap)
-        assert text.startswith("INVALID_TOPIC_EXCEPTION: topic orders:7: a name has only letters, digits")
+        assert text.startswith("INVALID_TOPIC_EXCEPTION: topic orders:7: a name has only the letters a-z")
 
     def test_replicas(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         words = ("topics", "create", "t", "--replication-factor", "3", "-b", bootstrap)

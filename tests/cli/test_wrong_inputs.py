@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from odradek.cli.main import app, run
+from odradek.cli.usage_errors import odd_text
 
 Capture = pytest.CaptureFixture[str]
 DRAWS = 2
@@ -172,7 +173,7 @@ def test_each_wrong_input_gives_one_line_that_names_the_thing(
 
 @pytest.mark.parametrize(
     ("more", "says"),
-    [(("--on-bad", ""), "on bad (--on-bad) is empty; choose one of keep, fail"),
+    [(("--on-bad", ""), "--on-bad is empty: give keep|fail (see odradek pipeline ingest --help)"),
      (("--group", "billing\u200b"), "--group 'billing\\u200b': the name has an invisible character U+200B")],
 )  # fmt: skip
 def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, capsys: Capture) -> None:
@@ -184,7 +185,7 @@ def test_a_file_in_place_of_a_topic_is_named(bootstrap: str, capsys: Capture) ->
     for command in (("consume", "./orders"), ("produce", "a b", "--file", __file__)):
         assert run([*command, "-b", bootstrap]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert f"topic {command[1]}: a name has only letters" in line
+        assert f"topic {command[1]}: a name has only the letters a-z and A-Z" in line
 
 
 def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
@@ -204,6 +205,10 @@ def test_a_table_is_adopted_from_named_brokers(capsys: Capture) -> None:
         (
             ("groups", "reset", "g", "--topic", "t", "--to-offset=1_000", *KAFKA),
             "--to-offset '1_000': expected a whole number (see odradek groups reset --help)",
+        ),
+        (
+            ("topics", "list", *KAFKA, "--json=yes"),
+            "--json takes no value: write --json alone",
         ),
         (("topics", *KAFKA), "no such option -b: a command is missing before it: "),
         (("groups", "describe", "--state", "--group", "g", *KAFKA), "--state: here, odradek groups state"),
@@ -250,6 +255,48 @@ def test_an_unknown_partition_of_a_data_directory_is_a_wrong_input(
     (tmp_path / "meta.properties").write_text("")
     assert run(["log", command, "--data-dir", str(tmp_path), name]) == 2
     assert capsys.readouterr().err == f"odradek: {tmp_path} has no partition {name}{remedy}\n"
+
+
+def test_each_option_of_text_refuses_an_empty_value() -> None:
+    """``--from "$START"`` of a script without START is no command without --from."""
+    faults = []
+    own = {"--group", "--key", "--bootstrap-server", "--cluster-name", "--path-group"}  # see below
+    for command in sorted(COMMANDS):
+        for option in options_of(command):
+            if option.is_flag or own & set(option.opts):
+                continue
+            name = next((one for one in option.opts if one.startswith("--")), option.opts[0])
+            for given in ([name, ""], [f"{name}="], [name, "", "--json"]):
+                line = odd_text(COMMANDS[command], [*VALID[command], *given])
+                if not line.startswith(f"{name} is empty: give "):
+                    faults.append(f"{command} {given}: {line!r}")
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("topics", "list", "-b", ""), "-b / --bootstrap-server: it is empty: give HOST:PORT"),
+        (("monitor", *KAFKA, "--cluster-name="), "--cluster-name: a cluster's name cannot be empty"),
+        (("consume", "t", *KAFKA, "--group", ""), "--group: a group's name cannot be empty"),
+        (("metadata", "strays", "--data-dir", "x", "--restore", ""), "--restore is empty: give NAME"),
+        (("pipeline", "verify", "x", "--topic="), "--topic is empty: give NAME"),
+        (("zookeeper", "groups", "-z", ""), "-z is empty: give HOST:PORT[,HOST:PORT][/CHROOT]"),
+        (("topics", "create", "t", *KAFKA, "--config", ""), "--config is empty: give NAME=VALUE"),
+    ],
+)
+def test_an_empty_value_is_named_in_one_line(words: tuple[str, ...], says: str, capsys: Capture) -> None:
+    assert run(list(words)) == 2
+    out, error = capsys.readouterr()
+    assert (out, error.count("\n"), error.startswith(f"odradek: {says}")) == ("", 1, True), error
+
+
+@pytest.mark.parametrize("path", ["a\nb", "a\r", "\\\n"])
+def test_a_path_of_two_lines_is_shown_as_it_is(path: str, capsys: Capture) -> None:
+    assert run(["topics", "list", *KAFKA, "--command-config", path]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"odradek: --command-config {path!r}: the path has a line end: remove it")
+    assert error.count("\n") == 1
 
 
 def test_an_interval_without_a_unit_is_shown_with_seconds(capsys: Capture) -> None:

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from support.brokers import eventually
 from support.certificates import Authority
 from support.pages import DOCS
 
@@ -50,7 +51,7 @@ def served(words: list[str], stack: ExitStack, folder: Path) -> str:
 
 
 def test_one_command_runs_a_cluster(tmp_path: Path) -> None:
-    command, describe = blocks("Run one", "sh no-run")
+    command, kill, describe = blocks("Run one", "sh no-run")
     assert "127.0.0.1:9092" in command
     with ExitStack() as stack:
         words = command.replace("127.0.0.1:9092", "127.0.0.1:0").split()[1:]
@@ -63,6 +64,10 @@ def test_one_command_runs_a_cluster(tmp_path: Path) -> None:
         assert [line.split()[:2] for line in done.stdout.splitlines()[1:5]] == [
             ["1", "broker"], ["2", "broker"], ["3", "broker"], ["100", "controller"]
         ]  # fmt: skip
+        lock = tmp_path / "cluster" / "2" / ".lock"
+        killed = lock.read_text()
+        subprocess.run(["sh", "-ec", kill.partition("\n")[0]], cwd=tmp_path, check=True)
+        eventually(lambda: lock.read_text() not in ("", killed), what="--restart starts the broker again")
     assert sorted(os.listdir(tmp_path / "cluster")) == ["1", "2", "3", "controller"]
 
 

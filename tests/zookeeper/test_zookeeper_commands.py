@@ -388,7 +388,8 @@ def test_unknown_groups_and_unreachable_servers_are_reported(
     file.write_text("zookeeper.connection.timeout.ms=300\nzookeeper.connect=127.0.0.1:1\n")
     assert run(["zookeeper", "groups", "--zookeeper-config", str(file)]) == 1
     assert capsys.readouterr().err == (
-        "odradek: no node of ZooKeeper at 127.0.0.1:1 answered within 300 ms (Connection refused): check the "
+        "odradek: no node of ZooKeeper at 127.0.0.1:1 answered within the 300 ms of "
+        "zookeeper.connection.timeout.ms (Connection refused): check the "
         "addresses, and that the nodes run; for a TLS port set zookeeper.ssl.client.enable=true\n"
     )
     file.write_text("zookeeper.connection.timeout.ms=300\n")

@@ -204,7 +204,7 @@ def test_without_a_node_the_error_names_the_address(zookeeper: odradek.ZooKeeper
     (unused,) = reserve_ports(1)
     config = config_of(f"127.0.0.1:{unused.port}", {"zookeeper.connection.timeout.ms": "300"}, {})
     with pytest.raises(
-        ZooKeeperUnreachable, match=rf"no node of ZooKeeper at 127.0.0.1:{unused.port} answered within 300 ms"
+        ZooKeeperUnreachable, match=rf"no node of ZooKeeper at 127.0.0.1:{unused.port} answered within the 300 ms"
     ):
         ZooKeeperConnection(config).open()
     with pytest.raises(ConfigError, match="the chroot /none does not exist"):

@@ -118,6 +118,15 @@ _FORMS_OF_COMMANDS = {
     **{("odradek consume", option): "--max-records N" for option in ("-c", "-n", "--count", "--limit", "--num")},
     **{("odradek consume", option): "--from OFFSET|TIME|-N" for option in ("-o", "--since", "--start")},
     ("odradek consume", "--last"): "--tail N",
+    ("odradek consume", "--end"): "--to OFFSET|TIME|-N",
+    ("odradek offsets dump", "--from-beginning"): "the dump begins there already: leave it out",
+    **{
+        (
+            "odradek offsets dump",
+            option,
+        ): "odradek pipeline history --since TIME|SPAN shows what has happened"
+        for option in ("--since", "--from", "--tail")
+    },
     ("odradek consume", "--headers"): "--json prints keys, times and headers",
     ("odradek consume", "-f"): "--format lines|json|csv|parquet",
     ("odradek consume", "-C"): "odradek consume TOPIC",

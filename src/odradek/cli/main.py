@@ -26,8 +26,8 @@ _ODD_NUMBER = re.compile(r"[+-]?\d+[._][\d._]*|[+-]?\d{19,}")
 """A whole number with a point or a line below, or with more digits than 64 bits have."""
 _ODD = re.compile(rf"(?:{_ODD_NUMBER.pattern})?")
 """Such a number, or an empty value; few command lines have one."""
-_MISTYPED = re.compile(r"=\Z|[\u2010-\u2015\u2212]|-[a-z][a-z-]")
-"""What may be an option with a wrong dash, or an ``=`` between spaces."""
+_MISTYPED = re.compile(r"=\Z|[\u2010-\u2015\u2212]|-[a-z][a-z-]|(?s:.*[\r\n])")
+"""What may be an option with a wrong dash, an ``=`` between spaces, or a path of several lines."""
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -369,12 +369,12 @@ def _is_odd(word: str) -> bool:
 
 
 def _odd_word(command: object, given: Sequence[str]) -> int:
-    """Prints a line for a whole number, an empty path or an option that the parser would misread, and returns the exit
-    code; 0 without one."""
+    """Prints a line for a whole number, a text or an option that the parser would misread, and returns the exit code; 0
+    without one."""
     from odradek.cli import terminal
-    from odradek.cli.usage_errors import empty_path, mistyped_option, odd_number
+    from odradek.cli.usage_errors import mistyped_option, odd_number, odd_text
 
-    line = odd_number(command, given, _ODD_NUMBER) or empty_path(command, given) or mistyped_option(command, given)
+    line = odd_number(command, given, _ODD_NUMBER) or odd_text(command, given) or mistyped_option(command, given)
     if line:
         terminal.error_line(line)
     return terminal.EXIT_BAD_INPUT if line else 0

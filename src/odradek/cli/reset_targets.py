@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,7 +36,11 @@ ShiftBy = Annotated[
 ]
 ToDatetime = Annotated[
     str | None,
-    typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after YYYY-MM-DDTHH:mm:SS.sss."),
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help="To the first record at or after YYYY-MM-DDTHH:mm[:SS.sss], in UTC unless +01:00 or Z follows.",
+    ),
 ]
 ByDuration = Annotated[
     str | None,
@@ -70,6 +75,16 @@ def only_target(given: Mapping[str, object], command: str) -> str:
         )
         raise CommandError(f"{command}: {what}: give one of {', '.join('--' + name for name in given)}")
     return chosen[0]
+
+
+def time_of(scenario: Scenario) -> tuple[str, ...]:
+    """Returns the line with the time of a target, in UTC: a person may mean the time of another zone. Nothing for other
+    targets."""
+    if scenario.kind not in ("to-datetime", "by-duration"):
+        return ()
+    seconds, milliseconds = divmod(scenario.value, 1000)
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, milliseconds=milliseconds)
+    return ("", f"Time: {moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')} (UTC)")
 
 
 def scenario_for(kind: str, value: object) -> Scenario:

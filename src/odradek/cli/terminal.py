@@ -66,6 +66,17 @@ _REMEDIES = {
     ": Is a directory": ": give a file",
 }
 """What the operating system's text about a file lacks, by the end of the text."""
+_LINE_END = re.compile(r"\s*\n\s*")
+_OF_THE_FILE = re.compile(r"\bset (?:security\.protocol|ssl\.|sasl\.)")
+"""A remedy that is a setting of the client. A person at a command line has only the file."""
+_NO_ANSWER = re.compile(r"\bno (?:answer|reply) within \d+ ms$")
+_DENIED = re.compile(r"(\w+)_AUTHORIZATION_FAILED\b")
+_RIGHTS = {
+    "TOPIC": "Describe (to see it), Read (to read it) or Write (to send to it)",
+    "GROUP": "Describe (to see it), Read (to commit or reset) or Delete",
+    "TRANSACTIONAL_ID": "Describe (to see it) or Write (to use or end it)",
+}
+"""The rights that an ACL grants, by the beginning of the code of a refusal."""
 
 
 def exit_code_of(error: OdradekError) -> int:
@@ -81,22 +92,33 @@ def exit_code_of(error: OdradekError) -> int:
 
 def error_line(message: str) -> None:
     """Prints ``odradek: message`` to stderr as one line."""
-    print("odradek: " + printable(" ".join(message.split())), file=sys.stderr, flush=True)
+    print("odradek: " + printable(_LINE_END.sub(" ", message.strip())), file=sys.stderr, flush=True)
 
 
 def with_remedy(error: Exception) -> str:
     """Returns an error's text with what it lacks: what a topic's name may have, or who grants a missing right."""
     text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(": ") < 2:
-        text += ": a name has only letters, digits, '.', '_' and '-'"
-    if "_AUTHORIZATION_FAILED" in text and "right" not in text:
-        text = (
-            text.removesuffix(".")
-            + ": the user of this connection has no right to it: an ACL of the cluster must grant it"
-        )
+        text += _allowed_in_names(text.rpartition("topic ")[2])
+    if (denied := _DENIED.search(text)) and "right" not in text:
+        granted = _RIGHTS.get(denied[1], "it")
+        text = f"{text.removesuffix('.')}: the user of this connection has no right to it: an ACL must grant {granted}"
+    if _OF_THE_FILE.search(text) and "--command-config" not in text:
+        text += " (a line of the file of --command-config)"
+    if _NO_ANSWER.search(text):
+        text += ": try again, with a larger --timeout where the command has one"
     if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):
         text += _REMEDIES[ending]
     return with_plain_number(text)
+
+
+def _allowed_in_names(name: str) -> str:
+    """Returns what is wrong with a topic's name, or what a name may have, as the end of a line."""
+    from odradek.text.look_alikes import oddity  # with the names of Unicode
+
+    if (what := oddity(name)) is not None:
+        return f": the name has {what}: correct it"
+    return ": a name has only the letters a-z and A-Z, digits, '.', '_' and '-'"
 
 
 @contextmanager

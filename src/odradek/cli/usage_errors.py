@@ -9,6 +9,7 @@ from typing import Any
 
 from typer import Context
 
+from odradek.cli.terminal import NO_NAME
 from odradek.text.units import plain_number
 
 _INPUT = "Input should be "
@@ -24,15 +25,15 @@ _EXPECTED = (
 _HELP = "--help"
 _NO_COMMAND = re.compile(r"no such command '([^']+)'", re.IGNORECASE)
 _NO_VALUE = re.compile(r"[Oo]ption '([^']+)' requires an argument")
+_LINE_END = re.compile(r"(?<!\\)(?:\\\\)*\\[nr]")
+"""The escape of a line end in a quoted value."""
+_FLAG = re.compile(r"[Oo]ption '([^']+)' does not take a value")
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """The dash of options, and those that text programs and web pages write in its place."""
 _LAST = (1 << 63) - 1
-_NEVER_EMPTY = frozenset({
-    "--as", "--checkpoint", "--cluster-id", "--delete-config", "--from", "--interval", "--json-field", "--master",
-    "--offset-column", "--output", "--partition-by", "--partition-column", "--schema", "--task-size", "--topic-column",
-})  # fmt: skip
-"""Options of text whose empty value would count as none, so ``--from "$START"`` of a script would do something else."""
+_MAY_BE_EMPTY = frozenset({"--bootstrap-server", "--cluster-name", "--group", "--key", "--path-group"})
+"""Options of text whose empty value means something, or whose command has a line of its own about it."""
 _UNITS = {"MS": "ms", "SECONDS": "seconds", "MIN": "minutes"}
 """Metavars of options whose numbers have a unit, and the unit as ``plain_number`` names it."""
 _WRITING = ("--execute", "--yes")
@@ -78,7 +79,9 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     if (extra := _EXTRA.match(text)) and context:
         before = _option_with_a_value_before(context.command, given, extra[1])
         remedy = f": {before} takes one value; quote a value with spaces" if before else ""
-        return f"unexpected argument {extra[1]}{remedy}{where}"
+        return f"unexpected argument {extra[1] or NO_NAME}{remedy}{where}"
+    if flag := _FLAG.fullmatch(text):
+        return f"{flag[1]} takes no value: write {flag[1]} alone{where}"
     if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
         return _line_without_a_value(lacking[1], *_command_of(command, given))
     if param is not None and "--data-dir" in param.opts and (folder := _folder(context.command, given)):
@@ -200,20 +203,26 @@ def _most(command: object, given: Sequence[str], option: str) -> int:
     return _LAST if most is None else int(most)
 
 
-def empty_path(command: object, given: Sequence[str]) -> str:
-    """Returns the error line of an option whose value is empty, if it is a file, a folder or in ``_NEVER_EMPTY``; empty
-    without one.
+def odd_text(command: object, given: Sequence[str]) -> str:
+    """Returns the error line of an option whose value is empty, or of a path of several lines; empty without one.
 
-    The parser would take it for the current folder, where ``--data-dir "$DIR"`` of a script without DIR would write."""
+    The parser would take an empty path for the current folder, where ``--data-dir "$DIR"`` of a script without DIR
+    would write. An empty text would count as none, so ``--from "$START"`` would do something else. A path with a line
+    end would be cut in a message of one line."""
     for option, value, path in _options_of_type(Path, command, given):
         if value == " ''":
             return f"{option} is empty: give a path (see {path} --help)"
+        if _LINE_END.search(value):
+            return f"{option}{value}: the path has a line end: remove it (see {path} --help)"
     named, path = _command_of(command, given)
-    for param in named.params:
-        if _NEVER_EMPTY & set(param.opts):
-            option, value = _option(param.opts, given)
-            if value == " ''":
-                return f"{option} is empty: give {param.metavar or 'a value'} (see {path} --help)"
+    params = {name: param for param in named.params if param.param_type_name == "option" for name in param.opts}
+    for at, word in enumerate(given):
+        name, equals, value = word.partition("=")
+        param = params.get(name)
+        if param is None or param.is_flag or _MAY_BE_EMPTY & set(param.opts):
+            continue
+        if not value and (equals or given[at + 1 : at + 2] == [""]):
+            return f"{name} is empty: give {param.metavar or 'a value'} (see {path} --help)"
     return ""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,6 +42,8 @@ T = TypeVar("T")
 logger = logging.getLogger("odradek.client")
 
 _NOTE_EVERY_S = 10.0
+_TWICE = re.compile(r"^cannot reach (\S+): \1:? (?=is |answers )")
+"""An address that the reason repeats."""
 """The seconds between two log lines about a first connection that does not open."""
 TOPIC_IDS_FROM = 12
 # The types of keys that have a coordinator.
@@ -255,7 +258,7 @@ class Cluster:
                 task.add_done_callback(_close_late)
         remedy = "is a broker running there? check bootstrap_servers"
         if len(failures) == 1 and "set security.protocol" in failures[0]:  # something listens there
-            raise BrokerUnreachable(failures[0])
+            raise BrokerUnreachable(_TWICE.sub(r"cannot reach \1: it ", failures[0]))
         if len(failures) == 1:
             raise BrokerUnreachable(f"{failures[0]}: {remedy}")
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)

@@ -130,6 +130,7 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "count": "len(list(polled.records()))",
         "partitions": "list(polled): it is a mapping from partitions to batches of records",
         "next_offset": "next_offsets",
+        **dict.fromkeys(("to_pandas", "to_table", "to_arrow"), "table(), and then table().to_pandas()"),
     },
     "Broker": {
         "get_bootstrap_server": "bootstrap_servers",

@@ -123,8 +123,12 @@ def targets(
             case "shift-by":
                 if current is None:
                     raise ConfigError(
-                        f"--shift-by: group {group} has no committed offset in {tp} to shift from: leave the partition "
-                        "out, or give --all-topics in place of --topic"
+                        f"--shift-by: group {group} has no committed offset in {tp} to shift from: "
+                        + (
+                            "leave the partition out, or give --all-topics in place of --topic"
+                            if committed
+                            else "it has none in any partition: give another target, for example --to-earliest"
+                        )
                     )
                 offsets[tp] = current.offset + scenario.value
             case "to-datetime" | "by-duration":
@@ -174,15 +178,18 @@ def plan(
 
     ``elsewhere``: the group's offsets in another store. Consumers resume at the larger of the two offsets, so a shift
     starts at the larger one. Live members are not an error here: the caller checks ``state``. Raises UnknownTopic,
-    ConfigError and the errors of ``Admin``.
+    ConfigError, GroupIdNotFound for a shift without a group, and the errors of ``Admin``.
     """
+    missing: GroupIdNotFound | None = None
     try:
         state = group_description(admin, group).state
-    except GroupIdNotFound:
-        state = "Dead"
+    except GroupIdNotFound as error:
+        state, missing = "Dead", error
     commits = admin.group_commits(group)
     committed = {tp: one for tp, one in commits.items() if one is not None}
     starts = _larger(committed, elsewhere or {})
+    if missing is not None and scenario.kind == "shift-by" and not starts and not all_topics:
+        raise missing  # nothing to shift from, whatever the partition
     if scenario.kind == "from-file":
         chosen = list(scenario.offsets.get(group, {}))
     elif all_topics:

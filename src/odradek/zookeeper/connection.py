@@ -146,7 +146,8 @@ class ZooKeeperConnection:
         remedy = "check the addresses, and that the nodes run; for a TLS port set zookeeper.ssl.client.enable=true"
         if self.config.tls is not None:
             remedy = "check the addresses, that they are TLS ports, and the files of zookeeper.ssl.*"
-        return f"no node of ZooKeeper at {self.config.hosts} answered within {self.config.timeout_ms} ms{why}: {remedy}"
+        within = f"the {self.config.timeout_ms} ms of zookeeper.connection.timeout.ms"
+        return f"no node of ZooKeeper at {self.config.hosts} answered within {within}{why}: {remedy}"
 
     def close(self) -> None:
         """Ends the session; its ephemeral znodes disappear."""

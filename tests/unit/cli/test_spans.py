@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from odradek.cli.consume.start import start_of
+from odradek.cli.consume.start import position_of
 from odradek.cli.terminal import CommandError
 from odradek.core.errors import ConfigError
 from odradek.lag.reset import duration_ms
@@ -32,13 +32,13 @@ def test_other_texts_are_refused(text: str) -> None:
 
 def test_consume_begins_a_span_before_now() -> None:
     before = time.time_ns() // 1_000_000
-    found = start_of("-2h").moment
+    found = position_of("-2h").moment
     assert before - 7_200_000 <= found <= time.time_ns() // 1_000_000 - 7_200_000
-    assert start_of("-2").back == 2
-    assert start_of("-9999w").moment >= 0
+    assert position_of("-2").back == 2
+    assert position_of("-9999w").moment >= 0
     for text in ("-2m", "2h", "--2h", "-h"):
         with pytest.raises(CommandError, match="-2h for the last two hours"):
-            start_of(text)
+            position_of(text)
 
 
 def test_rows_without_a_group_name_the_groups_that_are_given() -> None:

@@ -17,13 +17,14 @@ from odradek.cli.consume.newest_records import newest
 from odradek.cli.consume.options import ConsumeLine
 from odradek.cli.consume.record_filter import RecordFilter
 from odradek.cli.consume.record_outputs import Destination, Sink, open_sink, write_to
-from odradek.cli.consume.start import StartPosition, ranges_of, start_of
+from odradek.cli.consume.start import RecordPosition, check_order, position_of, ranges_of
 from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
 from odradek.cli.records import formats
 from odradek.cli.records.record_csv import NotText
 from odradek.cli.records.record_lines import Batch
 from odradek.cli.suggestions import with_suggestions
-from odradek.cli.terminal import EXIT_FAILED, CommandError, note
+from odradek.cli.terminal import EXIT_FAILED, CommandError, note, warning_lines
+from odradek.core.counts import counted
 from odradek.text.output_file import is_standard_output, is_terminal
 
 if TYPE_CHECKING:
@@ -43,13 +44,14 @@ _ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
 class _Request(NamedTuple):
-    """The checked command line. ``start`` is None with a group, where --from is a reset policy."""
+    """The checked command line. ``start`` is None with a group, where --from is a reset policy. ``stop``: --to."""
 
     line: ConsumeLine
     topic: str
     to: Destination
     filter: RecordFilter
-    start: StartPosition | None
+    start: RecordPosition | None
+    stop: RecordPosition | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -102,8 +104,23 @@ def _checked(line: ConsumeLine) -> _Request:
     chosen = RecordFilter.of(line.key, line.grep)
     if chosen.is_active and line.group is not None:
         raise CommandError("--key and --grep leave out records, which --group would commit as read: omit --group")
-    start = None if line.group is not None else start_of(line.start or "earliest")
-    return _Request(line, topic, _destination(line, topic), chosen, start)
+    start = None if line.group is not None else position_of(line.start or "earliest")
+    return _Request(line, topic, _destination(line, topic), chosen, start, _stop(line, start))
+
+
+def _stop(line: ConsumeLine, start: RecordPosition | None) -> RecordPosition | None:
+    """Returns the position of --to. Raises CommandError."""
+    if line.stop is None:
+        return None
+    for name, given in (("--follow", line.follow), ("--group", start is None)):
+        if given:
+            raise CommandError(f"--to {line.stop} ends the command, and has no {name}: omit one of them")
+    stop = position_of(line.stop, "--to")
+    if line.stop == "earliest":
+        raise CommandError("--to earliest: nothing lies before it: give a later end")
+    if start is not None:
+        check_order(start, stop)
+    return stop
 
 
 def _destination(line: ConsumeLine, topic: str) -> Destination:
@@ -142,9 +159,9 @@ def _consume_without_group(request: _Request) -> int:
     level = ConsumerConfig.of(_settings(request)).isolation_level
     with _admin(request) as admin, with_suggestions(admin):
         assert request.start is not None
-        ranges = ranges_of(admin, request.topic, request.start, level, follow=line.follow)
+        ranges = ranges_of(admin, request.topic, request.start, level, follow=line.follow, stop=request.stop)
         config = admin.config
-    seen = 0
+    seen = chosen = 0
 
     def count(batches: Iterable[Batch]) -> Iterator[Batch]:
         nonlocal seen
@@ -174,7 +191,21 @@ def _consume_without_group(request: _Request) -> int:
     with open_sink(request.to, _expected(request, total), text) as sink:
         for batch in _at_most(batches, most):
             write_to(sink, batch)
+            chosen += batch.num_rows
+    if not chosen and (given := _conditions(line)):
+        warning_lines(f"No record of {request.topic} fits {given}: {counted(seen, 'record')} read.")
     return 0
+
+
+def _conditions(line: ConsumeLine) -> str:
+    """Returns the options that leave records out. Without a line about them, no output looks like a fault."""
+    given = (
+        ("--key", line.key),
+        ("--grep", line.grep),
+        ("--from", line.start if line.stop else None),
+        ("--to", line.stop),
+    )
+    return " and ".join(f"{name} {text!r}" for name, text in given if text is not None)
 
 
 def _expected(request: _Request, total: int) -> int:

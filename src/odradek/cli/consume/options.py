@@ -29,8 +29,18 @@ class ConsumeLine:
             "--from",
             "--offset",
             metavar="earliest|latest|OFFSET|-N|-SPAN|TIME",
-            help="Where to begin; -N is N records before the end of each partition, -2h the last two hours."
-            " Default: earliest. With --group: where to begin in partitions without a commit.",
+            help="Where to begin; -N is N records before the end of each partition, -2h the last two hours. A TIME such"
+            " as 2026-01-31T12:00 is in UTC unless +01:00 or Z follows. Default: earliest. With --group: where to begin"
+            " in partitions without a commit.",
+        ),
+    ] = None
+    stop: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            "--until",
+            metavar="OFFSET|-N|-SPAN|TIME",
+            help="Where to stop: before this offset, or before the first record of this time or a later one.",
         ),
     ] = None
     from_beginning: Annotated[

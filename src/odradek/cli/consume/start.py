@@ -1,4 +1,5 @@
-"""Where ``odradek consume`` begins: the earliest or latest record, an offset, a number of records back, or a time."""
+"""Where ``odradek consume`` begins and stops: the earliest or latest record, an offset, a number of records before the
+end, or a time."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition
 
 
-class StartPosition(NamedTuple):
+class RecordPosition(NamedTuple):
     """A position. ``moment``: a time in ms since 1970, EARLIEST or LATEST. ``offset``: an offset, if one is given;
     ``back``: a number of records before the end of each partition."""
 
@@ -24,43 +25,44 @@ class StartPosition(NamedTuple):
     back: int | None = None
 
 
-def start_of(text: str) -> StartPosition:
-    """Reads the value of --from. Raises CommandError."""
+def position_of(text: str, option: str = "--from") -> RecordPosition:
+    """Reads the value of --from or --to. Raises CommandError."""
     from odradek.core.errors import ConfigError
     from odradek.core.ids import EARLIEST, LATEST
     from odradek.lag.reset import datetime_ms
     from odradek.text.units import span_ms
 
     if text in ("earliest", "latest"):
-        return StartPosition(text, EARLIEST if text == "earliest" else LATEST)
+        return RecordPosition(text, EARLIEST if text == "earliest" else LATEST)
     digits = text.removeprefix("-")
     if digits.isascii() and digits.isdigit():
         number = int(digits)
         if number >= 1 << 63:
             what = "an offset" if digits == text else "a number of records"
-            raise CommandError(f"--from {text}: {what} is below 2**63")
+            raise CommandError(f"{option} {text}: {what} is below 2**63")
         return (
-            StartPosition(text, EARLIEST, None, number)
+            RecordPosition(text, EARLIEST, None, number)
             if text.startswith("-")
-            else StartPosition(text, EARLIEST, number)
+            else RecordPosition(text, EARLIEST, number)
         )
     if text.startswith("-") and (span := span_ms(text[1:])) is not None:
-        return StartPosition(text, max(time.time_ns() // 1_000_000 - span, 0))
+        return RecordPosition(text, max(time.time_ns() // 1_000_000 - span, 0))
     try:
-        return StartPosition(text, datetime_ms(text))
+        return RecordPosition(text, datetime_ms(text))
     except ConfigError:
         raise CommandError(
-            f"--from {text!r}: expected earliest, latest, an offset, -N for N records before the end, -2h for the last "
-            "two hours, or a time such as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
+            f"{option} {text!r}: expected earliest, latest, an offset, -N for N records before the end, -2h for the "
+            "last two hours, or a time such as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
         ) from None
 
 
 def ranges_of(
-    admin: Admin, topic: str, start: StartPosition, level: str, *, follow: bool
+    admin: Admin, topic: str, start: RecordPosition, level: str, *, follow: bool, stop: RecordPosition | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
     """Returns for each partition the first offset to read, and the present end for a reader of this isolation level.
 
-    Prints a warning for an offset after the end. Raises UnknownTopic and the errors of ``Admin``.
+    ``stop``: where to end before the present end. Prints a warning for an offset after the end. Raises UnknownTopic and
+    the errors of ``Admin``.
     """
     from odradek.core.ids import LATEST, NO_OFFSET, TopicPartition
 
@@ -86,7 +88,32 @@ def ranges_of(
         wanted = exact or 0 if start.back is None else ends[tp] - start.back
         return min(max(wanted, log_start), log_ends[tp])
 
-    return {tp: (first(tp), ends[tp]) for tp in chosen}
+    stops = ends if stop is None else _stops(admin, stop, ends, level)
+    return {tp: (first(tp), stops[tp]) for tp in chosen}
+
+
+def check_order(start: RecordPosition, stop: RecordPosition) -> None:
+    """Raises CommandError if nothing lies between two positions, whatever the log has."""
+    offsets = start.offset is not None and stop.offset is not None and stop.offset <= start.offset
+    counts = start.back is not None and stop.back is not None and stop.back >= start.back
+    times = start.moment >= 0 and 0 <= stop.moment <= start.moment
+    if offsets or counts or times:
+        raise CommandError(f"--to {stop.text} is not behind --from {start.text}: give a later end")
+
+
+def _stops(
+    admin: Admin, stop: RecordPosition, ends: Mapping[TopicPartition, int], level: str
+) -> dict[TopicPartition, int]:
+    from odradek.core.ids import NO_OFFSET
+
+    if stop.offset is not None or stop.back is not None:
+        return {
+            tp: min(end, stop.offset) if stop.offset is not None else end - (stop.back or 0) for tp, end in ends.items()
+        }
+    if stop.moment < 0:  # latest
+        return dict(ends)
+    found = admin.list_offsets(dict.fromkeys(ends, stop.moment), isolation_level=level)
+    return {tp: end if found[tp].offset == NO_OFFSET else min(end, found[tp].offset) for tp, end in ends.items()}
 
 
 def _held_back(held: list[TopicPartition], ends: Mapping[TopicPartition, int]) -> str:
@@ -98,7 +125,7 @@ def _held_back(held: list[TopicPartition], ends: Mapping[TopicPartition, int]) -
     )
 
 
-def _warn_of_ends(start: StartPosition, ends: Mapping[TopicPartition, int], follow: bool) -> None:
+def _warn_of_ends(start: RecordPosition, ends: Mapping[TopicPartition, int], follow: bool) -> None:
     for tp, end in ends.items():
         what = f"{end} is used" if follow else "nothing is read"
         message = f"offset {start.text} of {tp} is outside the log, which ends at {end}: {what}."

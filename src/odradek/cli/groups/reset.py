@@ -37,6 +37,7 @@ from odradek.cli.reset_targets import (
     only_target,
     scenario_for,
     targets_of,
+    time_of,
 )
 from odradek.cli.suggestions import LIST_GROUPS, group_names, is_near
 from odradek.cli.terminal import (
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from odradek.zookeeper.store import OffsetChange
 
 NAMES_WIDTH = 60
+_NO_ANSWER = "groups reset: {}: add --execute to reset, or --dry-run to only show the offsets"
 EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek groups reset g --topic flights --to-earliest -b 127.0.0.1:9092\n"
@@ -140,6 +142,8 @@ def reset(line: ResetLine) -> None:
     if not (line.from_file and not line.groups() and not line.all_groups):
         check_scope(line.group, line.all_groups, line.names, allow_empty=True)
     scenario = scenario_of(line)
+    if line.as_json and not (line.execute or line.dry_run or line.export):
+        raise CommandError(_NO_ANSWER.format("--json asks no question"))
     if line.dry_run and line.execute:
         raise CommandError("--dry-run and --execute cannot be used together")
     if line.from_file is None:
@@ -180,6 +184,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
     ready = [plan for plan in plans if plan not in live and plan not in missing and plan.rows]
     quiet = line.export or line.as_json
     if not quiet:
+        note(*time_of(scenario))
         _show(plans, missing)
     for plan in plans:
         if plan.left_out and plan not in missing:
@@ -397,14 +402,13 @@ def _warn_of_query(plan: GroupResetPlan, line: ResetLine) -> None:
 def _is_confirmed(ready: list[GroupResetPlan], line: ResetLine) -> bool:
     """Returns whether an option or the user allows the reset.
 
-    If it has to ask, raises CommandError with --json or without a terminal."""
+    If it has to ask, raises CommandError without a terminal."""
     if line.execute:
         return True
     if line.dry_run or line.export:
         return False
-    if line.as_json or not sys.stdin.isatty():
-        cause = "--json asks no question" if line.as_json else "no terminal to ask at"
-        raise CommandError(f"groups reset: {cause}: add --execute to reset, or --dry-run to only show the offsets")
+    if not sys.stdin.isatty():
+        raise CommandError(_NO_ANSWER.format("no terminal to ask at"))
     return ask(f"Reset {_group_names([plan.group for plan in ready])}?")
 
 

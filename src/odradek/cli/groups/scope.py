@@ -119,10 +119,10 @@ def each_group(
 
 
 def _meant(admin: Admin, name: str) -> str:
-    from odradek.cli.suggestions import group_names
+    from odradek.cli.suggestions import group_names, some_groups
     from odradek.text.similar_names import nearest
 
-    return nearest(name, group_names(admin))
+    return nearest(name, known := group_names(admin)) or some_groups(known)
 
 
 def end_with(errors: list[OdradekError]) -> None:

@@ -74,7 +74,8 @@ def print_findings(line: HistoryLine, analysis: Analysis) -> None:
         if of_kind:
             heading(TITLES[kind])
         for row in of_kind[:_SHOWN]:
-            note(f"  {row['group']}  {row['text']}{'' if row['certainty'] == 'certain' else ' (likely)'}")
+            likely = "" if row["certainty"] == "certain" else " (likely)"
+            note(f"  {_when(row)}  {row['group']}  {row['text']}{likely}")
         if len(of_kind) > _SHOWN:
             where = "" if line.output or line.report else ": see --output, --report"
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
@@ -84,6 +85,13 @@ def print_findings(line: HistoryLine, analysis: Analysis) -> None:
         note("", f"Tables: {line.output}")
     if line.report is not None:
         note(*([] if line.output else [""]), f"Report: {line.report}")
+
+
+def _when(row: Row) -> str:
+    """Returns when a finding ended, in UTC: by the time a person knows what else happened then."""
+    shown = row["to_timestamp"] if row["to_timestamp"] is not None else row["from_timestamp"]
+    time = "-" if shown is None else str(_json_time(shown))
+    return f"{time[:19].replace('T', ' ')}Z" if "T" in time else time
 
 
 def _json_time(micros: int) -> str | int:

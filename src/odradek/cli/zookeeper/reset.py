@@ -20,6 +20,7 @@ from odradek.cli.reset_targets import (
     only_target,
     scenario_for,
     targets_of,
+    time_of,
 )
 from odradek.cli.terminal import CommandError, note, print_json, warning_lines
 from odradek.cli.zookeeper.scope import (
@@ -83,6 +84,8 @@ def reset(line: ZooKeeperResetLine) -> None:
     check_partitions(line.topic, line.all_topics)
     parse_partitions(line.topic or [])
     asked = WriteLine(line.execute, line.undo_file, line.as_json, line.undo_command)
+    if not line.as_json:
+        note(*time_of(scenario))
     with line.admin("Kafka knows where the logs start and end") as admin, line.store() as store:
         refuse_live_members(store, [group])
         offsets = _offsets(store, admin, group, scenario, line)

@@ -12,17 +12,18 @@ import typer
 
 from odradek.cli.command_config import read_properties
 from odradek.cli.options import (
+    LAST_INT32,
     TIMEOUT_MS,
     AsJson,
     CommandConfig,
-    Timeout,
     brokers_option,
     client_config,
     connect,
     given_names,
 )
-from odradek.cli.terminal import CommandError, warning_lines
+from odradek.cli.terminal import NO_NAME, CommandError, warning_lines
 from odradek.cli.undo_file import check_undo_file, pasted
+from odradek.core.errors import ConfigError
 from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
@@ -102,7 +103,11 @@ class ZooKeeperLine:
             if "{partition}" in template and (f"{{{name}}}" in template) == (value is not None):
                 has, remedy = ("has", "leave out") if value is not None else ("has no", "add")
                 raise CommandError(f"--path {template!r} {has} {{{name}}}: {remedy} {option}")
-        return OffsetLayout(template, self.json_field, self.last_read, self.path_group, self.path_topic)
+        try:
+            return OffsetLayout(template, self.json_field, self.last_read, self.path_group, self.path_topic)
+        except ConfigError as error:
+            named = str(error).replace("path template ", "--path ", 1).replace("JSON field ", "--json-field ", 1)
+            raise CommandError(named) from error
 
     def session(self) -> ZooKeeperConfig:
         """Returns the settings of the session. Raises ConfigError, CommandError."""
@@ -140,7 +145,17 @@ class KafkaLine(ZooKeeperLine):
 
     bootstrap: Bootstrap = None
     command_config: CommandConfig = None
-    timeout_ms: Timeout = TIMEOUT_MS
+    timeout_ms: Annotated[
+        int,
+        typer.Option(
+            "--timeout",
+            min=1,
+            max=LAST_INT32,
+            metavar="MS",
+            help="Timeout for requests to Kafka's brokers, in milliseconds. That of ZooKeeper is"
+            " zookeeper.connection.timeout.ms in --zookeeper-config.",
+        ),
+    ] = TIMEOUT_MS
 
     @contextmanager
     def store(self) -> Iterator[OffsetStore]:
@@ -176,7 +191,8 @@ def named_groups(line: NamesGroups) -> list[str]:
     Raises CommandError for both: a word after --group g may be the rest of a value that a shell has split."""
     if line.names and line.group:
         raise CommandError(
-            f"unexpected argument {' '.join(line.names)}: --group names the groups; quote a value with spaces"
+            f"unexpected argument {' '.join(line.names) or NO_NAME}: --group names the groups; quote a value with "
+            "spaces"
         )
     return [*(line.names or []), *(line.group or [])]
 

@@ -158,7 +158,7 @@ class ProducerEngine:
             if not isinstance(name, str):
                 raise TypeError(f"headers: a name is text, not {type(name).__name__}")
             _check_bytes(f"header {name}", content)
-        if _whole("timestamp", timestamp) < 0:
+        if _whole("timestamp", timestamp, " of milliseconds since 1970") < 0:
             raise ValueError(f"timestamp: {timestamp} ms is before 1970")
         if timestamp > LAST_MS:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
@@ -467,10 +467,10 @@ def _check_bytes(name: str, content: object) -> None:
         raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
 
 
-def _whole(name: str, given: object) -> int:
+def _whole(name: str, given: object, unit: str = "") -> int:
     number = as_whole(given)
     if number is None:
-        raise TypeError(f"{name}: expected a whole number, not {given!r}")
+        raise TypeError(f"{name}: expected a whole number{unit}, not {given!r}")
     return number
 
 
