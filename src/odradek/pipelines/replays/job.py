@@ -12,12 +12,11 @@ import dataclasses
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from odradek.core.counts import span
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, overlap, topic_of
 from odradek.pipelines.given_options import OF_A_REPLAY, check_options
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.pipelines")
 _ISOLATION = "kafka.isolation.level"
-_NEW_GROUP = " with a new --group"
 
 
 def run_replay(
@@ -58,21 +56,9 @@ def run_replay(
     elif isinstance(job.into, ReplayTopic):
         done = _into_topic(job, job.into, get_spark, count)
     else:
-        with _without_a_group():
-            done = _into_table(job, job.into, get_spark, count)
+        done = _into_table(job, job.into, get_spark, count)
     count(job.found.offsets - count.done)
     return dataclasses.replace(done, missing=tuple(dict.fromkeys(job.found.gone + done.missing)))
-
-
-@contextmanager
-def _without_a_group() -> Iterator[None]:
-    """Leaves the group out of what to do about a table: a replay has none."""
-    try:
-        yield
-    except (ConfigError, StorageError) as error:
-        if _NEW_GROUP not in str(error):
-            raise
-        raise type(error)(str(error).replace(_NEW_GROUP, "")) from error
 
 
 class _Count:
