@@ -31,8 +31,8 @@ def test_help_has_an_example(command: str, capsys: Capture) -> None:
 @pytest.mark.parametrize(("arguments", "error"), [
     (["find-hanging"], "missing argument 'TOPIC', '--topic' or '--broker-id': one of them limits the search"),
     (["find-hanging", "--partition", "0", "--broker-id", "1"], "--partition needs --topic"),
-    (["describe", "--transactional-id", ""], "--transactional-id: the name cannot be empty"),
-    (["abort", "--topic", "", "--partition", "0"], "--topic: the name cannot be empty"),
+    (["describe", "--transactional-id", ""], "--transactional-id is empty: give ID"),
+    (["abort", "--topic", "", "--partition", "0"], "--topic is empty: give TOPIC"),
     (["abort", "--topic", "t", "--partition", "0"], "missing option '--start-offset', or '--producer-id'"),
     (["abort", "--topic", "t", "--partition", "0", "--producer-id", "1", "--producer-epoch", "0"],
      "missing option '--coordinator-epoch', which --producer-id needs"),
@@ -135,4 +135,4 @@ def test_a_search_of_an_unknown_broker_is_an_error(own_broker: Callable[..., Run
     bootstrap = own_broker().bootstrap
     arguments = ["transactions", "find-hanging", "--broker-id", "77", "--timeout", "1000", "-b", bootstrap]
     assert run(arguments) == 2
-    assert capsys.readouterr().err == "odradek: --broker-id 77: the cluster has the brokers 1\n"
+    assert capsys.readouterr().err == "odradek: --broker-id 77: the cluster has broker 1\n"

@@ -180,7 +180,7 @@ class TestWithACluster:
     def test_a_broker_that_the_cluster_does_not_have(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         for command in (("find-hanging",), ("describe-producers", "--partition", "0")):
             words = ("transactions", *command, "--topic", "orders", "--broker-id", "99", "-b", bootstrap)
-            assert line_of(capsys, *words) == "--broker-id 99: the cluster has the brokers 1"
+            assert line_of(capsys, *words) == "--broker-id 99: the cluster has broker 1"
 
     def test_a_partition_in_place_of_a_topic(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
         text = line_of(capsys, "topics", "delete", "orders:7", "--yes", "-b", bootstrap)

@@ -26,7 +26,7 @@ ZOOKEEPER = ("-z", NOWHERE)
 TARGET = ("--to-latest",)
 # A command line that would be valid, without the options that a draw adds. ``{file}`` exists, ``{folder}`` does not.
 VALID: dict[str, tuple[str, ...]] = {
-    "demo": (), "info": (), "serve": ("--data-dir", "{folder}", "--listen", NOWHERE),
+    "demo": (), "info": (), "check-history": ("{file}",), "serve": ("--data-dir", "{folder}", "--listen", NOWHERE),
     "monitor": ("--listen", "192.0.2.1:1", *KAFKA),  # without a token: no draw may start it
     "top": ("--once", *KAFKA),
     "produce": ("t", *KAFKA, "--file", "{file}"), "consume": ("t", *KAFKA),
@@ -289,6 +289,27 @@ def test_an_empty_value_is_named_in_one_line(words: tuple[str, ...], says: str, 
     assert run(list(words)) == 2
     out, error = capsys.readouterr()
     assert (out, error.count("\n"), error.startswith(f"odradek: {says}")) == ("", 1, True), error
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("groups", "locate", "billing", "--group", "b\u0456lling", *KAFKA),
+         "GROUP billing and --group 'b\\u0456lling': give one group"),
+        (("consume", "orders", "--topic", "\u043erders", *KAFKA),
+         "topic orders and --topic '\\u043erders': give one topic"),
+        (("pipeline", "adopt", *VALID["pipeline adopt"], "--checkpoint", "a\nb"),
+         "--checkpoint 'a\\nb': the path has a line end: remove it"),
+        (("zookeeper", "groups", "-z", "a:x"), "-z 'a:x': 'a:x' is not HOST:PORT"),
+        (("groups", "reset", *VALID["groups reset"], "--zookeeper-connect", "a:x"),
+         "--zookeeper-connect 'a:x': 'a:x' is not HOST:PORT"),
+    ],
+)  # fmt: skip
+def test_the_odd_one_of_two_names_is_seen_and_the_option_is_named(
+    words: tuple[str, ...], says: str, capsys: Capture
+) -> None:
+    assert run(list(words)) == 2
+    assert capsys.readouterr().err.startswith(f"odradek: {says}")
 
 
 @pytest.mark.parametrize("path", ["a\nb", "a\r", "\\\n"])

@@ -186,7 +186,7 @@ def test_on_spark_invalid_input_is_reported_in_one_line(
     (tmp_path / "file").touch()
     for more, code, says in (
         (["--group", "unknown"], 2, "the offsets topic has no records of group unknown"),
-        (["--output", str(tmp_path / "file")], 2, "cannot be used"),
+        (["--output", str(tmp_path / "file")], 2, "cannot be created: it is a file, not a folder"),
         (["--output", "nofs://x/y"], 2, "nofs://x/y cannot be reached"),
         (["--output", "hdfs://host.invalid/y"], 2, "hdfs://host.invalid/y cannot be reached"),
         (["--report", "/no/such/place/x.html"], 2, "there is no directory"),

@@ -118,6 +118,11 @@ def check_visible(name: str, option: str) -> None:
         raise CommandError(f"{option} {name!a}: the name has {what}: correct it")
 
 
+def shown_name(name: str) -> str:
+    """Returns a name for a line with another one: with escapes if the two may look alike."""
+    return name if name.isascii() and name.isprintable() else ascii(name)
+
+
 def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:
     """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions.
 
@@ -185,7 +190,8 @@ def named_values(given: Sequence[str] | None, option: str, example: str = "") ->
 def only_topic(given: str | None, option: str | None, metavar: str = "TOPIC") -> str:
     """Returns the topic, which is given once. Raises CommandError."""
     if given is not None and option is not None and given != option:
-        raise CommandError(f"topic {given} and --topic {option}: give one topic, as an argument or with --topic")
+        both = f"topic {shown_name(given)} and --topic {shown_name(option)}"
+        raise CommandError(f"{both}: give one topic, as an argument or with --topic")
     topic = given if given is not None else option
     if topic is None:
         raise CommandError(f"missing argument '{metavar}': name the topic, as an argument or with --topic")

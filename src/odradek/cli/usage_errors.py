@@ -221,8 +221,11 @@ def odd_text(command: object, given: Sequence[str]) -> str:
         param = params.get(name)
         if param is None or param.is_flag or _MAY_BE_EMPTY & set(param.opts):
             continue
-        if not value and (equals or given[at + 1 : at + 2] == [""]):
+        value = value if equals else "".join(given[at + 1 : at + 2])
+        if not value and (equals or at + 1 < len(given)):
             return f"{name} is empty: give {param.metavar or 'a value'} (see {path} --help)"
+        if "URI" in str(param.metavar) and {"\n", "\r"} & set(value):
+            return f"{name} {value!r}: the path has a line end: remove it (see {path} --help)"
     return ""
 
 

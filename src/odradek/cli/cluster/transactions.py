@@ -23,6 +23,7 @@ from odradek.cli.options import (
     table_or_blocks,
 )
 from odradek.cli.terminal import CommandError, note, note_table, print_json
+from odradek.core.counts import plural
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -104,7 +105,8 @@ def _check_broker(admin: Admin, broker_id: int | None) -> None:
         return
     known = sorted(node.node_id for node in admin.describe_cluster().nodes)
     if broker_id not in known:
-        raise CommandError(f"--broker-id {broker_id}: the cluster has the brokers {', '.join(map(str, known))}")
+        brokers = f"{plural(len(known), 'broker')} {', '.join(map(str, known))}"
+        raise CommandError(f"--broker-id {broker_id}: the cluster has {brokers}")
 
 
 def shown(value: object) -> str:

@@ -15,6 +15,7 @@ from odradek.cli.options import (
     Timeout,
     connect,
     given_names,
+    shown_name,
     table_or_blocks,
 )
 from odradek.cli.terminal import CommandError, note, note_table, print_json
@@ -132,7 +133,11 @@ def locate(
 
     groups = given_names([one for one in (name, option) if one is not None], "--group")
     if len(groups) != 1:
-        given = f"GROUP {name} and --group {option}" if groups else "missing argument 'GROUP'"
+        given = (
+            f"GROUP {shown_name(name or '')} and --group {shown_name(option or '')}"
+            if groups
+            else "missing argument 'GROUP'"
+        )
         raise CommandError(f"{given}: give one group, as an argument or with --group")
     (group,) = groups
     with connect(bootstrap, timeout_ms, command_config) as admin:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +69,15 @@ class GroupsInZooKeeper:
 
 
 @contextmanager
+def _named(option: str) -> Iterator[None]:
+    """Names the option of this command in an error about ZooKeeper's address, which has another one elsewhere."""
+    try:
+        yield
+    except CommandError as error:
+        raise CommandError(re.sub(r"^-z\b", option, str(error)), error.exit_code) from error
+
+
+@contextmanager
 def groups_in_zookeeper(connect: str | None) -> Iterator[GroupsInZooKeeper | None]:
     """Connects to ZooKeeper, if an address is given. Raises ConfigError, CommandError, ZooKeeperErrors."""
     if connect is None:
@@ -76,5 +86,5 @@ def groups_in_zookeeper(connect: str | None) -> Iterator[GroupsInZooKeeper | Non
     from odradek.cli.zookeeper.scope import ZooKeeperLine
 
     line = ZooKeeperLine(zookeeper=connect)
-    with line.store() as store:
+    with _named("--zookeeper-connect"), line.store() as store:
         yield GroupsInZooKeeper(store, line)

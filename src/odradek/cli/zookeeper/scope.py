@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -116,7 +117,12 @@ class ZooKeeperLine:
         settings = file_settings(self.zookeeper_config, "--zookeeper-config")
         if self.zookeeper is None and "zookeeper.connect" not in settings:
             raise CommandError("missing option '--zookeeper' (or zookeeper.connect in the file of --zookeeper-config)")
-        return config_of(self.zookeeper, settings)
+        try:
+            return config_of(self.zookeeper, settings)
+        except ConfigError as error:
+            if self.zookeeper is None:
+                raise
+            raise CommandError(re.sub(r"^zookeeper\.connect\b", "-z", str(error))) from error
 
     @contextmanager
     def store(self) -> Iterator[OffsetStore]:
