@@ -140,7 +140,7 @@ def test_replicas_are_placed_where_the_user_wants_them(cluster: odradek.Cluster,
             ["--replica-assignment", "1:2", "--partitions", "1"],
             "takes the place of --partitions and --replication-factor",
         ),
-        (["--replica-assignment", ""], "expected the brokers of each partition"),
+        (["--replica-assignment", ""], "--replica-assignment is empty: give "),
     ],
 )
 def test_a_wrong_assignment_is_named(cluster: odradek.Cluster, capsys: Capture, words: list[str], line: str) -> None:

@@ -145,7 +145,7 @@ def test_what_does_not_exist_has_an_exit_code_and_a_similar_name(groups: dict[st
             ("topics", "alter", topic[:-1], "--config", "retention.ms=1"),
             f"unknown topic {topic[:-1]} (did you mean {topic}?)",
         ),
-        (("topics", "describe", f"{topic} "), f"topic '{topic} ': a name has only letters"),
+        (("topics", "describe", f"{topic} "), f"topic '{topic} ': the name has spaces at its ends: correct it"),
     ):
         code, out, error = call(groups, capsys, *line)
         assert (code, out, error.count("\n")) == (2, "", 1), line

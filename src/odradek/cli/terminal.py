@@ -116,7 +116,8 @@ def _allowed_in_names(name: str) -> str:
     """Returns what is wrong with a topic's name, or what a name may have, as the end of a line."""
     from odradek.text.look_alikes import oddity  # with the names of Unicode
 
-    if (what := oddity(name)) is not None:
+    quoted = len(name) > 1 and name[0] == name[-1] == "'"
+    if (what := oddity(name[1:-1] if quoted else name)) is not None:
         return f": the name has {what}: correct it"
     return ": a name has only the letters a-z and A-Z, digits, '.', '_' and '-'"
 
