@@ -13,6 +13,7 @@ from odradek.cli.main import run
 from odradek.cli.terminal import CommandError
 
 NOWHERE = "127.0.0.1:1"
+MAKE = ": make it, or give another path"
 
 
 def line_of(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
@@ -318,10 +319,10 @@ def test_an_output_in_a_folder_that_does_not_exist_names_the_folder(
     for name in ("records.csv", "records.parquet", "records.json", "records.txt"):
         path = tmp_path / "absent" / name
         text = line_of(capsys, "consume", filled, "--output", str(path), "-b", bootstrap)
-        assert text == f"--output {path}: there is no directory {tmp_path / 'absent'}"
+        assert text == f"--output {path}: there is no directory {tmp_path / 'absent'}{MAKE}"
     (tmp_path / "file").touch()
     text = line_of(capsys, "consume", filled, "--output", str(tmp_path / "file" / "a.csv"), "-b", bootstrap)
-    assert text == f"--output {tmp_path / 'file' / 'a.csv'}: there is no directory {tmp_path / 'file'}"
+    assert text == f"--output {tmp_path / 'file' / 'a.csv'}: there is no directory {tmp_path / 'file'}{MAKE}"
 
 
 def test_a_table_with_partitions_that_the_topic_lacks_says_how_to_send_it(

@@ -217,6 +217,7 @@ def test_since_leaves_out_earlier_records(address: str, tmp_path: Path, capsys: 
         (["--since", "soon"], "--since 'soon': expected a time such as"),
         (["--expires-within", "5"], "--expires-within '5': expected a span"),
         (["--report", "/no/such/place/x.html"], "there is no directory"),
+        (["--min-distance", "5"], "--min-distance '5': expected a span"),
         (["--reprot", "x.html"], "did you mean --report?"),
     ],
 )

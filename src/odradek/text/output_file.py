@@ -82,7 +82,7 @@ def problem_of(path: Path) -> str | None:
         return "is a directory, not a file"
     parent = Path(os.path.realpath(path)).parent
     if not _is_special(path) and not parent.is_dir():
-        return f"there is no directory {parent}"
+        return f"there is no directory {parent}: make it, or give another path"
     return None
 
 

@@ -88,6 +88,7 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     since_us = None if line.since is None else parse_since(line.since)
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
+    span_ms("--min-distance", line.min_distance)  # checked here, because the rules' modules take seconds to load
     if on_spark := line.master is not None or bool(line.conf) or is_submitted():
         seen.is_silent = True
         check_pyspark()
