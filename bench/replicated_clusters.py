@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,9 +13,11 @@ from bench.apache import ApacheBroker, new_cluster_id
 from bench.cluster import active_controller
 from bench.raw import Connection
 from bench.sides import ask_metadata, with_descendants
-from odradek import Cluster, __version__
+from odradek import __version__
+from odradek.broker.repair.cluster_layout import ClusterNode, lay_out, prepare
 from odradek.core.errors import ErrorCode
 from odradek.testing.ports import reserve_ports
+from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import CREATE_TOPICS, DELETE_TOPICS, METADATA
 
@@ -50,39 +53,49 @@ class ReplicatedCluster(Protocol):
 
 
 class OdradekBrokers:
-    """Three brokers and one controller, as ``odradek.Cluster`` starts them."""
+    """Three brokers and one controller: processes as ``odradek serve --brokers 3`` starts them."""
 
     name = f"odradek {__version__}"
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
-        self._cluster = Cluster(len(BROKERS), config=settings, data_dir=directory)
+        self._directory = directory
+        self._reservations = reserve_ports(len(BROKERS) + 1)
+        nodes = lay_out(directory, "127.0.0.1", [one.port for one in self._reservations], (), settings)
+        prepare(nodes)
+        self._nodes = {node.node_id: _process(node) for node in nodes}
 
     def start(self) -> None:
-        self._cluster.start()
+        with ThreadPoolExecutor(len(self._nodes)) as pool:
+            list(pool.map(BrokerProcess.start, self._nodes.values()))
 
     def kill(self, broker: int) -> None:
-        self._cluster.kill(broker)
+        self._nodes[broker].kill()
 
     def restart(self, broker: int) -> None:
-        self._cluster.start(broker)
+        self._nodes[broker].start()
 
     def end(self) -> None:
-        for node in self._cluster.nodes:
-            self._cluster.kill(node)
-        self._cluster.close()
+        for node in self._nodes.values():
+            node.kill()
 
     def address(self, broker: int) -> str:
-        return self._cluster.address(broker)
+        return self._nodes[broker].bootstrap_servers
 
     def folder(self, broker: int) -> Path:
-        return self._cluster.data_dir / str(broker)
+        return self._directory / str(broker)
 
     def controller(self) -> int:
         return 0
 
     @property
     def pids(self) -> list[int]:
-        return with_descendants([pid for node in self._cluster.nodes if (pid := self._cluster.pid(node)) is not None])
+        return with_descendants([node.pid for node in self._nodes.values() if node.pid is not None])
+
+
+def _process(node: ClusterNode) -> BrokerProcess:
+    host, _, port = node.address.rpartition(":")
+    folder = node.data_dir.with_name(f"{node.data_dir.name}-log")
+    return BrokerProcess(folder, config=node.settings, host=host, port=int(port), data_dir=node.data_dir)
 
 
 class ApacheBrokers:
