@@ -1,4 +1,4 @@
-"""Rounds of kill -9 and SIGSTOP on the brokers of a cluster of processes, while producers wait for all replicas.
+"""Rounds of kill -9, SIGSTOP and cuts of the network in a cluster of processes, while producers wait for all replicas.
 
 Each acknowledged record is at its offset on each replica afterwards, and the files of the replicas are equal. A record
 of an idempotent producer is there once. Those live for all rounds, so their sequences go on at each new leader.
@@ -6,16 +6,17 @@ of an idempotent producer is there once. Those live for all rounds, so their seq
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 from support.brokers import Wire, eventually
-from support.idempotent_senders import IdempotentSender, Librdkafka, Own, check_once
+from support.idempotent_senders import IdempotentSender, Librdkafka, Own, check_once, end_all
 
 import odradek
 from odradek.batches.encode import encode_batch
@@ -25,12 +26,14 @@ from odradek.core.errors import ErrorCode
 from odradek.testing.broker import BrokerFailed
 from odradek.wire.api_keys import CREATE_TOPICS, METADATA, PRODUCE
 
+log = logging.getLogger("tests.rounds")
+
 BROKERS = (1, 2, 3)
 SETTINGS = {
     "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 3_000,
     "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
 }  # fmt: skip
-REPLY_S, LOOK_UP_S = 4.0, 2.0
+REPLY_S, LOOK_UP_S, PATIENCE_S = 4.0, 2.0, 120.0
 TOPIC, ONCE, PARTITIONS = "t", "once", 3
 SENDERS: tuple[tuple[type[IdempotentSender], ...], ...] = ((Librdkafka,), (Own,), (Librdkafka, Own))
 """The idempotent producers of each partition of ``ONCE``."""
@@ -70,13 +73,15 @@ def partitions_of(cluster: odradek.Cluster, broker: int) -> list[Any]:
 
 
 class Producing(threading.Thread):
-    """Produces to one partition with acks=all, one batch at a time. ``acknowledged``: base offset → key."""
+    """Produces to one partition with acks=all, one batch at a time. ``acknowledged``: base offset → key. ``attempts``:
+    the requests that were answered or given up."""
 
     def __init__(self, cluster: odradek.Cluster, index: int, ended: threading.Event) -> None:
         super().__init__(daemon=True)
         self.acknowledged: dict[int, bytes] = {}
         self.refusals: set[ErrorCode] = set()
         self.failure: BaseException | None = None
+        self.attempts = 0
         self._cluster, self._index, self._ended = cluster, index, ended
         self._number = 0
         self._leader = 1
@@ -88,6 +93,7 @@ class Producing(threading.Thread):
                     self._produce()
                 except OSError:
                     self._look_up()
+                self.attempts += 1
         except BaseException as error:
             self.failure = error
 
@@ -116,29 +122,94 @@ class Producing(threading.Thread):
         self._ended.wait(0.05)
 
 
+class Round:
+    """One round: what happens to the broker ``victim``, while all partitions are written."""
+
+    def __init__(self, cluster: odradek.Cluster, producers: list[Producing], dice: random.Random) -> None:
+        self._cluster, self._producers, self._dice = cluster, producers, dice
+        self._victim, self._other, _ = dice.sample(BROKERS, 3)
+
+    def kill(self) -> None:
+        self._cluster.kill(self._victim)
+        self._wait_for_records()
+        self._cluster.start(self._victim)
+
+    def pause(self) -> None:
+        self._cluster.pause(self._victim)
+        self._wait_for_records()
+        self._cluster.resume(self._victim)
+
+    def isolate(self) -> None:
+        """Clients reach the broker, and it takes itself for a leader: it must acknowledge nothing."""
+        self._cluster.isolate(self._victim)
+        self._wait_for_records()
+        self._cluster.heal()
+
+    def isolate_and_kill(self) -> None:
+        """One of the two brokers that go on is killed, too. No partition has two replicas then."""
+        self._cluster.isolate(self._victim)
+        self._wait_for_records()
+        self._cluster.kill(self._other)
+        self._wait_for_attempts()
+        self._cluster.heal()
+        self._cluster.start(self._other)
+
+    def cut(self) -> None:
+        """Cuts one direction between two nodes, or a broker from the other brokers alone. A leader that does not reach
+        its followers, and reaches the controller, stays the leader and refuses all records."""
+        kind = self._dice.randrange(4)
+        if kind == 0:
+            self._cluster.partition({self._victim}, set(BROKERS) - {self._victim})
+        elif kind == 1:
+            self._cluster.cut(self._victim, "controller")
+        elif kind == 2:
+            self._cluster.cut("controller", self._victim)
+        else:
+            self._cluster.cut(self._victim, self._other)
+        self._wait_for_attempts()
+        self._cluster.heal()
+
+    def _wait_for_records(self) -> None:
+        """Waits until a record of each partition is acknowledged."""
+        before = [len(one.acknowledged) for one in self._producers]
+        self._wait(lambda: [len(one.acknowledged) for one in self._producers], before, "acknowledged")
+
+    def _wait_for_attempts(self) -> None:
+        """Waits until two requests for each partition were answered or given up: the later one was sent after this."""
+        before = [one.attempts + 1 for one in self._producers]
+        self._wait(lambda: [one.attempts for one in self._producers], before, "answered")
+
+    def _wait(self, counts: Callable[[], list[int]], before: list[int], what: str) -> None:
+        eventually(
+            lambda: all(now > had for now, had in zip(counts(), before, strict=True))
+            or any(one.failure for one in self._producers),
+            within_s=PATIENCE_S, what=f"no record of each partition is {what}",
+        )  # fmt: skip
+
+
+KINDS: tuple[Callable[[Round], None], ...] = (
+    Round.kill, Round.isolate, Round.pause, Round.cut, Round.isolate_and_kill, Round.kill
+)  # fmt: skip
+"""What the first rounds do, in this order. The later ones choose one of them."""
+
+
 def run_round(cluster: odradek.Cluster, number: int, kept: list[dict[int, bytes]]) -> None:
     """One fault while all partitions are written. Afterwards all replicas are in sync again."""
-    dice = random.Random(number)
-    ended = threading.Event()
+    dice, ended = random.Random(number), threading.Event()
     producers = [Producing(cluster, index, ended) for index in range(PARTITIONS)]
     for one in producers:
         one.start()
-    eventually(lambda: all(one.acknowledged or one.failure for one in producers), within_s=20)
-    victim = dice.choice(BROKERS)
-    begin, end = (cluster.kill, cluster.start) if dice.random() < 0.7 else (cluster.pause, cluster.resume)
-    begin(victim)
-    before = [len(one.acknowledged) for one in producers]
-    eventually(
-        lambda: all(len(one.acknowledged) > had for one, had in zip(producers, before, strict=True)), within_s=40
-    )
-    end(victim)
-    cluster.wait_until_in_sync([TOPIC, ONCE])
+    eventually(lambda: all(one.acknowledged or one.failure for one in producers), within_s=PATIENCE_S)
+    kind = KINDS[number] if number < len(KINDS) else dice.choice(KINDS)
+    kind(Round(cluster, producers, dice))
+    cluster.wait_until_in_sync([TOPIC, ONCE], within_s=PATIENCE_S)
     ended.set()
     for index, one in enumerate(producers):
         one.join(2 * REPLY_S + 5)
         assert one.failure is None, one.failure
         assert not kept[index].keys() & one.acknowledged.keys(), "an offset was given twice"
         kept[index].update(one.acknowledged)
+    log.info("round %d: %s", number, kind.__name__)
 
 
 def run_rounds(cluster: odradek.Cluster, numbers: range) -> None:
@@ -148,8 +219,7 @@ def run_rounds(cluster: odradek.Cluster, numbers: range) -> None:
     ]
     for number in numbers:
         run_round(cluster, number, kept)
-    for sender in (one for senders in idempotent for one in senders):
-        sender.end()
+    end_all([one for senders in idempotent for one in senders])
     for index, acknowledged in enumerate(kept):
         found = {row.offset: row.key for row in iter_records(equal_files(cluster, TOPIC, index))}
         assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
@@ -173,7 +243,7 @@ def equal_files(cluster: odradek.Cluster, topic: str, index: int) -> bytes:
     return eventually(common, what=f"{topic}-{index} is not the same on all brokers")
 
 
-def test_acknowledged_records_survive_kills_and_pauses(cluster: odradek.Cluster) -> None:
+def test_acknowledged_records_survive_kills_pauses_and_cuts(cluster: odradek.Cluster) -> None:
     run_rounds(cluster, range(ROUNDS))
 
 

@@ -14,7 +14,7 @@ from odradek.batches.rows import iter_records
 from odradek.client.producer.engine import RecordMetadata
 from odradek.core.errors import OdradekError
 
-PAUSE_S, MOST_AT_ONCE = 0.004, 4
+PAUSE_S, MOST_AT_ONCE = 0.02, 4
 DELIVERY_MS = 180_000
 
 
@@ -36,10 +36,8 @@ class IdempotentSender(threading.Thread, ABC):
         self.start()
 
     def end(self) -> None:
-        """Delivers what is sent, and ends."""
+        """Sends no more. The thread ends when all is delivered."""
         self._ended.set()
-        self.join(DELIVERY_MS / 1000 + 30)
-        assert not self.is_alive(), "the producer does not end"
 
     def run(self) -> None:
         try:
@@ -79,7 +77,7 @@ class Librdkafka(IdempotentSender):
         self._producer = confluent_kafka.Producer(
             {
                 "bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 2,
-                "batch.num.messages": 5, "socket.timeout.ms": 10_000, "delivery.timeout.ms": DELIVERY_MS,
+                "batch.num.messages": 20, "socket.timeout.ms": 10_000, "delivery.timeout.ms": DELIVERY_MS,
                 "error_cb": self._on_error, "log_level": 2,
             }
         )  # fmt: skip
@@ -135,6 +133,15 @@ class Own(IdempotentSender):
             self._producer.close()
         except OdradekError as error:
             self.failures.append(repr(error))
+
+
+def end_all(senders: list[IdempotentSender]) -> None:
+    """Returns when all records of these senders are delivered."""
+    for sender in senders:
+        sender.end()
+    for sender in senders:
+        sender.join(DELIVERY_MS / 1000 + 30)
+        assert not sender.is_alive(), "the producer does not end"
 
 
 def check_once(log: bytes, senders: list[IdempotentSender]) -> None:
