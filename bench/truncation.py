@@ -29,7 +29,7 @@ from odradek.wire import frames
 from odradek.wire.api_keys import FETCH
 
 NAME = "truncation"
-SESSION_S = 20.0
+SESSION_S = 30.0
 SETTINGS = {
     "broker.session.timeout.ms": int(SESSION_S * 1000),
     "replica.lag.time.max.ms": 120_000,
@@ -75,6 +75,19 @@ def produce(connection: raw.Connection) -> None:
     raw.check_produced(OTHER, connection.call(raw.produce_request(OTHER, 0, data)))
 
 
+def wait_until_led(connection: raw.Connection) -> None:
+    """Waits until the broker takes records of the other topic: it serves before it leads."""
+    deadline = time.monotonic() + 5
+    while True:
+        try:
+            produce(connection)
+            return
+        except RuntimeError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
 def fetch(connection: raw.Connection) -> None:
     part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 200}
     message = {
@@ -114,7 +127,7 @@ def _measure(cluster: Cluster, folder: Path, batches: int, record_bytes: int) ->
     segment = path / f"{0:020d}.log"
     size = segment.stat().st_size
     connections = [raw.Connection(cluster.address(1)) for _ in range(2)]
-    produce(connections[0])
+    wait_until_led(connections[0])
     waits = [Waits(lambda: produce(connections[0])), Waits(lambda: fetch(connections[1]))]
     time.sleep(BEFORE_S)
     if segment.stat().st_size != size:
