@@ -6,12 +6,13 @@ import logging
 
 import pytest
 from support.cluster_nodes import logs_of
-from support.replicated_nodes import LAG_MS, NONE, ReplicatedNodes, bytes_below_watermark
+from support.replicated_nodes import LAG_MS, NONE, ReplicatedNodes, bytes_below_watermark, fetch_message
 from support.simulated_brokers import SimulatedLink
 
 from odradek.broker.remote.peers import REQUEST_TIMEOUT_MS
 from odradek.core.errors import ErrorCode
 from odradek.wire import fetch_messages, frames
+from odradek.wire.api_keys import FETCH
 from odradek.wire.fetch_messages import FetchReply
 
 THREE = (1, 2, 3)
@@ -150,6 +151,63 @@ def test_a_request_for_an_isr_that_comes_after_a_later_one_changes_nothing(nodes
     code = frames.decode_reply(ALTER_PARTITION, 3, answers[0])[1].error_code
     assert (code, nodes.registration()) == (ErrorCode.request_timed_out, before)
     nodes.run_until_in_sync(1, 2, 3)
+
+
+# --- consumers at followers (KIP-392) ---------------------------------------------------------------------------
+
+
+def test_a_consumer_reads_at_a_follower_up_to_the_watermark_that_it_knows(nodes: ReplicatedNodes) -> None:
+    nodes.create("t", THREE)
+    nodes.produce(1, 3)
+    nodes.run_until_equal()
+    at_leader, at_follower = nodes.fetch(1, 0), nodes.fetch(2, 0)
+    assert (at_follower.error_code, at_follower.high_watermark) == (NONE, 3)
+    assert bytes(at_follower.records) == bytes(at_leader.records) != b""
+    assert nodes.fetch(2, 0, version=10).error_code is ErrorCode.not_leader_or_follower, (
+        "a consumer from before KIP-392"
+    )
+    assert nodes.fetch(2, 9).error_code is ErrorCode.offset_out_of_range
+    nodes.network.cut_off.add(3)
+    assert nodes.produce(1, acks=1) == (NONE, 3)
+    nodes.run_until(lambda: nodes.partition(2).log_end_offset == 4)
+    row = nodes.fetch(2, 3)
+    assert (row.error_code, row.high_watermark, row.records) == (NONE, 3, b""), "broker 3 does not have the record yet"
+    nodes.run_until_in_sync(1, 2)
+    nodes.run_until_equal()
+    row = nodes.fetch(2, 3)
+    assert (row.high_watermark, bool(row.records)) == (4, True)
+
+
+def test_a_consumer_that_waits_at_a_follower_is_answered_when_the_watermark_rises(nodes: ReplicatedNodes) -> None:
+    nodes.create("t", THREE)
+    nodes.run_until_equal()
+    answers: list[bytes] = []
+    wire = nodes.brokers[2].node.connect(answers.append)
+    message = fetch_message("t", 0, 0) | {"max_wait": 20_000}
+    wire.send(frames.encode_request(FETCH, 12, 1, "client", message))
+    nodes.world.advance(2_000)
+    assert not answers
+    began_ms = nodes.world.now_ms
+    assert nodes.produce(1, 2) == (NONE, 0)
+    nodes.run_until(lambda: answers)
+    row = frames.decode_reply(FETCH, 12, answers[0])[1].responses[0].partitions[0]
+    assert (row.error_code, row.high_watermark, bool(row.records)) == (NONE, 2, True)
+    assert nodes.world.now_ms - began_ms < 2_000
+
+
+def test_a_consumer_with_a_former_leader_epoch_is_refused_at_a_follower(nodes: ReplicatedNodes) -> None:
+    nodes.create("t", THREE)
+    nodes.produce(1, 3)
+    nodes.run_until_equal()
+    nodes.brokers[1].kill()
+    leader = nodes.run_until_led(not_by=1)
+    nodes.settle()
+    (follower,) = set(THREE) - {1, leader}
+    for epoch, code in ((0, ErrorCode.fenced_leader_epoch), (1, NONE), (2, ErrorCode.unknown_leader_epoch)):
+        message = fetch_message("t", 0, 0)
+        message["topics"][0]["partitions"][0]["current_leader_epoch"] = epoch
+        row = nodes.brokers[follower].call(FETCH, 12, message).responses[0].partitions[0]
+        assert row.error_code is code
 
 
 # --- the death of a leader --------------------------------------------------------------------------------------

@@ -409,10 +409,17 @@ FIRST_SEEDS = {
     "a restarted log keeps its watermark (KAFKA-9491)": 13,
     "a fetch that diverges counts": 14,
     "a truncation goes by the leader's end alone (KIP-279)": 18,
+    "the last epoch is forgotten after an empty reply (KAFKA-15510)": 30,
     "any replica is elected": 32,
     "a follower joins below the start of the leader epoch (KAFKA-7128)": 33,
+    "the states of producers outlive a truncation": 40,
     "the watermark does not rise with the answer (KAFKA-13091)": 43,
+    "a follower joins for another incarnation (KIP-903)": 81,
     "the controller compares no broker epochs (KIP-903)": 81,
     "a follower that is too far behind begins at the leader's end": 83,
+    "a reply that was overtaken counts": 101,
+    "a registration of the same epoch ends a change": 128,
+    "an older registration counts": 128,
+    "a request that comes after a later one counts": 1224,
 }
 """The first seed that shows a bug."""

@@ -12,7 +12,8 @@
 * 18: the reader's high watermark.
 
 With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records. The fetch
-of a broker that follows a partition ends at the log end (broker/partitions/fetch_readers).
+of a broker that follows a partition ends at the log end (broker/partitions/fetch_readers). From version 11 on, a
+consumer may read at a follower, too (KIP-392): up to the high watermark that the follower knows.
 
 The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0 or
 the fetch has no partition. It also replies at once if a reader is not at the active segment yet (with read_committed:
@@ -33,6 +34,7 @@ from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
+from odradek.broker.partitions.partition_roles import PartitionRole
 from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
@@ -74,8 +76,9 @@ _UNREAD = (
 )  # fmt: skip
 _LED_ELSEWHERE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 VERSIONS = (4, 18)
-STATES_EPOCH, NAMES_LEADERS = 15, 16
-"""The first versions that state the broker epoch of a follower, and that name leaders with their endpoints."""
+_AT_FOLLOWERS, STATES_EPOCH, NAMES_LEADERS = 11, 15, 16
+"""The first versions whose consumers may read at a follower, that state the broker epoch of a follower, and that name
+leaders with their endpoints."""
 LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
@@ -231,6 +234,7 @@ class _Fetch:
         self._version = context.version
         self._session = session
         self._reader = reader
+        self._reads_followers = context.version >= _AT_FOLLOWERS and not reader.is_follower
         self._max_wait_ms = milliseconds(message.max_wait)
         self._max_bytes = min(message.max_bytes, broker.config.fetch_max_bytes)
         if not reader.is_follower:
@@ -305,8 +309,16 @@ class _Fetch:
     def _partition(self, topic: TopicKey, index: int) -> Partition | None:
         if isinstance(topic, UUID):
             known = self._broker.catalog.topic_by_id(topic)
-            return self._broker.partition(known.name, index) if known is not None else None
-        return self._broker.partition(topic, index)
+            if known is None:
+                return None
+            topic = known.name
+        found = self._broker.partition(topic, index)
+        return self._followed(topic, index) if found is None and self._reads_followers else found
+
+    def _followed(self, topic: str, index: int) -> Partition | None:
+        """Returns a partition that this broker follows. A consumer reads it up to the follower's high watermark."""
+        found = self._broker.partitions.get((topic, index))
+        return found if found is not None and found.role is PartitionRole.FOLLOWER else None
 
     def _denial(self, authorizer: Authorizer, topic: TopicKey) -> ErrorCode | None:
         """Returns the code of a topic that the client may not read; None also for an unknown topic id."""
