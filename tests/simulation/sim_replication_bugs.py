@@ -420,6 +420,7 @@ FIRST_SEEDS = {
     "a reply that was overtaken counts": 101,
     "a registration of the same epoch ends a change": 128,
     "an older registration counts": 128,
+    "fetches of another leader epoch are answered (KIP-320)": 371,
     "a request that comes after a later one counts": 1224,
 }
 """The first seed that shows a bug."""
