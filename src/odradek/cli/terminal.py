@@ -92,7 +92,19 @@ def exit_code_of(error: OdradekError) -> int:
 
 def error_line(message: str) -> None:
     """Prints ``odradek: message`` to stderr as one line."""
-    print("odradek: " + printable(_LINE_END.sub(" ", message.strip())), file=sys.stderr, flush=True)
+    shown = printable(_LINE_END.sub(" ", message.strip()))
+    print(f"odradek: {shown}{_odd_letter(message)}", file=sys.stderr, flush=True)
+
+
+def _odd_letter(message: str) -> str:
+    """Returns the end of a line with a word that looks like another one: ``--to 'kafka': expected kafka`` is a riddle
+    if the first word has a Cyrillic letter. Empty for other lines."""
+    if message.isascii() or "U+" in message:
+        return ""
+    from odradek.text.look_alikes import look_alike, named  # with the names of Unicode
+
+    letter = look_alike(message)
+    return "" if letter is None else f" (a word has the letter {named(letter)} among Latin letters)"
 
 
 def with_remedy(error: Exception) -> str:

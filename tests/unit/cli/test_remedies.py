@@ -64,6 +64,25 @@ def test_an_error_has_its_remedy(error: OdradekError, text: str) -> None:
     assert with_remedy(error) == text
 
 
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [
+        (
+            "--to 'k\u0430fka': expected kafka",
+            " (a word has the letter U+0430 (CYRILLIC SMALL LETTER A) among Latin letters)",
+        ),
+        ("group \u0437\u0430\u043a\u0430\u0437\u044b not found", ""),
+        ("caf\u00e9 not found", ""),
+        (f"topic \u043erders: the name has the letter {CYRILLIC} among Latin letters", ""),
+    ],
+)
+def test_a_line_names_a_letter_that_looks_like_another_one(
+    line: str, end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error_line(line)
+    assert capsys.readouterr().err == f"odradek: {line}{end}\n"
+
+
 def test_an_error_of_several_lines_is_one_line_in_which_a_tab_can_be_seen(capsys: pytest.CaptureFixture[str]) -> None:
     error_line("--file a\tb: it stopped:\n   at line 1\n")
     assert capsys.readouterr().err == "odradek: --file a\\tb: it stopped: at line 1\n"
