@@ -225,3 +225,26 @@ def test_replicas_are_described_and_leaders_elected(
     assert re.search(r"Partition: 0\s+Leader: 3\s", described()[0])
     text = said(kafka_tools, elections, *where, "--election-type", "unclean", "--topic", name, "--partition", "1")
     assert "Valid replica already elected for partitions r-1" in text
+
+
+def test_brokers_are_unregistered(kafka_tools: KafkaTools) -> None:
+    """Brokers that are stopped for good, by a broker and by the controller. One that comes back registers again."""
+    tool = f"{TOOLS}ClusterTool"
+    with odradek.Cluster(3, config={"broker.session.timeout.ms": 3000}) as cluster:
+        for number, where in (
+            (3, ("--bootstrap-server", cluster.address(1))),
+            (2, ("--bootstrap-controller", cluster.bootstrap_controllers)),
+        ):
+            cluster.stop(number)
+            endpoints = ("list-endpoints", "--bootstrap-server", cluster.address(1), "--include-fenced-brokers")
+            assert str(number) in [row.split()[0] for row in said(kafka_tools, tool, *endpoints).splitlines()[1:]]
+            text = said(kafka_tools, tool, "unregister", *where, "--id", str(number))
+            assert text.strip() == f"Broker {number} is no longer registered."
+            left = [row.split()[0] for row in said(kafka_tools, tool, *endpoints).splitlines()[1:]]
+            assert left == [str(one) for one in range(1, number)]
+            again = kafka_tools.run(tool, "unregister", *where, "--id", str(number))
+            assert again.returncode != 0
+            assert "BrokerIdNotRegisteredException" in again.stdout + again.stderr
+        cluster.start()
+        rows = said(kafka_tools, tool, "list-endpoints", "--bootstrap-server", cluster.address(1)).splitlines()[1:]
+        assert [row.split()[0] for row in rows] == ["1", "2", "3"]

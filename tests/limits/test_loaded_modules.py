@@ -68,6 +68,8 @@ OF_A_QUORUM = {
 OF_A_CLUSTER = (
     "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.controller_role",
     "odradek.broker.cluster_role", "odradek.broker.cluster_member", "odradek.broker.combined_role",
+    "odradek.broker.controller_side", "odradek.broker.controller.periodic_elections",
+    "odradek.broker.fault_injection.node_network",
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.incarnation", "odradek.broker.remote",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from support.brokers import eventually
@@ -31,6 +32,7 @@ from odradek.broker.remote.node_request import schema_request
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.tls_settings import node_security
 from odradek.client import NewTopic
+from odradek.core.errors import ErrorCode
 from odradek.testing.process import BrokerFailed, BrokerProcess
 
 METADATA = 3
@@ -129,7 +131,55 @@ def produced(settings: Mapping[str, Any]) -> int:
         return len([one.result().offset for one in sent])
 
 
-def test_a_user_without_rights_cannot_act_as_a_node(logins: SecuredCluster, authority: Authority) -> None:
+ID, UNREGISTERED = UUID(int=7), 999
+OF_NODES: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "BrokerRegistration": (62, 4, {
+        "broker_id": UNREGISTERED, "cluster_id": "another", "incarnation_id": ID, "listeners": [], "features": [],
+        "rack": None, "is_migrating_zk_broker": False, "log_dirs": [ID], "previous_broker_epoch": -1,
+    }),
+    "BrokerHeartbeat": (63, 2, {
+        "broker_id": 1, "broker_epoch": 1 << 40, "current_metadata_offset": 0, "want_fence": True,
+        "want_shut_down": True, "offline_log_dirs": [], "cordoned_log_dirs": None,
+    }),
+    "Fetch": (1, 17, {
+        "cluster_id": None, "replica_state": {"replica_id": -1, "replica_epoch": -1}, "max_wait": 0, "min_bytes": 0,
+        "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [],
+        "rack_id": "", "topics": [{"topic_id": UUID(int=1), "partitions": [{
+            "partition": 0, "current_leader_epoch": 0, "fetch_offset": 0, "last_fetched_epoch": 0,
+            "log_start_offset": -1, "partition_max_bytes": 1 << 20, "replica_directory_id": ID,
+        }]}],
+    }),
+    "FetchSnapshot": (59, 1, {
+        "cluster_id": None, "replica_id": -1, "max_bytes": 1 << 20,
+        "topics": [{"name": "__cluster_metadata", "partitions": [{
+            "partition": 0, "current_leader_epoch": 0, "snapshot_id": {"end_offset": 1, "epoch": 1}, "position": 0,
+            "replica_directory_id": ID,
+        }]}],
+    }),
+    "AlterPartition": (56, 3, {"broker_id": 1, "broker_epoch": 1 << 40, "topics": []}),
+    "AllocateProducerIds": (67, 0, {"broker_id": 1, "broker_epoch": 1 << 40}),
+    "AssignReplicasToDirs": (73, 0, {"broker_id": 1, "broker_epoch": 1 << 40, "directories": []}),
+    "Envelope": (58, 0, {"request_data": b"", "request_principal": None, "client_host_address": b"abcd"}),
+}  # fmt: skip
+"""Requests that only nodes may send. None of them would change anything."""
+
+
+@pytest.mark.parametrize("name", OF_NODES)
+def test_a_user_without_rights_cannot_act_as_a_node(mutual: SecuredCluster, authority: Authority, name: str) -> None:
+    """alice has a certificate that the controller's listener accepts, and no right. A node gets another answer."""
+    key, version, message = OF_NODES[name]
+    config = mutual.brokers[1].config
+    as_alice = dict(config) | stores(authority, "controller", "alice")
+    answers = []
+    for settings in (as_alice, config):
+        reply = reached(settings, mutual.controller.bootstrap, (key, version, message), at_controller=True)
+        assert reply is not None
+        answers.append(reply.error_code)
+    assert answers[0] is ErrorCode.cluster_authorization_failed
+    assert answers[1] is not ErrorCode.cluster_authorization_failed
+
+
+def test_a_user_without_rights_changes_nothing_by_a_broker(logins: SecuredCluster, authority: Authority) -> None:
     """alice may log in at the broker's listeners, and may do nothing; only super users create topics."""
     with (
         odradek.Admin(client(logins, authority, "alice", "a-secret")) as admin,
@@ -241,19 +291,30 @@ def test_a_node_that_cannot_join_says_why_once_and_ends(
 # --- between brokers ------------------------------------------------------------------------------------------------
 
 
-def reached(config: Mapping[str, str], address: str) -> Any:
-    """Asks a broker for its metadata, as another broker with these settings. Returns the reply, or None."""
+METADATA_REQUEST = (
+    METADATA, 12, {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+)  # fmt: skip
+
+
+def reached(
+    config: Mapping[str, str],
+    address: str,
+    request: tuple[int, int, dict[str, Any]] = METADATA_REQUEST,
+    *,
+    at_controller: bool = False,
+) -> Any:
+    """Asks a node, by default for its metadata, as a broker with these settings. Returns the reply, or None."""
     parsed = BrokerConfig(dict(config))
     host, _, port = address.rpartition(":")
     replies: list[Any] = []
 
     async def ask() -> None:
         loop = asyncio.get_running_loop()
-        access = NodeAccess(loop, connect, node_security(parsed, at_controller=False), "listener.name.inner.")
+        prefix = f"listener.name.{'controller' if at_controller else 'inner'}."
+        access = NodeAccess(loop, connect, node_security(parsed, at_controller=at_controller), prefix)
         node = RemoteNode(loop, Named(access.dialer(host, int(port))), client_id="broker-9")
-        message = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         got: asyncio.Future[Any] = loop.create_future()
-        node.send(schema_request(METADATA, 12, message, lambda reply: reply), 5_000, got.set_result)
+        node.send(schema_request(*request, lambda reply: reply), 5_000, got.set_result)
         replies.append(await got)
         node.close()
 

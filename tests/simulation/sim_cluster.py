@@ -147,10 +147,21 @@ class NetworkLink:
         self._scenario.read_part(asked, self._to_process(answer))
 
 
-class ClusterScenario:
-    """One schedule. ``run`` raises SimulationFailure; ``trace`` has the events, ``counts`` their numbers."""
+LOSSES, DELAYS, DAMAGE, EARLY_POWER_CUTS = "messages are lost", "messages are late", "replies are damaged", "power cuts"
+MESSAGES = (LOSSES, DELAYS, DAMAGE, EARLY_POWER_CUTS)
+MOST_FAULTS = 200
+Entry = str | int
+"""What a schedule does without need: a kind of fault of messages, or the number of a fault of a node."""
 
-    def __init__(self, seed: int) -> None:
+
+class ClusterScenario:
+    """One schedule. ``run`` raises SimulationFailure; ``trace`` has the events, ``counts`` their numbers.
+
+    ``without``: the entries that are left out. The chance is drawn for them, too. ``entries``: all that there were."""
+
+    def __init__(self, seed: int, without: frozenset[Entry] = frozenset()) -> None:
+        self.entries: list[Entry] = list(MESSAGES)
+        self._without = without
         self.counts: Counter[str] = Counter()
         self.trace: list[str] = []
         self._seed = seed
@@ -211,11 +222,13 @@ class ClusterScenario:
         """A message over the network."""
         times = 1
         if self.has_faults:
-            times = self.dice.choices((0, 1, 2), (8, 84, 8))[0]
+            drawn = self.dice.choices((0, 1, 2), (8, 84, 8))[0]
+            times = 1 if LOSSES in self._without else drawn
         for _ in range(times):
             delay = self.dice.randrange(1, 40)
             if self.has_faults and self.dice.random() < 0.05:
-                delay = self.dice.randrange(100, 12_000)
+                late = self.dice.randrange(100, 12_000)
+                delay = delay if DELAYS in self._without else late
             self._world.after(delay, deliver)
 
     # --- the controller -----------------------------------------------------------------------------------------
@@ -321,7 +334,8 @@ class ClusterScenario:
         self._quorum.append(change.packed, len(change.records)).then(committed)
         if self._serves_unsynced:
             self._world.after(0, self._end_waits)
-            if self.has_faults and self.dice.random() < 0.04:  # brokers have the records, the disk has not
+            is_due = self.has_faults and self.dice.random() < 0.04  # brokers have the records, the disk has not
+            if is_due and EARLY_POWER_CUTS not in self._without:
                 self._world.after(self.dice.randrange(50, 200), lambda: self._stop_controller(power=True))
 
     def _check_sessions(self, starts: int) -> None:
@@ -559,7 +573,7 @@ class ClusterScenario:
 
     def _on_the_way(self, data: bytes) -> bytes:
         """Returns bytes as they arrive: a few are damaged. Their checksum has to show it."""
-        if not data or not self.has_faults or self.dice.random() > 0.02:
+        if not data or not self.has_faults or self.dice.random() > 0.02 or DAMAGE in self._without:
             return data
         self.counts["damaged reply"] += 1
         return data[:-1] + bytes((data[-1] ^ 1,))
@@ -639,7 +653,10 @@ class ClusterScenario:
             return
         self._world.after(self.dice.randrange(500, 9_000), self._fault)
         broker = self.dice.choice(list(self.brokers.values()))
-        kind = self.dice.randrange(10)
+        kind, number = self.dice.randrange(10), len(self.entries) - len(MESSAGES)
+        self.entries.append(number)
+        if number in self._without:
+            return
         if kind < 2:
             self._stop_controller(power=kind == 1)
         elif kind < 5:
@@ -680,6 +697,24 @@ class ClusterScenario:
                 may_lead = set(partition.isr or partition.elr or partition.last_known_elr) - {dead.broker_id}
                 if partition.leader < 0 and may_lead:
                     self.fail(f"{topic.name}-{partition.partition_id} has no leader: {partition}")
+
+
+def shrunk(seed: int, run: Callable[[int, frozenset[Entry]], tuple[list[Entry], str]]) -> frozenset[Entry]:
+    """Returns the entries that a failing seed does not need. ``run`` returns the entries of the schedule, and the
+    failure, or an empty text."""
+    entries, failure = run(seed, frozenset())
+    if not failure:
+        return frozenset()
+    # Another schedule has other faults after the time of this failure.
+    without: frozenset[Entry] = frozenset(range(len(entries) - len(MESSAGES), MOST_FAULTS))
+    size = len(entries)
+    while size:
+        for start in range(0, len(entries), size):
+            more = without | frozenset(entries[start : start + size])
+            if more != without and run(seed, more)[1]:
+                without = more
+        size //= 2
+    return without
 
 
 def _at_once(job: Callable[[], None]) -> Deferred[BaseException | None]:

@@ -5,14 +5,18 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
-from sim_cluster import ClusterScenario
+from sim_cluster import LOSSES, MESSAGES, MOST_FAULTS, ClusterScenario, Entry, shrunk
 from sim_cluster_bugs import BUGS
 from sim_schedules import counted
 from support.world import SimulationFailure
 
+ROOT = Path(__file__).parent.parent.parent
 FIRST_SEED = {
     "the log stays beside a later snapshot": 100,
     "a snapshot does not end what is being applied": 60,
@@ -57,6 +61,36 @@ def test_a_seed_can_be_repeated() -> None:
     same.run()
     assert one.trace == same.trace
     assert len(one.trace) > 50
+
+
+def test_a_failing_seed_gives_the_same_failure_again_and_shrinks() -> None:
+    """The failure needs few of the faults of its schedule."""
+
+    def simulate(*options: str) -> str:
+        command = [sys.executable, "-m", "tests.simulation.clusters", "0", "--planted", "each stop is clean", *options]
+        done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 1, done.stderr
+        return done.stdout
+
+    first, again, short = simulate(), simulate(), simulate("--shrink")
+    assert first == again
+    assert "FAILS: SimulationFailure: seed 0: " in first
+    before, after = (text.partition("the schedule has: ")[2].splitlines()[0].split(", ") for text in (first, short))
+    assert set(after) < set(before)
+    assert len(after) <= len(before) // 2
+    assert "FAILS: " in short
+
+
+def test_a_shrunk_schedule_keeps_what_the_failure_needs() -> None:
+    tried: list[frozenset[Entry]] = []
+
+    def run(seed: int, without: frozenset[Entry]) -> tuple[list[Entry], str]:
+        tried.append(without)
+        return [*MESSAGES, *range(9)], "it fails" if without.isdisjoint({LOSSES, 3, 7}) else ""
+
+    assert shrunk(1, run) == {*MESSAGES, *range(MOST_FAULTS)} - {LOSSES, 3, 7}
+    assert len(tried) < 40
+    assert shrunk(1, lambda seed, without: ([*MESSAGES], "")) == frozenset(), "a seed that passes"
 
 
 @pytest.mark.parametrize("bug", BUGS)

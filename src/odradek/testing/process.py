@@ -20,7 +20,8 @@ from odradek.core.errors import OdradekError
 from odradek.testing.ports import PortOwner
 from odradek.text.secret_file import secret_file, secrets_of
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
+"""Longer than initial.broker.registration.timeout.ms, after which a node of a cluster ends its start with a line."""
 STOP_TIMEOUT_S = 30.0
 COMMAND_TIMEOUT_S = 60.0
 _LOG_TAIL_BYTES = 4000

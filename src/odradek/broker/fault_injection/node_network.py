@@ -12,6 +12,7 @@ nothing comes from there; ``fetches``, this node's replicas do not fetch. "" hea
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -92,8 +93,10 @@ class NodeNetwork:
             remote.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(remote, address)
             ours, inner = socket.socketpair()
-        except BaseException:
+        except BaseException as error:
             remote.close()
+            if isinstance(error, OSError) and error.errno:  # asyncio's text does not say why
+                raise OSError(error.errno, os.strerror(error.errno)) from error
             raise
         link = _Link(loop, inner, remote, port, self._links.discard)
         self._links.add(link)
