@@ -114,7 +114,9 @@ class RecordedClient(threading.Thread):
 class RecordedProducer(RecordedClient):
     """Sends records with numbers as values, to all partitions in turn."""
 
-    sent = 0
+    def __init__(self, *arguments: Any, idempotent: bool = True) -> None:
+        super().__init__(*arguments)
+        self.idempotent, self.sent = idempotent, 0
 
     def next_record(self) -> dict[str, Any]:
         """The fields of the next send."""
@@ -122,7 +124,7 @@ class RecordedProducer(RecordedClient):
         self.sent += 1
         return {
             "topic": self.topic, "partition": number % self.partitions, "value": f"{self.name}.{number}",
-            "number": number, "idempotent": True,
+            "number": number, "idempotent": self.idempotent,
         }  # fmt: skip
 
 
@@ -131,7 +133,7 @@ class ConfluentProducer(RecordedProducer):
 
     def work(self) -> None:
         producer = confluent_kafka.Producer(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "enable.idempotence": True, "acks": "all",
+            {"bootstrap.servers": self.bootstrap, "log_level": 0, "enable.idempotence": self.idempotent, "acks": "all",
              "delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": REQUEST_MS, "linger.ms": 2}
         )  # fmt: skip
         while not self.ended.is_set():
@@ -155,8 +157,9 @@ class KafkaPythonProducer(RecordedProducer):
 
     def work(self) -> None:
         producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap, enable_idempotence=True, acks="all", request_timeout_ms=REQUEST_MS,
-            delivery_timeout_ms=DELIVERY_MS, max_block_ms=DELIVERY_MS, reconnect_backoff_max_ms=500,
+            bootstrap_servers=self.bootstrap, enable_idempotence=self.idempotent, acks="all",
+            request_timeout_ms=REQUEST_MS, delivery_timeout_ms=DELIVERY_MS, max_block_ms=DELIVERY_MS,
+            reconnect_backoff_max_ms=500,
         )  # fmt: skip
         try:
             while not self.ended.is_set():
@@ -182,7 +185,10 @@ class AioKafkaProducer(RecordedProducer):
 
     async def _send(self) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap, enable_idempotence=True, acks="all", request_timeout_ms=REQUEST_MS
+            bootstrap_servers=self.bootstrap,
+            enable_idempotence=self.idempotent,
+            acks="all",
+            request_timeout_ms=REQUEST_MS,
         )
         await producer.start()
         try:
@@ -205,7 +211,9 @@ class OdradekProducer(RecordedProducer):
     """Ours, with several requests in flight."""
 
     def work(self) -> None:
-        with Producer(self.bootstrap, acks="all", delivery_timeout_ms=DELIVERY_MS) as producer:
+        with Producer(
+            self.bootstrap, acks="all", delivery_timeout_ms=DELIVERY_MS, enable_idempotence=self.idempotent
+        ) as producer:
             while not self.ended.is_set():
                 fields = self.next_record()
                 report = partial(self._delivered, time.time(), fields)
