@@ -35,6 +35,8 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import LATEST, TopicPartition
 
 REQUEST_MS, DELIVERY_MS = 4_000, 30_000
+PRODUCE_MS = 1_500
+"""Shorter than a session: a producer repeats what a leader without followers has written."""
 POLL_S = 0.2
 for _name in ("kafka", "aiokafka"):  # they log each attempt to reach a broker that is down
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -134,7 +136,7 @@ class ConfluentProducer(RecordedProducer):
     def work(self) -> None:
         producer = confluent_kafka.Producer(
             {"bootstrap.servers": self.bootstrap, "log_level": 0, "enable.idempotence": self.idempotent, "acks": "all",
-             "delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": REQUEST_MS, "linger.ms": 2}
+             "delivery.timeout.ms": DELIVERY_MS, "request.timeout.ms": PRODUCE_MS, "linger.ms": 2}
         )  # fmt: skip
         while not self.ended.is_set():
             if len(producer) < 20:
