@@ -60,6 +60,7 @@ def clients_of(rounds: HistoryRounds, *, idempotent: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("plain_broker")
 @pytest.mark.parametrize("bug", BUGS)
 def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
     """A client may end by the bug, as a reader whose log was truncated. Then the history until there has to show it."""

@@ -145,19 +145,20 @@ def a_timeout_after_a_move(c: TransactionClusterRun) -> None:
 
 
 def a_decision_outlives_its_coordinator(c: TransactionClusterRun) -> None:
-    """The leader of the partition is away, so the marker waits. The next coordinator writes it."""
+    """The leader of the partition is halted, so the marker waits. The next coordinator writes it."""
     topic = replicated(c, "t", (1,))
     producer = begun(c, topic)
-    c.kill(1)
+    c.pause(1)
     c.await_fence(1, at=3)
     producer.end(True)
     producer.described()
     producer.end(True, version=4)
     producer.end(False, version=4)
     c.kill(2)
-    c.start_alone(1, at=3)
     c.await_fence(2, at=3)
     producer.move_to(3)
+    producer.described()
+    c.resume_alone(1)
     producer.wait_for(*COMPLETE)
     becomes_stable(c, topic, 1, 2)
     seen(c, topic, 1)
@@ -307,7 +308,7 @@ def a_transaction_over_a_new_leader(c: TransactionClusterRun) -> None:
     producer = begun(c, topic)
     c.kill(1)
     c.await_fence(1, at=3)
-    producer.produce(topic, 1)
+    producer.produce(topic, 2)
     producer.produce(topic, 3)
     seen(c, topic, 3)
     producer.commit()

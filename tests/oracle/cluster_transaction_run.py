@@ -66,6 +66,12 @@ class TransactionClusterRun(GroupClusterRun):
         self._await_fences({broker: False}, at or broker)
         self.settle()
 
+    def resume_alone(self, broker: int) -> None:
+        """Lets a halted broker go on while others may be away."""
+        self.nodes.resume(str(broker))
+        self._await_fences({broker: False}, broker)
+        self.settle()
+
     def close(self) -> None:
         """Starts what the scenario has left ended."""
         for node in self._down:

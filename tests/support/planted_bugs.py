@@ -162,7 +162,7 @@ BUGS: dict[str, Callable[[], None]] = {
 
 @contextmanager
 def planted(name: str, folder: Path) -> Iterator[None]:
-    """Processes that are started within have this bug."""
+    """Brokers that are started within have this bug. They have to be new Pythons: forks would not run the file."""
     assert name in BUGS
     (folder / "sitecustomize.py").write_text(_HOOK)
     before = {variable: os.environ.get(variable) for variable in (VARIABLE, "PYTHONPATH")}
