@@ -23,26 +23,22 @@ FOUND_BY = {
     "acks before the replicas": ALONE,
     "the watermark is the leader's end": ALONE,
     "commits are answered before the replicas": COORDINATOR,
-    "a new leader cuts its log to its watermark": KILLED,
     "elections are unclean": STALE,
     "sequences do not count": NO_FOLLOWERS,
     "the latest offset lags": KILLED,
     "reads begin late": KILLED,
     "commits are dropped": KILLED,
-    "a new leader shows the end that it knows": KILLED,
 }
 """Bug → the fault of the rounds."""
 NAMES = {
     "acks before the replicas": {"lost write"},
     "the watermark is the leader's end": {"lost write", "different records at one offset"},
     "commits are answered before the replicas": {"lost commit", "fetched offset goes back"},
-    "a new leader cuts its log to its watermark": {"lost write"},
     "elections are unclean": {"lost write"},
     "sequences do not count": {"duplicate under idempotence"},
     "the latest offset lags": {"latest offset goes back"},
     "reads begin late": {"skipped poll", "lost write"},
     "commits are dropped": {"lost commit", "fetched offset goes back"},
-    "a new leader shows the end that it knows": {"latest offset goes back"},
 }
 MOST_ROUNDS = 8
 

@@ -82,7 +82,6 @@ def a_transaction_outlives_a_stopped_coordinator(c: TransactionClusterRun) -> No
     becomes_stable(c, topic, 1, 2)
     seen(c, topic, 1)
     producer.init()
-    producer.described()
 
 
 def every_request_at_a_former_coordinator_of_transactions(c: TransactionClusterRun) -> None:
@@ -142,27 +141,6 @@ def a_timeout_after_a_move(c: TransactionClusterRun) -> None:
     producer.produce(topic, 1)
     producer.described()
     producer.init()
-
-
-def a_decision_outlives_its_coordinator(c: TransactionClusterRun) -> None:
-    """The leader of the partition is halted, so the marker waits. The next coordinator writes it."""
-    topic = replicated(c, "t", (1,))
-    producer = begun(c, topic)
-    c.pause(1)
-    c.await_fence(1, at=3)
-    producer.end(True)
-    producer.described()
-    producer.end(True, version=4)
-    producer.end(False, version=4)
-    c.kill(2)
-    c.await_fence(2, at=3)
-    producer.move_to(3)
-    producer.described()
-    c.resume_alone(1)
-    producer.wait_for(*COMPLETE)
-    becomes_stable(c, topic, 1, 2)
-    seen(c, topic, 1)
-    producer.described()
 
 
 def offsets_of_a_transaction_after_moves(c: TransactionClusterRun) -> None:
@@ -324,7 +302,7 @@ def a_transaction_over_a_new_leader(c: TransactionClusterRun) -> None:
 SCENARIOS: tuple[Scenario, ...] = (
     a_transaction_outlives_a_killed_coordinator, a_transaction_outlives_a_stopped_coordinator,
     every_request_at_a_former_coordinator_of_transactions, a_new_producer_at_the_new_coordinator,
-    a_timeout_after_a_move, a_decision_outlives_its_coordinator, offsets_of_a_transaction_after_moves,
+    a_timeout_after_a_move, offsets_of_a_transaction_after_moves,
     transactions_below_the_minimum, an_end_waits_for_replicas, markers_with_old_coordinator_epochs,
     verifications_of_brokers, records_while_the_coordinator_is_away, a_transaction_over_a_new_leader,
 )  # fmt: skip

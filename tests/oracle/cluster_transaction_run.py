@@ -66,12 +66,6 @@ class TransactionClusterRun(GroupClusterRun):
         self._await_fences({broker: False}, at or broker)
         self.settle()
 
-    def resume_alone(self, broker: int) -> None:
-        """Lets a halted broker go on while others may be away."""
-        self.nodes.resume(str(broker))
-        self._await_fences({broker: False}, broker)
-        self.settle()
-
     def close(self) -> None:
         """Starts what the scenario has left ended."""
         for node in self._down:
@@ -163,9 +157,14 @@ class MovingProducer(Producer):
     def found_at(self, *brokers: int) -> None:
         self.cluster.at_each(FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": [self.name]}, *brokers)
 
-    def described(self) -> Any:
-        """The schemas cannot decode the reply about a transaction that has not begun: the trace has its bytes then."""
-        return self.called(DESCRIBE, 0, {"transactional_ids": [self.name]}, "partitions", "topics")
+    def described(self) -> None:
+        """Adds the coordinator's description of a transaction that has begun, without its time."""
+        asked = {"transactional_ids": [self.name]}
+        reply = self.run.quietly(DESCRIBE, 0, asked, client=self.client)
+        names = ("error_code", "transaction_state", "transaction_timeout_ms", "producer_id", "producer_epoch", "topics")
+        self.run.note("describe_transactions", asked, [
+            {name: getattr(row, name, None) for name in names} for row in reply.transaction_states
+        ])  # fmt: skip
 
     def listed_at(self, *brokers: int) -> None:
         asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}

@@ -62,21 +62,6 @@ def _commits_before_replicas() -> None:
     UnreplicatedWrites.send = lambda self, end_offset, entries, replies: self._outgoing.send(replies)
 
 
-def _new_leader_cuts() -> None:
-    """A new leader cuts its log to the high watermark that it knows."""
-    from odradek.broker.partitions.partition_roles import PartitionRole
-    from odradek.broker.replication.replicated_partition import ReplicatedPartition
-
-    register = ReplicatedPartition._register
-
-    def registered(self: ReplicatedPartition, steady_ms: int) -> None:
-        if self.leader is None and self.role is PartitionRole.LEADER and self.is_replicated and self._log is not None:
-            self._log.truncate_to(self._log.high_watermark)
-        register(self, steady_ms)
-
-    ReplicatedPartition._register = registered
-
-
 def _unclean_elections() -> None:
     """A replica that is not in sync may lead, whatever unclean.leader.election.enable is."""
     from odradek.cluster import elections
@@ -139,24 +124,15 @@ def _commits_are_dropped() -> None:
     GroupShard.replay_block = dropping
 
 
-def _ends_of_new_leaders() -> None:
-    """A new leader shows the end that it knows, which may be before records that were acknowledged (KIP-207)."""
-    from odradek.broker.partitions.partition import Partition
-
-    Partition.check_end_known = lambda self: None
-
-
 BUGS: dict[str, Callable[[], None]] = {
     "acks before the replicas": _acks_before_replicas,
     "the watermark is the leader's end": _watermark_at_the_end,
     "commits are answered before the replicas": _commits_before_replicas,
-    "a new leader cuts its log to its watermark": _new_leader_cuts,
     "elections are unclean": _unclean_elections,
     "sequences do not count": _sequences_do_not_count,
     "the latest offset lags": _latest_lags,
     "reads begin late": _reads_begin_late,
     "commits are dropped": _commits_are_dropped,
-    "a new leader shows the end that it knows": _ends_of_new_leaders,
 }
 
 
