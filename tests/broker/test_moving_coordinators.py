@@ -13,7 +13,7 @@ from support.simulated_brokers import SimulatedBroker
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.errors import CorruptRecord, ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.wire.api_keys import FIND_COORDINATOR, JOIN_GROUP, OFFSET_COMMIT, SYNC_GROUP
+from odradek.wire.api_keys import FIND_COORDINATOR, JOIN_GROUP, LIST_GROUPS, OFFSET_COMMIT, SYNC_GROUP
 
 NONE, ELSEWHERE, LOADING = ErrorCode.none, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress
 UNAVAILABLE = ErrorCode.coordinator_not_available
@@ -261,20 +261,24 @@ def test_a_commit_waits_for_the_replicas(nodes: GroupNodes) -> None:
     assert nodes.committed(1, group, stable=True) == 6  # the time was over, and the commit stands
 
 
-def test_below_the_minimum_nothing_is_written(nodes: GroupNodes) -> None:
+def test_below_the_minimum_nothing_is_acknowledged(nodes: GroupNodes) -> None:
+    """As in Kafka a commit is written, and stands when the replicas are back. Reads show what is committed."""
     group = nodes.group_at(1)
     assert nodes.commit(1, group, 5) is NONE
     for number in (2, 3):
         nodes.brokers[number].kill()
     nodes.run_until_in_sync(1, name=OFFSETS_TOPIC)
-    end = nodes.partition(1, OFFSETS_TOPIC, nodes.index_of(group)).log_end_offset
+    sent_ms = nodes.world.now_ms
     assert nodes.commit(1, group, 6) is UNAVAILABLE
-    assert nodes.partition(1, OFFSETS_TOPIC, nodes.index_of(group)).log_end_offset == end
-    assert nodes.committed(1, group) == 5
+    assert nodes.world.now_ms - sent_ms == COMMIT_TIMEOUT_MS
+    assert (nodes.committed(1, group), nodes.committed(1, group, stable=True)) == (5, ELSEWHERE)
+    assert nodes.commit(1, "new" + group, 6) is UNAVAILABLE
+    listed = nodes.brokers[1].call(LIST_GROUPS, 4, {"states_filter": []}, answer_ms=100)
+    assert (listed.error_code, [row.group_id for row in listed.groups]) == (NONE, [group])
     for number in (2, 3):
         nodes.brokers[number].begin()
     nodes.run_until_in_sync(1, 2, 3, name=OFFSETS_TOPIC)
-    assert (nodes.committed(1, group), nodes.commit(1, group, 7), nodes.committed(1, group)) == (5, NONE, 7)
+    assert (nodes.committed(1, group), nodes.commit(1, group, 7), nodes.committed(1, group)) == (6, NONE, 7)
 
 
 def test_only_the_coordinator_removes_expired_offsets() -> None:

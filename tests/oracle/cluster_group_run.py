@@ -12,7 +12,7 @@ from group_requests import FIND, GroupRequests, _name
 from recording import Pending, Step
 
 from odradek.core.errors import ErrorCode
-from odradek.core.ids import OFFSETS_TOPIC
+from odradek.core.ids import OFFSETS_TOPIC, partition_for_key
 from odradek.wire.api_keys import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
@@ -132,6 +132,27 @@ class MovingGroup(GroupRequests):
             DESCRIBE_GROUPS, 4, self._asked(), lambda reply: reply.groups[0].error_code in (0, 69),
             client=f"{self.at}/load",
         )  # fmt: skip
+        self._pass_watermark()
+
+    def _pass_watermark(self) -> None:
+        """Commits an offset of another group with the same coordinator.
+
+        A coordinator of Apache Kafka that has just loaded ignores a high watermark that rises during the load: until
+        the next one, its reads show what was committed before.
+        """
+        probe = next(
+            name for name in (f"probe{number}" for number in range(1000)) if partition_for_key(name, 3) == self.index
+        )
+        part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1, "committed_metadata": ""}
+        message = {
+            "group_id": probe, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+            "topics": [{"name": OFFSETS_TOPIC, "partitions": [part]}],
+        }  # fmt: skip
+
+        def is_done(reply: Any) -> bool:
+            return reply.topics[0].partitions[0].error_code is ErrorCode.none
+
+        self.cluster.until(8, 9, message, is_done, client=f"{self.at}/load")
 
     def wait_for_processing(self) -> None:
         for _ in range(4):

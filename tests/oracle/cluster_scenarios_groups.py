@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster_conversation import BROKERS
 from cluster_group_run import COMMIT_TIMEOUT_MS, GroupClusterRun, MovingGroup, Scenario
 
-SESSION_MS = 30_000
+SESSION_MS, LONG_SESSION_MS = 30_000, 600_000
 
 
 def below_minimum(c: GroupClusterRun, broker: int) -> None:
@@ -69,7 +69,7 @@ def commits_follow_a_stopped_coordinator(c: GroupClusterRun) -> None:
 def every_request_at_a_former_coordinator(c: GroupClusterRun) -> None:
     topic = c.place("t", 1)
     group = MovingGroup(c, 2)
-    member, generation = group.lone_member(session_ms=SESSION_MS)
+    member, generation = group.lone_member(session_ms=LONG_SESSION_MS)
     group.commits(topic, 5, member=member, generation=generation)
     successor = c.move(2)
     for at in (2, 1):
@@ -167,8 +167,8 @@ def commits_below_the_minimum(c: GroupClusterRun) -> None:
     group.offsets_deleted(topic)
     group.deleted()
     group.fetches(topic)
-    group.described()
     restart(c, 2, 3)
+    group.described()
     group.fetches(topic)
     group.commits(topic, 8)
     group.fetches(topic)
@@ -226,8 +226,8 @@ def a_waiting_join_when_the_coordinator_moves(c: GroupClusterRun) -> None:
     group = MovingGroup(c, 2)
     successor = c.move(2)
     group.move_to(successor)
-    member, generation = group.lone_member(session_ms=SESSION_MS)
-    waiting = group.joins("b", rebalance_ms=60_000, session_ms=SESSION_MS)
+    member, generation = group.lone_member(session_ms=LONG_SESSION_MS)
+    waiting = group.joins("b", rebalance_ms=60_000, session_ms=LONG_SESSION_MS)
     group.described()
     c.elect(1)
     waiting.receive()
@@ -286,7 +286,7 @@ def sessions_begin_again_at_the_next_coordinator(c: GroupClusterRun) -> None:
 def static_members_outlive_their_coordinator(c: GroupClusterRun) -> None:
     topic = c.place("t", 1)
     group = MovingGroup(c, 2)
-    options = {"version": 5, "session_ms": SESSION_MS, "instance": "one"}
+    options = {"version": 5, "session_ms": LONG_SESSION_MS, "instance": "one"}
     member, generation = group.lone_member(**options)
     group.commits(topic, 5, member=member, generation=generation, instance="one")
     c.kill(2)
@@ -311,20 +311,16 @@ def static_members_outlive_their_coordinator(c: GroupClusterRun) -> None:
 
 def classic_members_below_the_minimum(c: GroupClusterRun) -> None:
     topic = c.place("t", 1)
-    group, new = MovingGroup(c, 1), MovingGroup(c, 1, "n")
-    member, generation = group.lone_member(session_ms=120_000, rebalance_ms=2000)
+    group = MovingGroup(c, 1)
+    options = {"session_ms": LONG_SESSION_MS, "rebalance_ms": 300_000}
+    member, generation = group.lone_member(**options)
     below_minimum(c, 1)
     group.beats(member, generation)
     group.commits(topic, 5, member=member, generation=generation)
-    group.beats(member, generation)
-    new.joins("n", session_ms=120_000).receive()
-    new.described()
-    joined = group.joins("a", member, session_ms=120_000, rebalance_ms=2000).receive()
+    joined = group.joins("a", member, **options).receive()
     group.syncs("a", member, joined.generation_id, {member: b"a"}).receive()
-    group.described()
-    group.beats(member, joined.generation_id)
     restart(c, 2, 3)
-    again = group.joins("a", member, session_ms=120_000, rebalance_ms=2000).receive()
+    again = group.joins("a", member, **options).receive()
     group.syncs("a", member, again.generation_id, {member: b"a"}).receive()
     group.described()
 
@@ -334,7 +330,6 @@ def a_leave_below_the_minimum(c: GroupClusterRun) -> None:
     member, generation = group.lone_member(session_ms=120_000, rebalance_ms=2000)
     below_minimum(c, 1)
     group.leave((member, None), client=group.client)
-    group.described()
     group.beats(member, generation)
     restart(c, 2, 3)
     group.described()
@@ -351,7 +346,8 @@ def a_sync_waits_for_replicas(c: GroupClusterRun) -> None:
     c.resume(2)
     c.resume(3)
     c.await_replicas(0, BROKERS)
-    group.beats(member, joined.generation_id)
+    again = group.joins("a", member, session_ms=SESSION_MS).receive()
+    group.syncs("a", member, again.generation_id, {member: b"newer"}).receive()
     group.described()
 
 

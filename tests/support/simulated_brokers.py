@@ -81,7 +81,7 @@ class SimulatedLink:
 
     def write(self, data: bytes) -> None:
         if not self._is_cut():
-            self._near.world.at(self._arrival("far"), lambda: self._wire.send(data))
+            self._near.world.at(self._arrival("far"), lambda: self._wire.send(data), self._far.process)
 
     def abort(self) -> None:
         self.is_open = False

@@ -72,10 +72,10 @@ class SimulatedNodes:
 
     def pause(self, node: str) -> None:
         """Halts a process: what is due in it waits. Bytes that are sent to it wait, too."""
-        self.network.cut_off.add(int(node))
+        self._node(node).node.process.halt()
 
     def resume(self, node: str) -> None:
-        self.network.cut_off.discard(int(node))
+        self._node(node).node.process.resume()
 
 
 __all__ = ["ANSWER_MS", "SimulatedNodes"]

@@ -41,6 +41,14 @@ class Alarm:
     def cancel(self) -> None:
         self.callback = None
 
+    def holds(self) -> bool:
+        """Whether the callback waits, because its process is halted."""
+        process = self._process
+        if process is None or not process.is_halted:
+            return False
+        process.held.append(self)
+        return True
+
     @property
     def is_set(self) -> bool:
         return self.callback is not None and (self._process is None or self._process.is_alive)
@@ -79,6 +87,10 @@ class World:
         alarm = Alarm(callback, process)
         heapq.heappush(self._heap, (max(at_ms, self.now_ms), next(self._numbers), alarm))
         return alarm
+
+    def again(self, alarm: Alarm) -> None:
+        """Calls an alarm that has become due at the present time."""
+        heapq.heappush(self._heap, (self.now_ms, next(self._numbers), alarm))
 
     def after(self, by_ms: int, callback: Callable[[], None]) -> Alarm:
         return self.at(self.now_ms + by_ms, callback)
@@ -123,6 +135,8 @@ class World:
     def _run(self, at_ms: int, number: int, alarm: Alarm) -> None:
         if alarm.callback is None or not alarm.is_set:
             return
+        if alarm.holds():
+            return
         self.now_ms = max(self.now_ms, at_ms)
         self.events += 1
         if self.events > self._events_at_most:
@@ -161,9 +175,21 @@ class Process:
     def __init__(self, world: World) -> None:
         self.world = world
         self.is_alive = True
+        self.is_halted = False
+        self.held: list[Alarm] = []
 
     def kill(self) -> None:
         self.is_alive = False
+
+    def halt(self) -> None:
+        """Halts the process, as SIGSTOP does: what becomes due waits, in order, until ``resume``."""
+        self.is_halted = True
+
+    def resume(self) -> None:
+        self.is_halted = False
+        held, self.held = self.held, []
+        for alarm in held:
+            self.world.again(alarm)
 
     def call_soon(self, callback: Callable[[], None]) -> Alarm:
         return self.world.at(self.world.now_ms, callback, self)

@@ -129,6 +129,7 @@ class WorldLog(Partition):
     @held_back.setter
     def held_back(self, value: int | None) -> None:
         self._held_back = self.log.high_watermark = value
+        self.is_held = value is not None
 
     @property
     def writes_surely(self) -> bool:

@@ -115,6 +115,21 @@ class TransactionalShard(Protocol):
         """Applies the marker of a producer's transaction in steps. The producer may have no open transaction here."""
 
 
+@runtime_checkable
+class SnapshotShard(Protocol):
+    """The methods of a shard that can answer reads without the writes above the high watermark."""
+
+    def former(self, entries: Sequence[LogEntry]) -> object:
+        """Returns what the replay of these records is going to replace. Called before the replay of records that are
+        not replicated at once."""
+
+    def handle_committed(self, request: Request[object], former: Sequence[object]) -> object | None:
+        """Returns the reply to a read as it was before some writes; None if the reply has to wait for them.
+
+        ``former`` has the results of ``former`` for these writes, the newest first.
+        """
+
+
 def transactional(shard: CoordinatorShard) -> TransactionalShard:
     """Returns the shard as a shard with transactions. Raises TypeError if it has none."""
     if not isinstance(shard, TransactionalShard):

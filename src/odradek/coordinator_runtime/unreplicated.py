@@ -11,7 +11,7 @@ from typing import NamedTuple
 from odradek.coordinator_runtime.append_errors import append_error
 from odradek.coordinator_runtime.jobs import WriteMarker
 from odradek.coordinator_runtime.replies import PendingReply, ReplyQueue, error_replies, is_announcement
-from odradek.coordinator_runtime.shard import CoordinatorShard
+from odradek.coordinator_runtime.shard import CoordinatorShard, SnapshotShard
 from odradek.coordinator_runtime.shard_log import ShardLog
 from odradek.core.effects import LogEntry, Request
 from odradek.core.errors import ErrorCode, KafkaError
@@ -23,15 +23,23 @@ TIMED_OUT = append_error(KafkaError(ErrorCode.request_timed_out))
 class UnreplicatedWrite:
     """Records above the high watermark, and the replies that wait for them.
 
-    ``entries`` are the records and blocks, None if they are unknown: the write may concern every request.
+    ``entries`` are the records and blocks, None if they are unknown: the write may concern every request. ``former``:
+    what they have replaced (``shard.SnapshotShard``), None if that is unknown.
     """
 
-    __slots__ = ("_changes", "end_offset", "entries", "replies")
+    __slots__ = ("_changes", "end_offset", "entries", "former", "replies")
 
-    def __init__(self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply]) -> None:
+    def __init__(
+        self,
+        end_offset: int,
+        entries: Sequence[LogEntry] | None,
+        replies: list[PendingReply],
+        former: object = None,
+    ) -> None:
         self.end_offset = end_offset
         self.entries = entries
         self.replies = replies
+        self.former = former
         self._changes: frozenset[Hashable] | None = None
 
     def concerns(self, shard: CoordinatorShard, read: Collection[Hashable] | None) -> bool:
@@ -81,7 +89,13 @@ class UnreplicatedWrites:
         self._deadlines: list[_Deadline] = []  # a heap
         self._numbers = count()
 
-    def send(self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply]) -> None:
+    def send(
+        self,
+        end_offset: int,
+        entries: Sequence[LogEntry] | None,
+        replies: list[PendingReply],
+        former: object = None,
+    ) -> None:
         """Sends the replies to a write now or when the high watermark is at ``end_offset``.
 
         Raises KafkaError or StorageError if the high watermark cannot be read.
@@ -92,20 +106,27 @@ class UnreplicatedWrites:
         if end_offset <= high_watermark:
             self._outgoing.send(replies)
         else:
-            write = UnreplicatedWrite(end_offset, entries, replies)
+            write = UnreplicatedWrite(end_offset, entries, replies, former)
             self.writes.append(write)
             self._limit(write, replies[:])
 
     def add_read(self, shard: CoordinatorShard, reply: PendingReply) -> None:
-        """Sends a reply without records now, or when the last earlier write that it shows is replicated."""
-        request = reply[0]
+        """Sends a reply without records now, or when the last earlier write that it shows is replicated.
+
+        A shard that knows what was there before such writes replies with that at once.
+        """
+        request, promise, _ = reply
         read = None if is_announcement(reply) else shard.shown_to(request)
-        for write in reversed(self.writes):
-            if write.concerns(shard, read):
-                write.replies.append(reply)
-                self._limit(write, [reply])
-                return
-        self._outgoing.send([reply])
+        shown = [write for write in reversed(self.writes) if write.concerns(shard, read)]
+        if shown and isinstance(shard, SnapshotShard) and all(write.former is not None for write in shown):
+            committed = shard.handle_committed(request, [write.former for write in shown])
+            if committed is not None:
+                shown, reply = [], (request, promise, committed)
+        if shown:
+            shown[0].replies.append(reply)
+            self._limit(shown[0], [reply])
+        else:
+            self._outgoing.send([reply])
 
     def _limit(self, write: UnreplicatedWrite, replies: list[PendingReply]) -> None:
         limited: dict[int, list[PendingReply]] = {}

@@ -82,6 +82,17 @@ class Administration:
         consumer = self._consumer_groups.values() if not request.types or CONSUMER in request.types else ()
         return Result(ListGroupsReply(groups=_listed(list(classic), list(consumer), request.states)))
 
+    def list_without(self, request: ListGroups, simple: Collection[str]) -> ListGroupsReply:
+        """Returns the list without these groups, if they have neither members nor a record."""
+        reply = self.handle_list(0, request).reply
+        assert reply is not None
+        hidden = {
+            name
+            for name in simple
+            if (group := self._groups.get(name)) is not None and group.persisted is None and not group.members
+        }
+        return ListGroupsReply(groups=(row for row in reply.groups if row.group_id not in hidden))
+
     def handle_delete(self, now_ms: int, request: DeleteGroups) -> ResultSteps[list[tuple[str, ErrorCode]]]:
         out: Result[list[tuple[str, ErrorCode]]] = Result()
         offsets, pace = Tombstones(), Pace()

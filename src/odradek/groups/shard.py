@@ -77,7 +77,8 @@ from odradek.groups.messages import (
     TxnOffsetCommit,
 )
 from odradek.groups.offsets.commit_plan import CommitBlock, PlannedCommits
-from odradek.groups.offsets.committed_offsets import DecodedRecord, Offsets, TopicIds
+from odradek.groups.offsets.committed_offsets import TOPICS_AT_ONCE, DecodedRecord, Offsets, TopicIds
+from odradek.groups.offsets.former_offsets import FormerState, committed_fetch, former_state, new_groups
 from odradek.groups.offsets.pending_offsets import PendingOffset
 from odradek.groups.offsets.tombstones import Tombstones
 
@@ -135,6 +136,7 @@ class GroupShard:
         table.add(Kip848Heartbeat, self.consumers.handle_heartbeat)
         table.add(DescribeKip848Group, self.consumers.handle_describe)
         administration = Administration(self.groups, self.consumer_groups, self._offsets, self.consumers)
+        self._administration = administration
         table.add(DescribeGroup, administration.handle_describe)
         table.add(ListGroups, administration.handle_list)
         table.add(DeleteGroups, administration.handle_delete)
@@ -187,6 +189,27 @@ class GroupShard:
                 yield decoded.key.group, isinstance(decoded, OffsetCommitRecord)
             elif isinstance(decoded, CoordinatorRecord):
                 yield decoded.key["group_id"], False
+
+    def former(self, entries: Sequence[LogEntry]) -> FormerState:
+        """Returns the offsets that unreplicated records are going to replace."""
+        return former_state(entries, self._offsets)
+
+    def handle_committed(self, request: Request[object], former: Sequence[object]) -> object | None:
+        """Answers fetches of offsets, except those that ask for stable offsets or are long, and lists of groups, unless
+        one of the groups has changed."""
+        writes = cast(Sequence[FormerState], former)
+        if isinstance(request, ListGroups):
+            changes = (change for write in writes for entry in write.entries for change in self.changes_of(entry))
+            if not all(is_offset for _, is_offset in changes):
+                return None
+            return self._administration.list_without(request, new_groups(writes, self._offsets))
+        if not isinstance(request, OffsetFetch) or request.require_stable:
+            return None
+        if request.member_id and request.group_id in self.consumer_groups:  # the member's epoch may not be replicated
+            return None
+        if len(self._offsets.stored(request.group_id) if request.topics is None else request.topics) > TOPICS_AT_ONCE:
+            return None
+        return committed_fetch(request, writes, self._offsets)
 
     def reply_limit_ms(self, request: Request[object]) -> int:
         return self.config.offsets_commit_timeout_ms

@@ -265,9 +265,9 @@ def _commit(harness: GroupHarness, group: str, offset: int) -> Pending:
     )
 
 
-def _fetch(harness: GroupHarness, group: str) -> Pending:
+def _fetch(harness: GroupHarness, group: str, *, stable: bool = False) -> Pending:
     topics = [{"name": "t", "partition_indexes": [0]}]
-    return harness.start(9, 7, group_id=group, topics=topics, require_stable=False)
+    return harness.start(9, 7, group_id=group, topics=topics, require_stable=stable)
 
 
 def test_heartbeats_and_reads_do_not_wait_for_the_writes_of_other_groups(harness: GroupHarness) -> None:
@@ -296,21 +296,22 @@ def test_after_a_load_reads_wait_for_the_loaded_records_and_heartbeats_do_not(ha
     assert read.answered
 
 
-def test_a_read_of_a_group_waits_for_the_commit_that_it_shows(harness: GroupHarness) -> None:
+def test_a_stable_read_of_a_group_waits_for_the_commit_that_it_shows(harness: GroupHarness) -> None:
     harness.commit("g", "t", {0: 7})
     log = _hold_back(harness)
     _commit(harness, "g", 8)
-    read = _fetch(harness, "g")
+    read = _fetch(harness, "g", stable=True)
     _commit(harness, "h", 1)
     assert not read.answered
+    assert _fetch(harness, "g").reply.topics[0].partitions[0].committed_offset == 7
     log.held_back = log.log_end_offset - 1
     harness.runtime.on_high_watermark(0)
     assert read.reply.topics[0].partitions[0].committed_offset == 8
 
 
-def test_the_list_of_groups_waits_for_all(harness: GroupHarness) -> None:
+def test_the_list_of_groups_waits_for_the_records_of_all_groups(harness: GroupHarness) -> None:
     log = _hold_back(harness)
-    _commit(harness, "h", 1)
+    harness.join("h")
     listed = harness.start(16, 5, states_filter=[], types_filter=[])
     assert not listed.answered
     log.replicate()

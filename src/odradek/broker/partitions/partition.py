@@ -147,7 +147,7 @@ class Partition:
     def check_in_sync(self) -> None:
         """Raises NOT_ENOUGH_REPLICAS if the ISR is smaller than min.insync.replicas, never with one replica.
 
-        For appends that wait for replicas: those of coordinators, markers, and acks=-1."""
+        For appends that wait for replicas: markers, and acks=-1."""
         registration = self.registration
         if registration is not None and missing_replicas(registration, self.log.config.min_isr):
             raise self._not_enough_replicas(registration.isr)
@@ -247,10 +247,11 @@ class Partition:
             self._wake_arrived(size, 0 if self.log.producers.open_transactions else size, size)
 
     def append(self, data: bytes) -> AppendInfo:
-        """Appends a coordinator's batch. If it raises KafkaError, nothing is written."""
+        """Appends a coordinator's batch. If it raises KafkaError, nothing is written.
+
+        As in Kafka it is written even if too few replicas are in sync: the coordinator waits for the high watermark.
+        """
         log = self.log
-        if self.is_replicated:
-            self.check_in_sync()
         stable = log.last_stable_offset if self._waiters else -1
         info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters:

@@ -122,6 +122,10 @@ class Offsets:
 
     # --- the store --------------------------------------------------------------------------------------------
 
+    def stored(self, group_id: str) -> Mapping[str, Mapping[int, StoredOffset]]:
+        """Returns the committed offsets of a group: topic → partition → offset."""
+        return self._by_group.get(group_id, {})
+
     def replay(self, key: OffsetKey, value: OffsetCommitValue | None) -> None:
         group_id, topic, partition = key
         if value is not None:

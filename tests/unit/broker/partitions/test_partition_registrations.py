@@ -225,14 +225,13 @@ def test_a_wait_goes_on_in_the_next_epoch_of_the_same_leader() -> None:
 
 # --- too few replicas -------------------------------------------------------------------------------------------
 
-COORDINATOR_WRITES: list[Callable[[Partition], object]] = [
-    lambda one: one.append(batch(1)),
+REPLICATED_WRITES: list[Callable[[Partition], object]] = [
     lambda one: one.append_marker(EndTransactionMarker(7, 0, 0, True, 1)),
     lambda one: one.check_in_sync(),  # as before an append with acks=-1
 ]
 
 
-@pytest.mark.parametrize("write", COORDINATOR_WRITES)
+@pytest.mark.parametrize("write", REPLICATED_WRITES)
 @pytest.mark.parametrize(("min_isr", "isr", "is_refused"), [(2, 1, True), (2, 2, False), (3, 2, True), (9, 3, False)])
 def test_writes_that_wait_for_replicas_need_enough_of_them(
     write: Callable[[Partition], object], min_isr: int, isr: int, is_refused: bool
@@ -248,6 +247,7 @@ def test_writes_that_wait_for_replicas_need_enough_of_them(
     else:
         write(one)
     one.produce(batch(1))  # acks=1 needs the leader alone
+    one.append(batch(1))  # and so does a coordinator's append, as in Kafka: the coordinator waits for the watermark
 
 
 def test_an_isr_that_shrinks_after_the_append_is_reported() -> None:
