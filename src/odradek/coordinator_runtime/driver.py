@@ -16,7 +16,7 @@ from odradek.coordinator_runtime.jobs import CheckedRequest, Origin, ShardJob, W
 from odradek.coordinator_runtime.loader import S, call_on_loaded
 from odradek.coordinator_runtime.replies import PendingReply, Promise, ReplyQueue
 from odradek.coordinator_runtime.services import Services
-from odradek.coordinator_runtime.shard import SnapshotShard, transactional
+from odradek.coordinator_runtime.shard import former_of, transactional
 from odradek.coordinator_runtime.shard_loads import RELOAD, ShardLoads
 from odradek.coordinator_runtime.shard_log import AppendResult, ShardLog, batch_of
 from odradek.coordinator_runtime.states import ERRORS, CoordinatorState, next_state
@@ -380,7 +380,7 @@ class Driver(Generic[S]):
         )
         if offset is None:
             return False
-        former = self._former(records) if self._partition.is_held else None
+        former = former_of(self.shard, records) if self._partition.is_held else None
         replay, replay_block = self.shard.replay, self.shard.replay_block
         try:
             for record in records:
@@ -395,21 +395,10 @@ class Driver(Generic[S]):
             return False
         return self._reply_when_replicated(offset, records, replies, former)
 
-    def _former(self, entries: Sequence[LogEntry]) -> object:
-        shard = self.shard
-        return shard.former(entries) if isinstance(shard, SnapshotShard) else None
-
     def _reply_when_replicated(
-        self,
-        end_offset: int,
-        entries: Sequence[LogEntry] | None,
-        replies: list[PendingReply],
-        former: object = None,
+        self, end_offset: int, entries: Sequence[LogEntry] | None, replies: list[PendingReply], former: object
     ) -> bool:
-        """Sends the replies when the high watermark is at ``end_offset``. Returns False if the shard is a new one.
-
-        ``former``: what the records have replaced.
-        """
+        """Sends the replies when the high watermark is at ``end_offset``. Returns False if the shard is a new one."""
         try:
             self._unreplicated.send(end_offset, entries, replies, former)
         except (KafkaError, StorageError) as error:
@@ -463,14 +452,13 @@ class Driver(Generic[S]):
         if offset is None:
             return Result()
         records = write.records
-        former = None if records is None or not self._partition.is_held else self._former(records)
+        former = None if records is None or not self._partition.is_held else former_of(self.shard, records)
         try:
             yield from write.replay(offset)
         except Exception:
             self._fail_replay(offset, replies)
             return Result()
-        waiting = replies[:]
-        replies.clear()
+        waiting, replies[:] = replies[:], []
         self._reply_when_replicated(offset + write.record_count, records, waiting, former)
         return Result()
 

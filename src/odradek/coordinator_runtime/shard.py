@@ -130,6 +130,11 @@ class SnapshotShard(Protocol):
         """
 
 
+def former_of(shard: CoordinatorShard, entries: Sequence[LogEntry]) -> object:
+    """Returns what the replay of these records is going to replace; None if the shard does not know that."""
+    return shard.former(entries) if isinstance(shard, SnapshotShard) else None
+
+
 def transactional(shard: CoordinatorShard) -> TransactionalShard:
     """Returns the shard as a shard with transactions. Raises TypeError if it has none."""
     if not isinstance(shard, TransactionalShard):
