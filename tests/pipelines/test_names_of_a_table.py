@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.dataset
 import pytest
+from support.brokers import unique
 from support.killed_runs import count_as_killed
+from support.publish import create_topic, publish
 from table_rows import Rows, plan
 
 from odradek.core.errors import ConfigError, StorageError
@@ -95,3 +101,27 @@ def test_a_link_to_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="is not a folder"):
         Target(str(tmp_path / "t")).check()
     assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("writer", ["workers", "spark"])
+def test_the_locale_of_cron_holds_for_no_name(writer: str, bootstrap: str, group: str, tmp_path: Path) -> None:
+    """Under LC_ALL=C, Java found no folder outside ASCII, neither the table's, nor the checkpoint's, nor a
+    partition's."""
+    topic = unique("locale")
+    create_topic(bootstrap, topic, 1)
+    publish(bootstrap, topic, [json.dumps({"id": n, "p": "ä"}).encode() for n in range(10)])
+    line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", bootstrap, "--topics", topic]
+    line += ["--group", group, "--output", str(tmp_path / "tä"), "--checkpoint", str(tmp_path / "cö")]
+    line += ["--value-format", "json", "--schema", "id bigint, p string", "--flat", "--partition-by", "p"]
+    for rows in (10, 0):
+        environment = {name: text for name, text in os.environ.items() if name != "LANG"} | {"LC_ALL": "C"}
+        done = subprocess.run(
+            [*line, "--writer", writer, "--json"],
+            capture_output=True, encoding="utf-8", timeout=400, check=False, env=environment,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["rows"] == rows
+    found = pyarrow.dataset.dataset(tmp_path / "tä", partitioning="hive").to_table()
+    assert (found.num_rows, set(found["p"].to_pylist())) == (10, {"ä"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cö", "tä"]

@@ -6,10 +6,11 @@ The exit code is 128 and the number of the signal: 143 for SIGTERM, 129 for SIGH
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 EXIT_HUNG_UP = 129
@@ -51,7 +52,8 @@ def terminable() -> Iterator[None]:
     for number in ours:
         signal.signal(number, _raise)
     try:
-        yield
+        with _waking_main_thread() if ours else nullcontext():
+            yield
     except (KeyboardInterrupt, Terminated):
         _mark_runs_ended()
         raise
@@ -62,6 +64,40 @@ def terminable() -> Iterator[None]:
 
 def _raise(number: int, frame: FrameType | None) -> None:
     raise Terminated(number)
+
+
+@contextmanager
+def _waking_main_thread() -> Iterator[None]:
+    """Ends a wait of the main thread when another thread has received a signal.
+
+    Python runs its handlers in the main thread, which a signal to another thread does not wake: the handler would run
+    after the wait, which has no end. A stopped process gets its signals in any of its threads when it goes on. SIGURG,
+    which is otherwise ignored, ends a system call of the main thread.
+    """
+    main, urgent = threading.main_thread().ident, getattr(signal, "SIGURG", None)
+    if main is None or urgent is None or signal.getsignal(urgent) is not signal.SIG_DFL:
+        yield
+        return
+    seen, sent = socket.socketpair()
+    sent.setblocking(False)
+    before = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+
+    def wake() -> None:
+        while received := seen.recv(64):
+            if any(number != urgent for number in received):
+                signal.pthread_kill(main, urgent)
+
+    waking = threading.Thread(target=wake, name="odradek-signals", daemon=True)
+    signal.signal(urgent, lambda number, frame: None)
+    waking.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        sent.close()
+        waking.join()
+        seen.close()
+        signal.signal(urgent, signal.SIG_DFL)
 
 
 def _interrupt_main() -> None:

@@ -167,7 +167,12 @@ class ReplayOptions(PipelineOptions):
         ),
     ] = "latest"
     offsets: Annotated[
-        str | None, Option('Ranges of offsets: {"events":{"0":[100,200]}}; the end is not read.', "JSON")
+        str | None,
+        Option(
+            'Ranges of offsets: {"events":{"0":[100,200]}}, or several of a partition: '
+            '{"events":{"0":[[100,200],[300,310]]}}; the end is not read.',
+            "JSON",
+        ),
     ] = None
     read_by: Annotated[str | None, Option("Read what this group has read, according to its commits.", "GROUP")] = None
     since: Annotated[

@@ -143,6 +143,8 @@ def _with_remedy(cause: str) -> str:
     for said, remedy in _REMEDIES.items():
         if cause.endswith(said):
             return f"{cause}{remedy}"
+    if "unmappable characters" in cause:
+        return f"{cause}: Java cannot write this name under its locale. Start Spark and its workers with LC_ALL=C.UTF-8"
     if "INVALID_TIMESTAMP" in cause:
         return (
             f"{cause}: times in milliseconds. The clock of this machine differs from the broker's, or the topic's "

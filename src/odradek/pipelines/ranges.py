@@ -23,7 +23,7 @@ from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_ms
 from odradek.spark.offsets.offset_ranges import Range
-from odradek.text.json_depth import parse_json
+from odradek.text.json_depth import NameRepeated, parse_json
 from odradek.text.printable import shortened
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _TIMES = ("commit_timestamp", "record_timestamp")
 EXAMPLE = '{"events":{"0":[100,200]}}'
+SEVERAL = '{"events":{"0":[[100,200],[300,310]]}}'
 
 
 class RangeGone(OdradekError):
@@ -67,7 +68,7 @@ def parse_ranges(text: str) -> list[Range]:
     """
     found: list[Range] = []
     try:
-        for topic, partitions in parse_json(text).items():
+        for topic, partitions in parse_json(text, distinct=True).items():
             for number, given in partitions.items():
                 pieces = given if given and isinstance(given[0], list) else [given]
                 for start, end in pieces:
@@ -76,6 +77,8 @@ def parse_ranges(text: str) -> list[Range]:
                     found.append(Range(TopicPartition(topic, int(number)), start, end))
     except (ValueError, TypeError, AttributeError) as error:
         why = f" ({error})" if isinstance(error, _WrongRange) else ""
+        if isinstance(error, NameRepeated):
+            why = f"; {error}: give the ranges of a partition as {SEVERAL}"
         raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE}{why}") from error
     if not found:
         raise ConfigError(f"offsets {text!r} have no range; expected for example {EXAMPLE}")

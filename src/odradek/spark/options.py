@@ -19,7 +19,7 @@ from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.spark.offsets.patterns import java_pattern
 from odradek.spark.offsets.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
-from odradek.text.json_depth import parse_json
+from odradek.text.json_depth import NameRepeated, parse_json
 from odradek.text.printable import shortened
 
 SUBSCRIPTIONS = ("subscribe", "subscribePattern", "assign")
@@ -342,7 +342,9 @@ def _per_partition(name: str, text: str, example: str, smallest: int) -> dict[To
 
 def _json(name: str, text: str, example: str) -> dict[str, Any]:
     try:
-        value = parse_json(text)
+        value = parse_json(text, distinct=True)
+    except NameRepeated as error:
+        raise ConfigError(f"{name}: {error}: leave one of them out") from error
     except ValueError:
         value = None
     if not isinstance(value, dict):
@@ -454,7 +456,9 @@ def parse_size(name: str, text: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]{1,12})\s*([kmgt]?)b?\s*", text.lower())
     if match is None or int(match[1]) == 0:
-        raise ConfigError(f"{name}: expected a size of at least 1 such as 64m or 1048576, not {text!r}")
+        raise ConfigError(
+            f"{name}: expected a size such as 64m or 1048576, above 0, with at most 12 digits, not {shortened(text)!r}"
+        )
     return int(int(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
 
 

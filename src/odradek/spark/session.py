@@ -345,7 +345,7 @@ def _start_gateway(
     from pyspark.java_gateway import launch_gateway
 
     log = Path(settings[LOG_FILE])
-    with log.open("ab") as output:
+    with log.open("ab") as output, _environment(**locale_of_java(os.environ)):
         streams: dict[str, Any] = {"stdout": printed.write, "stderr": output}
         arguments = properties.submit_arguments(settings, scratch)
         try:
@@ -366,6 +366,15 @@ def _start_gateway(
             properties.remove_files(scratch)
     atexit.register(_end, gateway, scratch, archive)
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def locale_of_java(environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the variable that gives Java, and the workers that it starts, the encoding of this process for names.
+
+    Python reads and writes names as UTF-8 under the locale C, as cron has it. Java takes ASCII there, and can use no
+    file or folder whose name has another letter.
+    """
+    return {"LC_ALL": "C.UTF-8"} if environment.get("LC_ALL") in ("C", "POSIX") else {}
 
 
 def _launch_without_vector_module(

@@ -22,10 +22,23 @@ class NestedTooDeep(ValueError):
         super().__init__(f"nested deeper than {most} levels")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Does the same as ``json.loads``. Raises ValueError, also for a depth above ``MAX_DEPTH``."""
+class NameRepeated(ValueError):
+    """An object in which a name stands twice. RFC 8259 lets each parser choose one of the two values."""
+
+
+def parse_json(text: str | bytes, *, distinct: bool = False) -> Any:
+    """Does the same as ``json.loads``. ``distinct``: of the names in an object, none may stand twice, so that no value
+    is lost without a word. Raises ValueError, also for a depth above ``MAX_DEPTH``."""
     check_json_depth(text)
-    return json.loads(text)
+    return json.loads(text, object_pairs_hook=_distinct if distinct else None)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise NameRepeated(f"{next(name for name in names if names.count(name) > 1)!r} stands twice in one object")
+    return members
 
 
 def check_json_depth(text: str | bytes) -> None:

@@ -13,9 +13,11 @@ from odradek.core.errors import ConfigError
 from odradek.pipelines.given_options import OF_A_QUERY, columns
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
+from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.job import destination, find_ranges
 from odradek.pipelines.table_state import check_checkpoint_folder, check_table_folders
 from odradek.pipelines.transforms.job import Transform
+from odradek.spark.options import parse_options
 from odradek.text.table_paths import check_uri
 
 AVRO = '{"type":"record","name":"R","fields":[{"name":"id","type":"long"},{"name":"at","type":"int"}]}'
@@ -162,6 +164,34 @@ def test_a_replay_checks_its_arguments_before_the_cluster(tmp_path: Path) -> Non
         destination(ReplayOptions("h:1", topics="a", output=tmp_path / "t", partition_by="nope"))
     with pytest.raises(ConfigError, match="topics: expected"):
         destination(ReplayOptions("h:1", topics=3, output=tmp_path / "t"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("value_format", "json"), ("partition_by", "topic"), ("writer", "spark"), ("flat", True), ("files_per_batch", 3)],
+)
+def test_a_replay_into_a_topic_refuses_the_options_of_tables(name: str, value: Any) -> None:
+    """Before, they had no effect, without a word."""
+    with pytest.raises(ConfigError, match=f"{name} is for output: a topic gets the records as they are"):
+        destination(ReplayOptions("h:1", topics="a", to_topic="b", **{name: value}))
+    assert destination(ReplayOptions("h:1", topics="a", to_topic="b")) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"a":{"0":[0,5],"0":[20,25]}}', '{"a":{"0":[0,5]},"a":{"1":[5,10]}}'],
+)
+def test_ranges_whose_names_stand_twice_are_refused(text: str) -> None:
+    """Before, the first one was dropped without a word."""
+    with pytest.raises(ConfigError, match=r"stands twice in one object: give the ranges of a partition as .*\[\[100,"):
+        parse_ranges(text)
+    assert len(parse_ranges('{"a":{"0":[[0,5],[20,25]]}}')) == 2
+
+
+def test_start_offsets_whose_names_stand_twice_are_refused() -> None:
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "a", "startingOffsets": '{"a":{"0":1,"0":2}}'}
+    with pytest.raises(ConfigError, match="'0' stands twice in one object: leave one of them out"):
+        parse_options(given, streaming=False)
 
 
 def test_a_folder_of_another_program_is_no_checkpoint(tmp_path: Path) -> None:

@@ -124,3 +124,13 @@ def test_a_running_session_keeps_its_time_zone_under_spark_submit(
     (settings,) = asked
     assert settings.pop("spark.sql.session.timeZone", None) == zone
     assert settings == {"spark.app.name": "app", "spark.x": "y"}
+
+
+def test_java_gets_the_encoding_of_names_that_python_has() -> None:
+    assert (
+        spark_session.locale_of_java({"LC_ALL": "C"})
+        == spark_session.locale_of_java({"LC_ALL": "POSIX"})
+        == {"LC_ALL": "C.UTF-8"}
+    )
+    for has_its_own in ({}, {"LC_ALL": ""}, {"LC_ALL": "de_DE.UTF-8"}, {"LANG": "C"}):  # Python changes LANG itself
+        assert spark_session.locale_of_java(has_its_own) == {}

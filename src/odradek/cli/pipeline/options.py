@@ -25,6 +25,7 @@ Start = Annotated[
     str,
     typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
 ]
+_STARTS = ("earliest", "latest", "none")
 MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one micro-batch.")
 ]
@@ -106,6 +107,8 @@ def query_options(line: IngestLine | TransformLine) -> dict[str, str]:
     """Returns the source's options of a command that runs a streaming query. Raises CommandError."""
     check_options(line.options or {}, _said_by_line(line), {})
     own = {}
+    if line.start.lower() not in _STARTS:
+        raise CommandError(f"--from: expected {', '.join(_STARTS[:-1])} or {_STARTS[-1]}, not {line.start!r}")
     if line.start != "earliest":
         own["kafka.auto.offset.reset"] = line.start
     if line.max_offsets is not None:

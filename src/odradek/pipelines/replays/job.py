@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.pipelines")
 _ISOLATION = "kafka.isolation.level"
+_OF_A_TABLE = (
+    "table_format", "value_format", "schema", "framing", "writer_schemas", "flat", "headers", "keep_raw", "on_bad",
+    "partition_by", "single_driver", "files_per_batch", "writer", "task_size", "storage_options",
+)  # fmt: skip
+"""The options that have an effect on tables only."""
 
 
 def run_replay(
@@ -211,6 +216,9 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     if options.batch_size != ReplayOptions.batch_size and not options.exactly_once:
         raise ConfigError(f"{shown('batch_size')} is for {shown('exactly_once')}")
     if options.to_topic is not None:
+        for name in _OF_A_TABLE:
+            if (getattr(options, name) or None) != (getattr(ReplayOptions, name) or None):
+                raise ConfigError(f"{shown(name)} is for {output}: a topic gets the records as they are")
         topic = ReplayTopic(
             options.to_topic,
             options.keep_partitions,
