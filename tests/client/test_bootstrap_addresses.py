@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,35 @@ def dead_address() -> str:
     """An address on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_connection_that_fails_after_its_caller_was_cancelled_prints_nothing(cluster: ScriptedCluster) -> None:
+    """Before, asyncio printed the failure with a traceback when it removed the task."""
+    printed: list[object] = []
+
+    async def ask() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: printed.append(context))
+        client, opened = Cluster(ClientConfig(cluster.bootstrap)), asyncio.Event()
+        await client.refresh([])
+
+        async def fail_later(address: Address) -> BrokerConnection:
+            await opened.wait()
+            raise BrokerUnreachable(f"cannot reach {address}")
+
+        client.open_at = fail_later
+        caller = asyncio.ensure_future(client.connection(1))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        opening = next(iter(client._opening.values()))
+        opened.set()
+        await asyncio.wait([opening])
+        del opening
+        gc.collect()
+        await client.close()
+
+    asyncio.run(ask())
+    assert printed == []
 
 
 def test_two_callers_share_a_new_connection(cluster: ScriptedCluster) -> None:

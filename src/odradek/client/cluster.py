@@ -278,6 +278,7 @@ class Cluster:
         opening = self._opening.get(node_id)
         if opening is None:
             opening = asyncio.ensure_future(self._open_to(node_id, Address(node.host, node.port)))
+            opening.add_done_callback(_note_late_failure)
             self._opening[node_id] = opening
         try:
             return await asyncio.shield(opening)
@@ -516,6 +517,12 @@ def _metadata_request(topics: Sequence[Mapping[str, object]] | None, *, create: 
         "include_topic_authorized_operations": False,
         "include_cluster_authorized_operations": False,
     }
+
+
+def _note_late_failure(task: asyncio.Task[BrokerConnection]) -> None:
+    """Notes a failure whose callers were all cancelled. Otherwise asyncio would print it with a traceback."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.debug("opening a connection: %s", error)
 
 
 def _close_late(task: asyncio.Task[BrokerConnection]) -> None:
