@@ -152,7 +152,13 @@ def open_table(uri: str) -> AuditedTable:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise TableUnreadable(f"{uri} cannot be read as a table: {_first_line(error)}") from error
     except OSError as error:
-        raise StorageError(f"{uri} cannot be read: {_first_line(error)}") from error
+        remedy = ""
+        if "libjvm" in str(error) or "libhdfs" in str(error):
+            remedy = (
+                ". Arrow needs Hadoop's native library for this URI, and reads HDFS only: set JAVA_HOME and "
+                "ARROW_LIBHDFS_DIR, or copy the table to a folder of this machine (hadoop fs -get), and verify the copy"
+            )
+        raise StorageError(f"{uri} cannot be read: {_first_line(error)}{remedy}") from error
     if not dataset.files:
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
     if local is not None:

@@ -111,9 +111,9 @@ def check_local_folder(what: str, path: Path) -> None:
         if not exists:
             continue
         if not known.is_dir():
-            raise ConfigError(f"{what} {path} cannot be used: {known} is not a folder")
+            raise ConfigError(f"{what} {path} cannot be used: {known} is not a folder. Choose another place")
         if not os.access(known, os.W_OK | os.X_OK):
-            raise ConfigError(f"{what} {path} cannot be used: {known} is not writable")
+            raise ConfigError(f"{what} {path} cannot be used: {known} is not writable. Choose another place")
         return
 
 

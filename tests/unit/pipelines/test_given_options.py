@@ -236,3 +236,18 @@ def test_new_tables_and_checkpoints_are_outside_of_tables(tmp_path: Path) -> Non
     (outer / "in" / "_odradek").mkdir(parents=True)
     (outer / "in" / "_odradek" / "table.json").touch()
     check_table_folders(outer / "in", None)
+
+
+@pytest.mark.parametrize("name", ["offset", "timestamp"])
+def test_a_folder_for_each_record_is_a_warning(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Ingest.of(IngestOptions("h:1", topics="a", group="g", output=tmp_path / "t", partition_by=name)).target.check()
+    assert f"partition by {name}: nearly each record gets a folder" in caplog.text
+
+
+def test_a_function_that_ends_its_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before, the command ended with the module's exit code, and without a line."""
+    (tmp_path / "ending_module.py").write_text("import sys; sys.exit(3)")
+    monkeypatch.chdir(tmp_path)
+    given = {"topics": "a", "group": "g", "to_topic": "t", "checkpoint": tmp_path / "c"}
+    with pytest.raises(ConfigError, match="importing ending_module failed: SystemExit: 3"):
+        Transform.of(TransformOptions("h:1", function="ending_module:f", **given))

@@ -144,6 +144,11 @@ class Target:
                 raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}{hint}")
             if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
                 raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
+        if many := [name for name in ("offset", "timestamp") if name in self.partition_by]:
+            log.warning(
+                "partition by %s: nearly each record gets a folder and a file of its own, which readers open one by one",
+                many[0],
+            )
         if known is not None and len(self.partition_by) == len(known):
             raise ConfigError("partition by: a table cannot have all its columns in folders")
 

@@ -69,7 +69,7 @@ class TransformStep:
         assert self.function is not None
         try:
             made: object = self.function(frame)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(f"function {self.name} failed: {type(error).__name__}: {cause_of(error)}") from error
         if not isinstance(made, AnyFrame):
             raise ConfigError(f"function {self.name} returned {type(made).__name__}, not a DataFrame")
@@ -134,7 +134,7 @@ def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
         raise ConfigError(
             f"function {given}: there is no module {module_name}, neither in {here} nor installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"function {given}: importing {module_name} failed: {type(error).__name__}: {error}"
         ) from error
