@@ -146,7 +146,7 @@ class Target:
                 raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
         if many := [name for name in ("offset", "timestamp") if name in self.partition_by]:
             log.warning(
-                "partition by %s: nearly each record gets a folder and a file of its own, which readers open one by one",
+                "partition by %s: nearly each record gets a folder and a file of its own, and readers open each file",
                 many[0],
             )
         if known is not None and len(self.partition_by) == len(known):
