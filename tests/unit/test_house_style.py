@@ -315,6 +315,16 @@ def test_no_two_modules_of_a_folder_differ_by_a_plural_only() -> None:
     assert with_plurals(["listener", "listeners", "listener_settings", "class", "roles"]) == ["listener"]
 
 
+def test_modules_of_tests_have_names_of_their_own() -> None:
+    """pytest imports a module that is in no package by its name alone: a second one of that name ends the collection of
+    all tests."""
+    homes: dict[str, list[str]] = {}
+    for path in (ROOT / "tests").rglob("*.py"):
+        if not (path.parent / "__init__.py").exists() and path.name != "conftest.py":
+            homes.setdefault(path.name, []).append(str(path.relative_to(ROOT)))
+    assert [places for name, places in homes.items() if name.startswith("test_") and len(places) > 1] == []
+
+
 def test_class_names_are_unique() -> None:
     """A search for a name finds every class, so a Protocol and a class in a function count, too."""
     homes: dict[str, list[str]] = {}
