@@ -75,7 +75,7 @@ def options(**given: Any) -> dict[str, Any]:
     ({"producer_options": {"bootstrap.servers": "x:1"}}, "records are sent to the cluster that is read"),
     ({"value_format": "xml"}, "value format 'xml' is unknown; choose one of raw, json, avro"),
     ({"on_bad": "skip"}, "on bad 'skip' is unknown; choose one of fail, keep"),
-    ({"schema": SCHEMA}, "value format raw does not change bytes"),
+    ({"schema": SCHEMA}, "a schema needs --value-format json or avro: raw does not change bytes"),
     ({"batch_size": "much"}, "batch size"),
     ({"first_batch": -1}, "first batch -1: expected 0 or more"),
 ])  # fmt: skip

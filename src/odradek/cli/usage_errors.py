@@ -215,6 +215,11 @@ def odd_text(command: object, given: Sequence[str]) -> str:
         if _LINE_END.search(value):
             return f"{option}{value}: the path has a line end: remove it (see {path} --help)"
     named, path = _command_of(command, given)
+    files = next(
+        (one for one in named.params if one.param_type_name == "argument" and "FILE" in str(one.metavar)), None
+    )
+    if files is not None and (word := next((word for word in given if {"\n", "\r"} & set(word)), None)) is not None:
+        return f"{files.metavar} {word!r}: the path has a line end: remove it (see {path} --help)"
     params = {name: param for param in named.params if param.param_type_name == "option" for name in param.opts}
     for at, word in enumerate(given):
         name, equals, value = word.partition("=")

@@ -77,7 +77,7 @@ def describe(line: GroupLagLine) -> None:
     if line.sort not in SORTS:
         raise CommandError(f"--sort {line.sort!r}: one of {', '.join(SORTS)}")
     if line.interval is not None and not line.watch:
-        raise CommandError(f"--interval {line.interval:g}: it is the time between two rounds: add --watch")
+        raise CommandError("--interval: it is the time between two rounds: add --watch")
     named = check_scope(line.group, line.all_groups, line.names, allow_empty=True)
     with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
         if line.watch:

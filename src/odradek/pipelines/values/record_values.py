@@ -76,7 +76,7 @@ class Values:
         elif self.framing is not Framing.NONE or self.writer_schemas:
             raise ConfigError(f"framing and writer schemas are for value format avro, not {self.format}")
         if self.format is ValueFormat.RAW and self.schema is not None:
-            raise ConfigError("value format raw does not change bytes: a schema is for json and avro")
+            raise ConfigError("a schema needs --value-format json or avro: raw does not change bytes")
         if self.format is ValueFormat.RAW and self.keep_raw:
             raise ConfigError("value format raw has the bytes as the value: keep raw is for json and avro")
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
