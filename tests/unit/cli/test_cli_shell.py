@@ -73,7 +73,7 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
         (["zookeeper", "delete", "--group", "g", "--yes"], "no such option --yes: here, --execute"),
         (
             ["groups", "describe", "g", "--interval", "5", "-b", "a:1"],
-            "--interval 5: it is the time between two",
+            "--interval: it is the time between two",
         ),
         (["consume", "t", "surplus", "-b", "a:1"], "unexpected argument surplus (see odradek consume"),
         (["--vers"], "no such option --vers (did you mean --version?)"),
