@@ -48,7 +48,9 @@ def test_many_schedules(first: int) -> None:
 
 
 def commits_are_acknowledged_at_the_append(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(UnreplicatedWrites, "send", lambda self, end, entries, replies: self._outgoing.send(replies))
+    patch.setattr(
+        UnreplicatedWrites, "send", lambda self, end, entries, replies, former=None: self._outgoing.send(replies)
+    )
 
 
 def reads_show_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:

@@ -84,16 +84,15 @@ class OwnerLedger:
                 raise SimulationFailure(f"{owner} and {member} own {index} in generation {generation} of {self.group}")
         self.newest = max(self.newest, generation)
 
-    def hold(self, member: str, partitions: list[int], now_ms: int) -> None:
-        """A KIP-848 member has its assignment: no other member may use these partitions then."""
+    def hold(self, member: str, partitions: list[int], now_ms: int, until_ms: int) -> None:
+        """A KIP-848 member has its assignment: no other member may use these partitions before ``until_ms``."""
         for index in partitions:
-            holder, until_ms = self._holders.get(index, (member, 0))
-            if holder != member and now_ms < until_ms:
+            holder, end_ms = self._holders.get(index, (member, 0))
+            if holder != member and now_ms < end_ms:
                 raise SimulationFailure(f"{self.group} gives {index} to {member}: {holder} has not given it up")
-            self._holders[index] = member, now_ms + REBALANCE_MS
+            self._holders[index] = member, until_ms
 
-    def renew(self, member: str, now_ms: int) -> None:
-        until_ms = now_ms + REBALANCE_MS
+    def renew(self, member: str, until_ms: int) -> None:
         self._holders |= {index: (member, until_ms) for index, (holder, _) in self._holders.items() if holder == member}
 
     def give_up(self, member: str, kept: list[int]) -> None:
@@ -366,7 +365,9 @@ class ConsumerMember(GroupMember):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._is_full = True
-        self._asks_ms = -1
+        self._since_ms = -1
+        """The time of the first request since the last good reply: the coordinator may have handled it, and the time
+        in which a member has to give partitions up may have begun then."""
 
     @property
     def is_settled(self) -> bool:
@@ -375,7 +376,7 @@ class ConsumerMember(GroupMember):
     def forget(self) -> None:
         self.owners.give_up(self.unique, [])
         super().forget()
-        self._is_full = True
+        self._is_full, self._since_ms = True, -1
 
     def act(self) -> None:
         if self.waits:
@@ -411,6 +412,8 @@ class ConsumerMember(GroupMember):
         }  # fmt: skip
         self.owners.give_up(self.unique, self.owned)
         self._is_full = True  # after a lost reply
+        if self._since_ms < 0:
+            self._since_ms = self.world.now_ms
         unique = self.unique
 
         def take(reply: Any, leads: bool) -> None:
@@ -421,13 +424,13 @@ class ConsumerMember(GroupMember):
                 return
             self._is_full = False
             self.generation = reply.member_epoch
-            now_ms = self.world.now_ms
+            now_ms, until_ms, self._since_ms = self.world.now_ms, self._since_ms + REBALANCE_MS, -1
             if reply.assignment is not None:
                 self.owned = [index for row in reply.assignment.topic_partitions for index in row.partitions]
-            if leads:  # a deposed coordinator does not know who has got a partition since
-                self.owners.renew(self.unique, now_ms)
+            if leads and now_ms < until_ms:  # a deposed coordinator does not know who has got a partition since
+                self.owners.renew(self.unique, until_ms)
                 if reply.assignment is not None:
-                    self.owners.hold(self.unique, self.owned, now_ms)
+                    self.owners.hold(self.unique, self.owned, now_ms, until_ms)
 
         self.ask(CONSUMER_GROUP_HEARTBEAT, 1, message, take)
 
