@@ -13,9 +13,12 @@ from pathlib import Path
 
 import deltalake
 import pyarrow.dataset as ds
+import pytest
 from support.publish import create_topic
 
 from odradek import Admin
+from odradek.core.errors import ConfigError
+from odradek.pipelines import adopt
 
 STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 KINDS = ("parquet", "delta")
@@ -93,3 +96,54 @@ def test_a_topic_that_an_older_copy_of_the_table_does_not_have_is_read_from_its_
             *((later, at) for at in range(5, 25)),
         ]
         assert f"A pipeline has committed {later}-0, and the table has nothing of it" in done.stdout
+
+
+def test_rows_of_a_replay_do_not_move_the_position_of_an_ingest(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """Rows of a topic that only a replay has read had made the rows of all topics the position: records between the
+    ingest and the end of a replay were lost, and those before the replay of the other topic."""
+    steps = []
+    for kind in KINDS:
+        first, other, table = f"{topic}-{kind}-a", f"{topic}-{kind}-b", str(tmp_path / kind)
+        create_topic(bootstrap, first)
+        create_topic(bootstrap, other)
+        log = ["-b", bootstrap, "--group", f"{topic}-{kind}", "--output", table]
+        ingest = ["pipeline", "ingest", *log, "--table-format", kind, "--topics"]
+        replay = ["pipeline", "replay", "-b", bootstrap, "--output", table, "--table-format", kind, "--topics"]
+        steps += [
+            ["send", bootstrap, first, "10"], [*ingest, first], ["send", bootstrap, first, "10"],
+            ["send", bootstrap, other, "10"],
+            [*replay, first, "--from", "15", "--to", "18"], [*replay, other, "--from", "2", "--to", "4"],
+            ["pipeline", "adopt", *log, "--execute"], [*ingest, f"{first},{other}"],
+        ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("The offsets of the table are known by the notes of the table.") == len(KINDS)
+    for kind in KINDS:
+        first, other = f"{topic}-{kind}-a", f"{topic}-{kind}-b"
+        replayed = [*((first, at) for at in range(15, 18)), *((other, at) for at in range(2, 4))]
+        read = [*((first, at) for at in range(20)), *((other, at) for at in range(10))]
+        assert rows_of(tmp_path / kind, kind) == sorted([*read, *replayed])
+
+
+def test_a_table_of_replays_alone_has_nothing_to_adopt(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """The group was set to the end of the replay: an ingest would not have read the records before it."""
+    steps = []
+    for kind in KINDS:
+        create_topic(bootstrap, f"{topic}-{kind}")
+        table = str(tmp_path / kind)
+        steps += [
+            ["send", bootstrap, f"{topic}-{kind}", "10"],
+            ["pipeline", "replay", "-b", bootstrap, "--topics", f"{topic}-{kind}", "--from", "5", "--to", "8",
+             "--output", table, "--table-format", kind],
+        ]  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for kind in KINDS:
+        with pytest.raises(
+            ConfigError, match="has no rows of an ingest, and no notes of one: there is nothing to adopt"
+        ):
+            adopt(bootstrap, group=f"{topic}-{kind}", output=tmp_path / kind)

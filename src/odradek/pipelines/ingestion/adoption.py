@@ -19,9 +19,9 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import (
+    ANY_REPLAY,
     BatchPlan,
-    QueryState,
-    TableState,
+    Piece,
     ends_of,
     replaced_topics,
     topic_of,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _MOST_FENCES = 5
 NOTES, ROWS = "the notes of the table", "the rows of the table"
+NOTES_AND_ROWS = "the notes of the table, and by its rows where an earlier version has noted nothing"
 START = "a RESTORE of the Delta log, which took back all micro-batches: the table begins at the start of the topics"
 
 
@@ -102,7 +103,7 @@ def adopt(options: AdoptOptions) -> Adoption:
         noted, known_by, topics = _offsets_of(table, admin)
         if not noted:
             raise ConfigError(
-                f"{options.output} has no rows, and no notes of a topic that is there: there is nothing to adopt. Read "
+                f"{options.output} has no rows of an ingest, and no notes of one: there is nothing to adopt. Read "
                 "into it with a new --checkpoint, which begins at the group's offsets (`odradek groups reset` sets "
                 "them), or into a new --output"
             )
@@ -197,23 +198,34 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
 
     Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
     So it is asked for all partitions of the cluster.
+
+    Rows never move a partition that the notes have: they may be those of a replay, or of another writer. Other
+    partitions are known by their rows only if the notes may lack partitions, as those of earlier versions.
     """
     rows = table.row_ends()
-    partitions = _partitions_of(admin.describe_topics())
-    notes = table.notes({*rows, *partitions})
+    described = admin.describe_topics()
+    notes = table.notes({*rows, *_partitions_of(described)})
     newest = notes.newest_query
     if newest is None and (lost := sorted(notes.lost or ())):
         return dict.fromkeys(lost, 0), START, {}
-    if newest is not None and newest.offsets and _has_all(notes, newest, rows):
-        return dict(newest.offsets), NOTES, newest.topics
-    return rows, ROWS, {}
+    if newest is None or not newest.offsets:
+        return _without_replays(table, rows, _ids_of(described)), ROWS, {}
+    others = {} if notes.is_whole else {tp: at for tp, at in rows.items() if tp not in newest.offsets}
+    others = _without_replays(table, others, _ids_of(described))
+    return {**others, **newest.offsets}, NOTES_AND_ROWS if others else NOTES, newest.topics
 
 
-def _has_all(notes: TableState, newest: QueryState, rows: Collection[TopicPartition]) -> bool:
-    """Returns whether the notes have every partition that the table has read. ``rows``: those with rows. A topic that
-    was deleted and created again may have fewer partitions now, and its former rows stay."""
-    others = [tp for tp in rows if tp not in (newest.offsets or {})]
-    return not others or (notes.is_whole and all(tp.topic in newest.topics for tp in others))
+def _without_replays(
+    table: Table, rows: Mapping[TopicPartition, int], ids: Mapping[str, str]
+) -> dict[TopicPartition, int]:
+    """Returns the offsets after the last rows, without partitions whose last row a replay has added: where an ingest
+    stands there is not known, and records between the two would be lost. ``ids``: the digests of the topics' ids."""
+    added: list[Piece] = []
+    for topics in (ids, {}):  # a replay of an earlier version knew no ids
+        plan = BatchPlan(ANY_REPLAY, 0, "", "", offsets=dict.fromkeys(rows, 0), topics=topics)
+        _, every = table.find_replayed(plan) if rows else (None, None)
+        added += [] if every is None else every.done
+    return {tp: at for tp, at in rows.items() if not any(one == tp and low < at <= high for one, low, high in added)}
 
 
 def _partitions_of(described: Topics) -> set[TopicPartition]:
