@@ -27,6 +27,7 @@ BATCHES = "batches"
 _FILE = "table.json"
 TABLE_MARK = "odradek-table"
 _DELTA = "_delta_log"
+_STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
 CHECKPOINT = "checkpoint"
 _LOST_FOLDER = (
@@ -117,6 +118,11 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
     if not others or is_delta:
         return
     text = table.child(STATE).read_text(_FILE)
+    if _STREAM_LOG in names:
+        raise ConfigError(
+            f"{table.uri} has {_STREAM_LOG}: a streaming query of Spark writes to this folder, too, and Spark reads "
+            f"only the files of that query. Give the query a folder of its own, and remove {table.uri}/{_STREAM_LOG}"
+        )
     if text is None:
         raise ConfigError(
             f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{_FILE}. "

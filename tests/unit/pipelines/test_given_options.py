@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import re
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from odradek.core.errors import ConfigError
+from odradek.core.ids import TopicPartition
+from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.given_options import OF_A_QUERY, columns
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.ranges import parse_ranges
-from odradek.pipelines.replays.job import destination, find_ranges
-from odradek.pipelines.table_state import check_checkpoint_folder, check_table_folders
+from odradek.pipelines.replays.input import ReplayRanges
+from odradek.pipelines.replays.job import destination, find_ranges, replay_of
+from odradek.pipelines.replays.topic import ReplayTopic
+from odradek.pipelines.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
 from odradek.pipelines.transforms.job import Transform
+from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options
 from odradek.text.table_paths import check_uri
 
@@ -251,3 +257,22 @@ def test_a_function_that_ends_its_process_is_refused(tmp_path: Path, monkeypatch
     given = {"topics": "a", "group": "g", "to_topic": "t", "checkpoint": tmp_path / "c"}
     with pytest.raises(ConfigError, match="importing ending_module failed: SystemExit: 3"):
         Transform.of(TransformOptions("h:1", function="ending_module:f", **given))
+
+
+def test_a_table_among_the_files_of_a_streaming_query_is_refused(tmp_path: Path) -> None:
+    """Spark's readers then see the files of that query alone. Before, an ingest went on without a word."""
+    (tmp_path / "t" / "_spark_metadata").mkdir(parents=True)
+    (tmp_path / "t" / "_odradek").mkdir()
+    (tmp_path / "t" / "_odradek" / "table.json").touch()
+    shape = Ingest.of(IngestOptions("h:1", topics="a", group="g", output=tmp_path / "t")).target.shape()
+    with pytest.raises(ConfigError, match="has _spark_metadata: a streaming query of Spark writes to this folder"):
+        check_not_foreign(LocalLocation(tmp_path / "t"), shape)
+
+
+def test_a_replay_into_the_topic_that_it_reads_is_refused() -> None:
+    """Before, the next run read the copies of the first one."""
+    found = ReplayRanges((Range(TopicPartition("a", 0), 0, 5),))
+    for name, is_refused in (("a", True), ("b", False)):
+        options = ReplayOptions("h:1", topics="a", to_topic=name)
+        with pytest.raises(ConfigError, match="topic a is read and written") if is_refused else nullcontext():
+            replay_of(options, found, ReplayTopic(name))

@@ -191,7 +191,12 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
 
 
 def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
-    """Returns the replay to run."""
+    """Returns the replay to run. Raises ConfigError if the topic to send to is read, too."""
+    if isinstance(into, ReplayTopic) and into.name in {piece.partition.topic for piece in found.ranges}:
+        raise ConfigError(
+            f"topic {into.name} is read and written: a further run would read the copies of this one. Send to another "
+            "topic"
+        )
     return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
 
 
