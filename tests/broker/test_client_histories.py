@@ -32,6 +32,8 @@ from support.recorded_java_clients import JavaProgram, VerifiableConsumer, Verif
 import odradek
 
 PARTITIONS = 3
+MANY_PARTITIONS = 6
+"""More than the members of a group: each of them has to go on after a fault."""
 SHORT = (
     "the leader is killed", "a follower is killed", "the leader is paused", "the controller is killed",
     "a rolling restart", "two brokers are killed",
@@ -85,7 +87,7 @@ def test_six_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
 def test_many_rounds_of_faults(cluster: odradek.Cluster, seed: int, tmp_path: Path) -> None:
-    with HistoryRounds(cluster, unique("h"), PARTITIONS, seed) as rounds:
+    with HistoryRounds(cluster, unique("h"), MANY_PARTITIONS, seed) as rounds:
         all_clients(rounds)
         rounds.begin()
         dice = random.Random(seed)
