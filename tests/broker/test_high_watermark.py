@@ -200,7 +200,7 @@ def test_appends_wake_fetches_but_only_moved_high_watermarks_are_reported(tmp_pa
             arrived.append(size)
 
     if is_awaited:
-        partition.waiters.add(Waiter())  # the methods that a partition calls
+        partition.waiters[Waiter()] = None  # the methods that a partition calls
     partition.produce(batch(1))
     partition.append(batch(1))
     assert (moved, arrived) == ([], [SIZE, SIZE] if is_awaited else [])
@@ -223,7 +223,7 @@ def test_only_bytes_in_the_active_segment_are_counted(tmp_path: Path) -> None:
         def count_readable(self, size: int) -> None:
             arrived.append(size)
 
-    partition.waiters.add(Waiter())  # the methods that a partition calls
+    partition.waiters[Waiter()] = None  # the methods that a partition calls
     for _ in range(5):
         partition.produce(batch(1))
     partition.move_high_watermark(1)
