@@ -147,3 +147,24 @@ def test_a_table_of_replays_alone_has_nothing_to_adopt(bootstrap: str, topic: st
             ConfigError, match="has no rows of an ingest, and no notes of one: there is nothing to adopt"
         ):
             adopt(bootstrap, group=f"{topic}-{kind}", output=tmp_path / kind)
+
+
+@pytest.mark.parametrize("name", ["plain", "a?b", "a#b"])
+def test_an_adoption_after_a_restore_knows_the_notes_at_any_path(
+    name: str, bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """deltalake finds no history at a path with ? or #: the rows counted in place of the notes."""
+    create_topic(bootstrap, topic)
+    table = str(tmp_path / name)
+    log = ["-b", bootstrap, "--group", topic, "--output", table]
+    ingest = ["pipeline", "ingest", *log, "--topics", topic, "--table-format", "delta"]
+    sent = ["send", bootstrap, topic, "10"]
+    steps = [sent, ingest, sent, ingest, ["restore", table, "-1"], ["pipeline", "adopt", *log, "--execute"], ingest]
+    done = subprocess.run(
+        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "The offsets of the table are known by the notes of the table." in done.stdout
+    with Admin(bootstrap) as admin:
+        assert [at.offset for at in admin.list_group_offsets(topic).values()] == [20]
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -45,6 +45,7 @@ from odradek.pipelines.commit.operations import (
 )
 from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefused, TableState
 from odradek.pipelines.delta import state as delta_state
+from odradek.pipelines.delta.commit_history import with_history
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
 from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.protocol import check_supported
@@ -404,7 +405,8 @@ class DeltaTable(CommitDriver):
         fails, no log is created."""
         from deltalake import DeltaTable as Log
 
-        return Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
+        made = Log.create(self.uri, schema, "ignore", self._partition_by or None, storage_options=self._options)
+        return with_history(made, self.uri, self._table)
 
     def _open_log(self) -> Log | None:
         """Returns the log in its newest version; None if there is none."""
@@ -412,12 +414,13 @@ class DeltaTable(CommitDriver):
 
         if not Log.is_deltatable(self.uri, self._options):
             return None
-        return Log(self.uri, storage_options=self._options)
+        return with_history(Log(self.uri, storage_options=self._options), self.uri, self._table)
 
     def _open_version(self, version: int) -> Log:
         from deltalake import DeltaTable as Log
 
-        return Log(self.uri, version=version, storage_options=self._options)
+        found = Log(self.uri, version=version, storage_options=self._options)
+        return with_history(found, self.uri, self._table)
 
     def _log(self, wanted: Schema) -> Log | None:
         """Returns the table's log; None if there is none yet. Raises ConfigError if the table lacks a wanted
