@@ -70,6 +70,8 @@ _LINE_END = re.compile(r"\s*\n\s*")
 _OF_THE_FILE = re.compile(r"\bset (?:security\.protocol|ssl\.|sasl\.)")
 """A remedy that is a setting of the client. A person at a command line has only the file."""
 _NO_ANSWER = re.compile(r"\bno (?:answer|reply) within \d+ ms$")
+_TOO_SHORT = re.compile(r"(\bno reply within \d{1,3} ms): is a broker running there\? check -b$")
+"""The end of a line about a broker that had less than a second for its reply: the time is the likely reason."""
 _DENIED = re.compile(r"(\w+)_AUTHORIZATION_FAILED\b")
 _RIGHTS = {
     "TOPIC": "Describe (to see it), Read (to read it) or Write (to send to it)",
@@ -119,6 +121,7 @@ def with_remedy(error: Exception) -> str:
         text += " (a line of the file of --command-config)"
     if _NO_ANSWER.search(text):
         text += ": try again, with a larger --timeout where the command has one"
+    text = _TOO_SHORT.sub(r"\1: try again, with a larger --timeout. If that does not help, check -b", text)
     if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):
         text += _REMEDIES[ending]
     return with_plain_number(text)

@@ -145,6 +145,8 @@ def _with_remedy(cause: str) -> str:
             return f"{cause}{remedy}"
     if "unmappable characters" in cause:
         return f"{cause}: Java cannot write this name under its locale. Start Spark and its workers with LC_ALL=C.UTF-8"
+    if "MESSAGE_TOO_LARGE" in cause:
+        return f"{cause}: a row is larger than the topic's max.message.bytes. Raise this setting, or make rows smaller"
     if "INVALID_TIMESTAMP" in cause:
         return (
             f"{cause}: times in milliseconds. The clock of this machine differs from the broker's, or the topic's "

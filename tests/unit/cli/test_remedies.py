@@ -46,6 +46,14 @@ CYRILLIC = "U+043E (CYRILLIC SMALL LETTER O)"
             OdradekError("listing topics: no answer within 5 ms"),
             "listing topics: no answer within 5 ms: try again, with a larger --timeout where the command has one",
         ),
+        (
+            OdradekError("at a:1: no reply within 4 ms: is a broker running there? check bootstrap_servers"),
+            "at a:1: no reply within 4 ms: try again, with a larger --timeout. If that does not help, check -b",
+        ),
+        (
+            OdradekError("at a:1: no reply within 4000 ms: is a broker running there? check bootstrap_servers"),
+            "at a:1: no reply within 4000 ms: is a broker running there? check -b",
+        ),
         (KafkaError(INVALID, "topic a b"), f"INVALID_TOPIC_EXCEPTION: topic a b{NAME}"),
         (KafkaError(INVALID, "topic ./a"), f"INVALID_TOPIC_EXCEPTION: topic ./a{NAME}"),
         (
