@@ -43,6 +43,7 @@ CLIENTS, INSIDE, EXTRA = (Listener(name, "PLAINTEXT", "127.0.0.1", 9092) for nam
 OK, LEFT = ErrorCode.none, ErrorCode.not_leader_or_follower
 TOPIC = UUID(int=7)
 OFFSETS = UUID(int=8)
+ELSEWHERE = UUID(int=9)
 HOMES = {broker: UUID(int=1000 + broker) for broker in (OWN, OTHER, FENCED)}
 GONE = UUID(int=2000)
 """A log directory that no broker has."""
@@ -294,13 +295,15 @@ def test_a_long_produce_request_names_leaders_too(client: ClusterClient) -> None
     assert addresses(reply.node_endpoints) == [(OTHER, "clients-2", 9002, "b")]
 
 
-def fetched(client: ClusterClient, version: int, indexes: tuple[int, ...], epoch: int = -1) -> Any:
+def fetched(
+    client: ClusterClient, version: int, indexes: tuple[int, ...], epoch: int = -1, of: tuple[str, UUID] = ("t", TOPIC)
+) -> Any:
     topic: dict[str, Any] = {"partitions": [
         {"partition": index, "current_leader_epoch": epoch, "fetch_offset": 0, "last_fetched_epoch": -1,
          "log_start_offset": -1, "partition_max_bytes": 1 << 20}
         for index in indexes
     ]}  # fmt: skip
-    topic |= {"topic_id": TOPIC} if version >= 13 else {"topic": "t"}
+    topic |= {"topic_id": of[1]} if version >= 13 else {"topic": of[0]}
     message: dict[str, Any] = {
         "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0,
         "session_epoch": -1, "topics": [topic], "forgotten_topics_data": (), "rack_id": "",
@@ -314,7 +317,14 @@ def fetched(client: ClusterClient, version: int, indexes: tuple[int, ...], epoch
 def test_fetch_names_the_leader_of_a_partition_of_another_broker(
     client: ClusterClient, version: int, more: tuple[int, ...]
 ) -> None:
-    reply = fetched(client, version, (0, 1, 2, *more))
+    """Of partitions 1 and 2, this broker has no replica."""
+    elsewhere = (HOMES[OTHER], HOMES[FENCED])
+    client.apply(
+        TopicRecord("u", ELSEWHERE), partition(0, OWN, topic=ELSEWHERE),
+        PartitionRecord(1, ELSEWHERE, (OTHER, FENCED), (OTHER,), OTHER, 5, directories=elsewhere),
+        PartitionRecord(2, ELSEWHERE, (OTHER, FENCED), (), -1, 5, directories=elsewhere),
+    )  # fmt: skip
+    reply = fetched(client, version, (0, 1, 2, *more), of=("u", ELSEWHERE))
     rows = {row.partition_index: row for row in reply.responses[0].partitions}
     assert [rows[index].error_code for index in range(3)] == [OK, LEFT, LEFT]
     leaders = [(rows[at].current_leader.leader_id, rows[at].current_leader.leader_epoch) for at in range(3)]
@@ -323,6 +333,14 @@ def test_fetch_names_the_leader_of_a_partition_of_another_broker(
         return
     assert leaders == [(-1, -1), (OTHER, 5), (-1, 5)]
     assert addresses(reply.node_endpoints) == [(OTHER, "clients-2", 9002, "b")]
+
+
+@pytest.mark.parametrize("version", [10, 12, 15, 18])
+def test_a_consumer_may_fetch_from_a_replica_that_does_not_lead(client: ClusterClient, version: int) -> None:
+    """From version 11 on (KIP-392), also while there is no leader."""
+    reply = fetched(client, version, (0, 1, 2))
+    codes = [row.error_code for row in reply.responses[0].partitions]
+    assert codes == ([OK, OK, OK] if version >= 11 else [OK, LEFT, LEFT])
 
 
 def test_fetch_names_the_leader_to_a_reader_with_an_old_epoch(client: ClusterClient) -> None:

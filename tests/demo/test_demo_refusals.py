@@ -74,7 +74,7 @@ def test_a_file_of_another_kind_is_refused(blocked: str, tmp_path: Path, capsys:
 
 def test_a_table_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "table").touch()
-    with pytest.raises(StorageError, match="table cannot be used: it is a file, not a folder"):
+    with pytest.raises(StorageError, match="table cannot be created: it is a file, not a folder"):
         Lake(tmp_path, "month").prepare()
 
 

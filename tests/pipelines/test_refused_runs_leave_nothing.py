@@ -47,7 +47,7 @@ def test_a_table_without_its_folder_of_notes_names_what_helps(left: list[str], t
         (table / name).write_text("")
     before = everything(tmp_path)
     restore = (
-        "folder _odradek is lost or was replaced: restore this folder from a copy of the table, or read into a new"
+        "folder _odradek is lost or was replaced: restore this folder from a copy of the table, or begin another table"
     )
     with pytest.raises(ConfigError, match=f"partition=1; .*{restore}"), open_table(Target(str(table)), no_spark):
         pass

@@ -587,7 +587,7 @@ def test_a_client_without_tls_gets_the_alert_by_which_it_knows_the_listener(setu
     address = setup.address("TLS")
     with pytest.raises(BrokerUnreachable) as error:
         topics({"bootstrap.servers": address})
-    named = f"{address} is a listener with TLS: set security.protocol to SSL or SASL_SSL"
+    named = "it is a listener with TLS: set security.protocol to SSL or SASL_SSL"
     assert str(error.value) == f"cannot reach {address}: {named}"
 
 

@@ -157,6 +157,9 @@ class AdoptedTable:
         queries = {name: replace(one, offsets=known) if one is newest else one for name, one in found.queries.items()}
         return replace(found, lost=lost, queries=queries)
 
+    def find_replayed(self, plan: BatchPlan) -> tuple[None, None]:
+        return None, None  # the world has no replays
+
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         self.adopted = plan.offsets
         named = SimPlan(**{**vars(plan), "read": plan.offsets})

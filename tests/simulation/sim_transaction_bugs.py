@@ -28,9 +28,9 @@ def drop_limits_of_ends() -> None:
 def announce_early() -> None:
     send = UnreplicatedWrites.send
 
-    def early(self: Any, end_offset: int, entries: Any, replies: Any) -> None:
+    def early(self: Any, end_offset: int, entries: Any, replies: Any, former: object = None) -> None:
         self._outgoing.send([reply for reply in replies if is_announcement(reply)])
-        send(self, end_offset, entries, [reply for reply in replies if not is_announcement(reply)])
+        send(self, end_offset, entries, [reply for reply in replies if not is_announcement(reply)], former)
 
     UnreplicatedWrites.send = early
 

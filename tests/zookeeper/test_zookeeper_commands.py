@@ -414,7 +414,7 @@ def test_an_unknown_topic_is_refused_by_delete_and_reported_by_describe(
     assert tool.err.startswith(f"odradek: ZooKeeper has no offsets of topic typo of group {group}")
     for command in (("describe",), ("export", "--output", "z.txt"), ("delete",)):
         assert tool(*command, "--group", group, "--topic", "", kafka=command == ("describe",)) == 2
-        assert tool.err == "odradek: --topic: a topic's name cannot be empty\n"
+        assert tool.err == f"odradek: --topic is empty: give TOPIC (see odradek zookeeper {command[0]} --help)\n"
 
 
 def test_a_wrong_file_of_the_session_is_named_with_its_line(
