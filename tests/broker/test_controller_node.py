@@ -149,3 +149,18 @@ def test_a_directory_of_a_lone_broker_is_refused() -> None:
     lone.kill()
     with pytest.raises(StorageError, match=r"data is the directory of a lone broker, and this node is a controller"):
         SimulatedNode(world, files, {}, new_role=ControllerRole).begin()
+
+
+@pytest.mark.parametrize(
+    ("listener", "code"),
+    [("CONTROLLER", ErrorCode.unsupported_version), ("PLAINTEXT", ErrorCode.invalid_request)],
+)
+def test_a_voter_cannot_be_added_and_needs_the_listener_of_the_quorum(listener: str, code: ErrorCode) -> None:
+    """Before, a voter with the controller's own listener was called invalid."""
+    controller = SimulatedController({"controller.listener.names": "CONTROLLER"})
+    wire = controller.connect()
+    reply = wire.call(80, 1, {
+        "cluster_id": controller.broker.cluster_id, "timeout": 1000, "voter_id": 9, "voter_directory_id": UUID(int=9),
+        "listeners": [{"name": listener, "host": "h", "port": 1}], "ack_when_committed": True,
+    })  # fmt: skip
+    assert reply.error_code is code

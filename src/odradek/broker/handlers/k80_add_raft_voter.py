@@ -32,6 +32,12 @@ def check_voter(broker: BrokerServices, message: AddRaftVoterRequest | RemoveRaf
         raise KafkaError(ErrorCode.invalid_request, "A voter needs a directory id and an id that is not negative.")
 
 
+def _quorum_listener(broker: BrokerServices) -> str:
+    """Returns the listener by which the voters reach each other: the first one of the controller."""
+    first = broker.config.texts.get("controller.listener.names", "").split(",")[0].strip().upper()
+    return first or LISTENER
+
+
 def check_voters_change(broker: BrokerServices) -> None:
     """Raises KafkaError if the voters of the quorum cannot change."""
     if not broker.catalog.features().get(KRAFT):
@@ -42,8 +48,9 @@ def handle(broker: BrokerServices, context: Context, message: AddRaftVoterReques
     try:
         check_cluster(broker, context, Operation.ALTER)
         check_voter(broker, message)
-        if all(listener.name != LISTENER for listener in message.listeners):
-            raise KafkaError(ErrorCode.invalid_request, f"A voter needs a listener {LISTENER}.")
+        wanted = _quorum_listener(broker)
+        if all(listener.name.upper() != wanted for listener in message.listeners):
+            raise KafkaError(ErrorCode.invalid_request, f"A voter needs a listener {wanted}.")
         check_voters_change(broker)
     except KafkaError as error:
         return {"error_code": error.code, "error_message": error.message}
