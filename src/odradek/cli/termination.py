@@ -19,6 +19,7 @@ EXIT_TERMINATED = 143
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
 # A file system that does not respond delays the exit only this long: SIGKILL usually follows SIGTERM soon.
 _MARK_S = 5.0
+_AGAIN_S = 0.1
 
 
 class ExitAtOnce(int):
@@ -72,7 +73,8 @@ def _waking_main_thread() -> Iterator[None]:
 
     Python runs its handlers in the main thread, which a signal to another thread does not wake: the handler would run
     after the wait, which has no end. A stopped process gets its signals in any of its threads when it goes on. SIGURG,
-    which is otherwise ignored, ends a system call of the main thread.
+    which is otherwise ignored, ends a system call of the main thread. It is sent again until its handler has run: a
+    signal just before the system call does not end it.
     """
     main, urgent = threading.main_thread().ident, getattr(signal, "SIGURG", None)
     if main is None or urgent is None or signal.getsignal(urgent) is not signal.SIG_DFL:
@@ -82,13 +84,18 @@ def _waking_main_thread() -> Iterator[None]:
     sent.setblocking(False)
     before = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
 
+    is_awake = threading.Event()
+
     def wake() -> None:
         while received := seen.recv(64):
             if any(number != urgent for number in received):
+                is_awake.clear()
                 signal.pthread_kill(main, urgent)
+                while not is_awake.wait(_AGAIN_S):
+                    signal.pthread_kill(main, urgent)
 
     waking = threading.Thread(target=wake, name="odradek-signals", daemon=True)
-    signal.signal(urgent, lambda number, frame: None)
+    signal.signal(urgent, lambda number, frame: is_awake.set())
     waking.start()
     try:
         yield
