@@ -26,7 +26,7 @@ STATE = "_odradek"
 BATCHES = "batches"
 _FILE = "table.json"
 TABLE_MARK = "odradek-table"
-_DELTA = "_delta_log"
+DELTA_LOG = "_delta_log"
 _STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
 CHECKPOINT = "checkpoint"
@@ -113,7 +113,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
     table of ours that was converted to Delta. An empty folder is allowed. Writes nothing. Raises StorageError.
     """
     names = table.children()
-    is_delta = shape.table_format == "delta" and _DELTA in names
+    is_delta = shape.table_format == "delta" and DELTA_LOG in names
     others = [name for name in names if name != STATE]
     if not others or is_delta:
         return
@@ -128,10 +128,10 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
             f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{_FILE}. "
             f"Choose an empty --output. {_LOST_FOLDER}"
         )
-    if _DELTA in names and _parse(table, text).layout.get("table_format") == shape.table_format:
+    if DELTA_LOG in names and _parse(table, text).layout.get("table_format") == shape.table_format:
         raise ConfigError(
             f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
-            f"of Delta would not see new files. Give the folder {_DELTA} another place to go on with Parquet, or "
+            f"of Delta would not see new files. Give the folder {DELTA_LOG} another place to go on with Parquet, or "
             "begin another table: another --output, and for ingest another --group"
         )
 
@@ -200,7 +200,7 @@ def _has_records(
     """
     if held.get("table_format") == wanted["table_format"]:
         return has_records()
-    return bool(table.child(STATE).child(BATCHES).children() or _DELTA in table.children() or table.data_files())
+    return bool(table.child(STATE).child(BATCHES).children() or DELTA_LOG in table.children() or table.data_files())
 
 
 def check_new(checkpoint: Location, table: Location) -> None:
@@ -304,7 +304,7 @@ def mark(checkpoint: Location, table_id: str) -> bool:
 def stored_layout(table: Location) -> TableLayout:
     """Returns the layout with which a table was begun. Raises ConfigError if there is none, StorageError."""
     text = table.child(STATE).read_text(_FILE)
-    if text is None and _DELTA in table.children():
+    if text is None and DELTA_LOG in table.children():
         raise ConfigError(
             f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "
             "this file from the table of which this one is a copy, or from a backup, and repeat the command; or "

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.pipelines.commit.state import RunTag
+from odradek.pipelines.delta.commit_history import actions_at, info_of
+from odradek.pipelines.delta.state import TEXT
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of
-from odradek.pipelines.table_state import STATE
-from odradek.text.json_depth import parse_json
+from odradek.pipelines.table_state import DELTA_LOG, STATE
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -116,12 +117,12 @@ class _Commits:
         self._kept: set[str] = set()
         self._unknown: set[BatchFiles] = set()
         self._oldest_s = min((commit.get("timestamp", 0) / 1000 for commit in history), default=0.0)
-        log = table.child("_delta_log")
+        log = table.child(DELTA_LOG)
         for commit in history:
-            words = str(commit.get("odradek.batch", "")).split()
+            words = str(commit.get(TEXT, "")).split()
             if len(words) < 5 or (batch := BatchFiles(prefix_of(int(words[0]), words[1]), words[4])) not in batches:
                 continue
-            files = _files_added_by(log.read_text(f"{commit['version']:020}.json"), commit["odradek.batch"])
+            files = _files_added_by(actions_at(log, commit["version"]), commit[TEXT])
             if files is None:
                 self._unknown.add(batch)
             else:
@@ -139,13 +140,10 @@ class _Commits:
         return not is_whole and file.written_s < self._oldest_s + _SKEW_S
 
 
-def _files_added_by(text: str | None, batch_text: str) -> set[str] | None:
+def _files_added_by(actions: list[dict[str, Any]] | None, batch_text: str) -> set[str] | None:
     """Returns the file names in a commit, without folders. Returns None if the commit's file is missing or is another
     commit's. The version in deltalake's history can be wrong: it counts only commits with a ``commitInfo`` action."""
-    if text is None:
-        return None
-    actions = [parse_json(line) for line in text.splitlines() if line.strip()]
-    if not any(action.get("commitInfo", {}).get("odradek.batch") == batch_text for action in actions):
+    if actions is None or info_of(actions).get(TEXT) != batch_text:
         return None
     return {_last(action["add"]["path"]) for action in actions if "add" in action}
 

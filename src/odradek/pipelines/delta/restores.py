@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit, held_version
+from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import RUN, TEXT
 from odradek.pipelines.filesystems import Location
-from odradek.text.json_depth import parse_json
+from odradek.pipelines.table_state import DELTA_LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -48,7 +49,7 @@ class DeltaRestores:
     """Finds the state of a table. ``open_version`` opens the log at a version; it raises the errors of deltalake."""
 
     def __init__(self, table: Location, open_version: Callable[[int], Log]) -> None:
-        self._commits = table.child("_delta_log")
+        self._commits = table.child(DELTA_LOG)
         self._open_version = open_version
         self._known: tuple[int, StateLog] | None = None
 
@@ -73,7 +74,7 @@ class DeltaRestores:
 
         def read(version: int) -> VersionCommit | None:
             if version not in actions:
-                actions[version] = self._actions(version)
+                actions[version] = actions_at(self._commits, version)
             return self._commit(version, actions[version])
 
         held = held_version(log.version(), read)
@@ -101,14 +102,10 @@ class DeltaRestores:
         except DeltaError:
             return None
 
-    def _actions(self, version: int) -> list[dict[str, Any]] | None:
-        text = self._commits.read_text(f"{version:020}.json")
-        return None if text is None else [parse_json(line) for line in text.splitlines() if line.strip()]
-
     def _commit(self, version: int, actions: list[dict[str, Any]] | None) -> VersionCommit | None:
         if actions is None:
             return None
-        info = _info(actions)
+        info = info_of(actions)
         if TEXT in info:
             return VersionCommit(is_entry=True)
         if str(info.get("operation", "")).upper() != "RESTORE":
@@ -146,10 +143,6 @@ def _reason(held: HeldVersion) -> str:
     return "commits were removed from its Delta log, so it is not known whether a RESTORE took back rows"
 
 
-def _info(actions: list[dict[str, Any]]) -> dict[str, Any]:
-    return next((dict(action["commitInfo"]) for action in actions if "commitInfo" in action), {})
-
-
 def _entry_actions(commits: Sequence[list[dict[str, Any]] | None]) -> set[str] | None:
     """Returns the names of the ``txn`` actions in those of these commits that have a state of ours; None if a commit is
     missing."""
@@ -157,6 +150,6 @@ def _entry_actions(commits: Sequence[list[dict[str, Any]] | None]) -> set[str] |
     for actions in commits:
         if actions is None:
             return None
-        if TEXT in _info(actions):
+        if TEXT in info_of(actions):
             names |= {str(action["txn"]["appId"]) for action in actions if "txn" in action}
     return names - {RUN}
