@@ -208,11 +208,12 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
     newest = notes.newest_query
     if newest is None and (lost := sorted(notes.lost or ())):
         return dict.fromkeys(lost, 0), START, {}
-    if newest is None or not newest.offsets:
-        return _without_replays(table, rows, _ids_of(described)), ROWS, {}
-    others = {} if notes.is_whole else {tp: at for tp, at in rows.items() if tp not in newest.offsets}
-    others = _without_replays(table, others, _ids_of(described))
-    return {**others, **newest.offsets}, NOTES_AND_ROWS if others else NOTES, newest.topics
+    noted = dict(newest.offsets or {}) if newest is not None else {}
+    unnoted = {} if noted and notes.is_whole else {tp: at for tp, at in rows.items() if tp not in noted}
+    others = _without_replays(table, unnoted, _ids_of(described))
+    if newest is None or not noted:
+        return others, ROWS, {}
+    return {**others, **noted}, NOTES_AND_ROWS if others else NOTES, newest.topics
 
 
 def _without_replays(
@@ -220,11 +221,12 @@ def _without_replays(
 ) -> dict[TopicPartition, int]:
     """Returns the offsets after the last rows, without partitions whose last row a replay has added: where an ingest
     stands there is not known, and records between the two would be lost. ``ids``: the digests of the topics' ids."""
+    if not rows:
+        return {}
     added: list[Piece] = []
     for topics in (ids, {}):  # a replay of an earlier version knew no ids
-        plan = BatchPlan(ANY_REPLAY, 0, "", "", offsets=dict.fromkeys(rows, 0), topics=topics)
-        _, every = table.find_replayed(plan) if rows else (None, None)
-        added += [] if every is None else every.done
+        _, every = table.find_replayed(BatchPlan(ANY_REPLAY, 0, "", "", offsets=dict.fromkeys(rows, 0), topics=topics))
+        added += every.done if every is not None else ()
     return {tp: at for tp, at in rows.items() if not any(one == tp and low < at <= high for one, low, high in added)}
 
 

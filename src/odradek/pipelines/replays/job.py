@@ -21,7 +21,7 @@ from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, overlap, topic_of
 from odradek.pipelines.given_options import OF_A_REPLAY, check_options
 from odradek.pipelines.ingestion.job import make_target, start_spark
-from odradek.pipelines.options import ReplayOptions, check_values, names
+from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_values, names
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replays.progress import subtract
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.pipelines")
 _ISOLATION = "kafka.isolation.level"
-_OF_A_TABLE = (
-    "table_format", "value_format", "schema", "framing", "writer_schemas", "flat", "headers", "keep_raw", "on_bad",
-    "partition_by", "single_driver", "files_per_batch", "writer", "task_size", "storage_options",
-)  # fmt: skip
+_OF_A_TABLE = tuple(
+    one.name
+    for one in dataclasses.fields(PipelineOptions)
+    if one.name not in ("bootstrap_servers", "options", "master", "conf", "spark")
+)
 """The options that have an effect on tables only."""
 
 
@@ -222,7 +223,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
         raise ConfigError(f"{shown('batch_size')} is for {shown('exactly_once')}")
     if options.to_topic is not None:
         for name in _OF_A_TABLE:
-            if (getattr(options, name) or None) != (getattr(ReplayOptions, name) or None):
+            if (getattr(options, name) or None) != (getattr(PipelineOptions, name) or None):
                 raise ConfigError(f"{shown(name)} is for {output}: a topic gets the records as they are")
         topic = ReplayTopic(
             options.to_topic,
