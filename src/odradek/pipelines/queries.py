@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import OdradekError
 from odradek.pipelines.causes import cause_of
+from odradek.pipelines.commit.state import ANOTHER_TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -155,7 +156,7 @@ def _with_remedy(cause: str) -> str:
     if _LOST_CHECKPOINT.search(cause):
         return (
             f"{cause}: the folder was removed or replaced while the run was writing. Put it back, and run the command "
-            "again, or begin another table: another --output, and for ingest another --group"
+            f"again, or {ANOTHER_TABLE}"
         )
     if "TOPIC_AUTHORIZATION_FAILED" not in cause:
         return cause

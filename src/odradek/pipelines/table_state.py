@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.given_options import check_local_folder
 from odradek.text.json_depth import parse_json
@@ -32,7 +33,7 @@ _RUNS = "has_runs"
 CHECKPOINT = "checkpoint"
 _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
-    "begin another table: another --output, and for ingest another --group"
+    f"{ANOTHER_TABLE}"
 )
 _BEGUN = frozenset(("offsets", "metadata"))
 """Spark's files, of which a checkpoint has one as soon as its query has begun."""
@@ -102,8 +103,7 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
             option = name.replace("_", " ")
             raise ConfigError(
                 f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}: "
-                "repeat the option of the first run, or begin another table: another --output, and for ingest another "
-                "--group"
+                f"repeat the option of the first run, or {ANOTHER_TABLE}"
             )
     return table_id
 
@@ -132,7 +132,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
         raise ConfigError(
             f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
             f"of Delta would not see new files. Give the folder {DELTA_LOG} another place to go on with Parquet, or "
-            "begin another table: another --output, and for ingest another --group"
+            f"{ANOTHER_TABLE}"
         )
 
 
@@ -179,7 +179,7 @@ def _parse(table: Location, text: str) -> _Stored:
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
             f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
-            "table, or begin another table: another --output, and for ingest another --group"
+            f"table, or {ANOTHER_TABLE}"
         ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")
@@ -222,8 +222,8 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
         return
     if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
         raise ConfigError(
-            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or begin "
-            "another table: another --output, and for ingest another --group"
+            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or "
+            f"{ANOTHER_TABLE}"
         )
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
@@ -241,7 +241,7 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
             f"the table {table.uri} may hold micro-batches of a query whose checkpoint is not {checkpoint.uri}: old "
             "commits were removed from its log, and with them perhaps the notes of these micro-batches; give the old "
             "--checkpoint, let a new one begin after the table's rows (`odradek pipeline adopt` shows how), or "
-            "begin another table: another --output, and for ingest another --group"
+            f"{ANOTHER_TABLE}"
         )
     if has_batches:
         raise ConfigError(
@@ -308,7 +308,7 @@ def stored_layout(table: Location) -> TableLayout:
         raise ConfigError(
             f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "
             "this file from the table of which this one is a copy, or from a backup, and repeat the command; or "
-            "begin another table: another --output, and for ingest another --group"
+            f"{ANOTHER_TABLE}"
         )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}. {_LOST_FOLDER}")

@@ -26,7 +26,7 @@ from odradek.pipelines.commit.operations import (
     Steps,
     TableChange,
 )
-from odradek.pipelines.commit.state import BatchPlan, TableState, cut_off, of_json, to_json
+from odradek.pipelines.commit.state import ANOTHER_TABLE, BatchPlan, TableState, cut_off, of_json, to_json
 from odradek.text.json_depth import parse_json
 
 KEPT = 200
@@ -106,7 +106,7 @@ class FileLog:
         raise StorageError(
             f"{wanted} of the notes of {self._name} is missing, or is another one than the entry after it follows. If "
             "another run is writing, run the command again when it has ended. Otherwise restore the notes that belong "
-            "to the table, or begin another table: another --output, and for ingest another --group"
+            f"to the table, or {ANOTHER_TABLE}"
         )
 
     def _before_first(self) -> Steps[LogPosition]:

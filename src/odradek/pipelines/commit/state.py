@@ -18,6 +18,8 @@ ANY_REPLAY = REPLAY + "of-any-options.."
 """The key of the ranges that all replays together have added."""
 Piece = tuple[TopicPartition, int, int]
 """A range of offsets: partition, start, end."""
+ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
+"""The last way out of a refusal, as the end of its line."""
 _BITS = 63
 """The bits of a digest: Delta's ``txn`` has a signed integer of 64 bits."""
 

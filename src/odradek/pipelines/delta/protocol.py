@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError
+from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.text.json_depth import parse_json
 from odradek.text.table_paths import COLUMN_MAPPING
 
@@ -21,7 +22,7 @@ _CONSTRAINT = "delta.constraints."
 _INVARIANTS = "delta.invariants"
 _GENERATED = "delta.generationExpression"
 _IDENTITY = "delta.identity."
-_OTHERWISE = "or begin another table: another --output, and for ingest another --group"
+_OTHERWISE = f"or {ANOTHER_TABLE}"
 _IDENTITY_VERSION, _FEATURES_VERSION = 6, 7
 """The writer versions that demand identity columns, and a list of features. Each version demands what the ones before
 it do, except the last."""

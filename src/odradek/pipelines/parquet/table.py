@@ -51,7 +51,16 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.state import REPLAY, Added, BatchPlan, RunTag, TableRefused, TableState, key_of
+from odradek.pipelines.commit.state import (
+    ANOTHER_TABLE,
+    REPLAY,
+    Added,
+    BatchPlan,
+    RunTag,
+    TableRefused,
+    TableState,
+    key_of,
+)
 from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.files.staging import Staging
@@ -175,7 +184,7 @@ class ParquetTable(CommitDriver):
         return TableRefused(
             f"{self._table.uri} has {files}, and its notes {noted}: notes were removed, or are an older copy. Nothing "
             "was added, and the group was not committed. Restore the notes and the checkpoint that belong to the "
-            "table, or begin another table: another --output, and for ingest another --group"
+            f"table, or {ANOTHER_TABLE}"
         )
 
     def check(self, batch: DataFrame) -> None:
