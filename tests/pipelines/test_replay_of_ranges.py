@@ -24,6 +24,7 @@ from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound, UnknownTopic
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.lag.reset import datetime_text
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
@@ -33,7 +34,6 @@ from odradek.pipelines.ranges import (
     RangeGone,
     batch_reads,
     commits_of,
-    iso,
     merge,
     parse_ranges,
     read_between,
@@ -112,7 +112,7 @@ def test_commits_beyond_pythons_calendar_are_read() -> None:
     assert commits_of(table, {}) == {T0: [Commit(9 * 10**15, 7)]}
     with pytest.raises(RangeGone, match=r"offset 7 at 9000000000000000 ms: "):
         read_between(T0, [Commit(9 * 10**15, 7)], 5, None)
-    assert iso(1) == "1970-01-01T00:00:00.001Z"
+    assert datetime_text(1) == "1970-01-01T00:00:00.001Z"
 
 
 def test_exactly_one_selection_is_required() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,9 +81,9 @@ def time_of(scenario: Scenario) -> tuple[str, ...]:
     targets."""
     if scenario.kind not in ("to-datetime", "by-duration"):
         return ()
-    seconds, milliseconds = divmod(scenario.value, 1000)
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds, milliseconds=milliseconds)
-    return ("", f"Time: {moment.isoformat(timespec='milliseconds').replace('+00:00', 'Z')} (UTC)")
+    from odradek.lag.reset import datetime_text
+
+    return ("", f"Time: {datetime_text(scenario.value)} (UTC)")
 
 
 def scenario_for(kind: str, value: object) -> Scenario:

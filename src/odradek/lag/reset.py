@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
@@ -272,3 +272,12 @@ def datetime_ms(text: str) -> int:
         moment = moment.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+def datetime_text(at_ms: int) -> str:
+    """Returns a time in the form that ``datetime_ms`` reads, or the number of ms beyond Python's calendar."""
+    try:
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
+    except OverflowError:
+        return f"{at_ms} ms"
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
-from odradek.lag.reset import datetime_ms
+from odradek.lag.reset import datetime_ms, datetime_text
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.text.json_depth import NameRepeated, parse_json
 from odradek.text.printable import shortened
@@ -153,7 +153,7 @@ def read_between(
         if not old:
             raise RangeGone(
                 f"{partition}: the group's oldest stored commit is offset {chosen[0].offset} at"
-                f" {iso(chosen[0].at_ms)}: __consumer_offsets is compacted, or the group read nothing before"
+                f" {datetime_text(chosen[0].at_ms)}: __consumer_offsets is compacted, or the group read nothing before"
             )
         begin = old[-1]
     chosen = chosen[begin:]
@@ -173,14 +173,3 @@ def time_ms(text: str, option: str) -> int:
         return datetime_ms(text)
     except ConfigError:
         raise ConfigError(f"{option} {text!r} is not a time; expected for example 2026-01-31T12:00:00") from None
-
-
-def iso(at_ms: int) -> str:
-    """Returns a time in the form that ``time_ms`` reads, or the number of ms beyond Python's calendar."""
-    from datetime import UTC, datetime, timedelta
-
-    try:
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
-    except OverflowError:
-        return f"{at_ms} ms"
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

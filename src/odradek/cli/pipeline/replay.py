@@ -112,12 +112,15 @@ def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
 
 
 def _read_lines(replayed: ReplayRanges) -> list[str]:
-    from odradek.pipelines.ranges import iso
+    from odradek.lag.reset import datetime_text
 
     lines = []
     for tp, read in replayed.read.items():
         rewinds = f"; {read.rewinds} rewinds" if read.rewinds > 1 else "; 1 rewind"
-        first, last = f"{read.first.offset} ({iso(read.first.at_ms)})", f"{read.last.offset} ({iso(read.last.at_ms)})"
+        first, last = (
+            f"{read.first.offset} ({datetime_text(read.first.at_ms)})",
+            f"{read.last.offset} ({datetime_text(read.last.at_ms)})",
+        )
         lines.append(f"{tp}: committed {first}, then up to {last}{rewinds if read.rewinds else ''}")
     return lines
 
