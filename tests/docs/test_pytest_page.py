@@ -71,7 +71,7 @@ def test_the_cluster_is_as_this_page_and_that_of_the_cluster_say(tmp_path: Path)
         "def test_the_network_has_healed(odradek_cluster):\n"
         "    assert not any(one.network_faults for one in odradek_cluster._nodes.values())\n"
     )
-    assert "5 passed" in run_pytest(tmp_path)
+    assert "7 passed" in run_pytest(tmp_path)
 
 
 def test_the_offsets_are_as_the_page_says(tmp_path: Path) -> None:

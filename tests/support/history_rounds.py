@@ -214,6 +214,7 @@ class HistoryRounds:
         self.dice = random.Random(seed)
         self.history = RecordedHistory()
         self.clients: list[RecordedClient] = []
+        self.faults: list[str] = []
         with Admin(nodes.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(topic, partitions, len(BROKERS), {"min.insync.replicas": "2"})])
         self.wait_until_in_sync()
@@ -237,6 +238,7 @@ class HistoryRounds:
     def run(self, name: str) -> None:
         """One fault. Afterwards all clients go on."""
         fault = FAULTS[name]
+        self.faults.append(name)
         with fault.begin(self):
             if fault.is_survived:
                 self.wait_for_progress(self.producers)
@@ -288,8 +290,19 @@ class HistoryRounds:
         try:
             eventually(all_go_on, within_s=PROGRESS_S)
         except AssertionError as error:
-            errors = {one.name: one.errors for one in clients if one.name in silent}
-            raise AssertionError(f"no progress of {silent}: {errors}") from error
+            lines = [line for one in clients if one.name in silent for line in self._evidence(one)]
+            raise AssertionError("\n".join([f"no progress of {silent}, after {self.faults}", *lines])) from error
+
+    def _evidence(self, silent: RecordedClient) -> Iterator[str]:
+        """What is known about a client that does not go on: its errors, its log, and its group."""
+        yield f"{silent.name}: errors {silent.errors}"
+        yield from silent.log
+        if isinstance(silent, RecordedMember):
+            with Admin(self.nodes.bootstrap_servers) as admin:
+                yield f"{admin.describe_groups([silent.group])}"
+                yield f"{admin.list_group_offsets(silent.group)}"
+                asked = [TopicPartition(self.topic, one) for one in range(self.partitions)]
+                yield f"{admin.list_offsets(dict.fromkeys(asked, LATEST))}"
 
     @property
     def producers(self) -> list[RecordedProducer]:

@@ -12,6 +12,7 @@ import logging
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,10 @@ from typing import Any, ClassVar
 
 import confluent_kafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import ConsumerRebalanceListener as AioListener
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.structs import TopicPartition as AioPartition
+from kafka import ConsumerRebalanceListener as PythonListener
 from kafka import KafkaConsumer, KafkaProducer
 from kafka import TopicPartition as PythonPartition
 from kafka.errors import KafkaError
@@ -38,6 +41,7 @@ REQUEST_MS, DELIVERY_MS = 4_000, 30_000
 PRODUCE_MS = 1_500
 """Shorter than a session: a producer repeats what a leader without followers has written."""
 POLL_S = 0.2
+LOG_LINES = 400
 for _name in ("kafka", "aiokafka"):  # they log each attempt to reach a broker that is down
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
@@ -87,6 +91,8 @@ class RecordedClient(threading.Thread):
         self.failure: BaseException | None = None
         self.done = 0
         self.errors: dict[str, int] = {}
+        self.log: deque[str] = deque(maxlen=LOG_LINES)
+        """The last lines of the client's own log, if it has one."""
 
     def run(self) -> None:
         try:
@@ -323,17 +329,28 @@ class RecordedMember(RecordedReader):
             self.record("commit", start, outcome=outcome, **fields)
 
 
+class LineLog(logging.Handler):
+    """A logger that keeps the last lines."""
+
+    def __init__(self, lines: deque[str]) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def log(self, level: int, text: str, *words: object) -> None:
+        self._lines.append(f"{time.time():.3f} {text % words if words else text}")
+
+
 class ConfluentMember(RecordedMember):
     def work(self) -> None:
         settings = {
-            "bootstrap.servers": self.bootstrap, "log_level": 0, "group.id": self.group,
+            "bootstrap.servers": self.bootstrap, "group.id": self.group,
             "group.protocol": self.protocol,
             "enable.auto.commit": False, "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted",
             "fetch.wait.max.ms": 100,
         }  # fmt: skip
         if self.protocol == "classic":
             settings |= {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500}
-        consumer = confluent_kafka.Consumer(settings)
+        consumer = confluent_kafka.Consumer(settings | {"debug": "cgrp,consumer,fetch"}, logger=LineLog(self.log))
         consumer.subscribe([self.topic], on_assign=lambda _, given: self.assigned(one.partition for one in given))
         while not self.ended.is_set():
             start = time.time()
@@ -356,6 +373,30 @@ class ConfluentMember(RecordedMember):
             self.committed(start, {one.partition: offsets[one.partition]}, "unknown" if one.error else "done")
 
 
+class PythonAssignments(PythonListener):
+    """Each assignment sets positions, also one of the same partitions again."""
+
+    def __init__(self, member: RecordedMember) -> None:
+        self._member = member
+
+    def on_partitions_revoked(self, revoked: Iterable[PythonPartition]) -> None: ...
+
+    def on_partitions_assigned(self, assigned: Iterable[PythonPartition]) -> None:
+        self._member.assigned(one.partition for one in assigned)
+
+
+class AioAssignments(AioListener):
+    """The same for aiokafka."""
+
+    def __init__(self, member: RecordedMember) -> None:
+        self._member = member
+
+    def on_partitions_revoked(self, revoked: Iterable[AioPartition]) -> None: ...
+
+    def on_partitions_assigned(self, assigned: Iterable[AioPartition]) -> None:
+        self._member.assigned(one.partition for one in assigned)
+
+
 class KafkaPythonMember(RecordedMember):
     def work(self) -> None:
         consumer = KafkaConsumer(
@@ -363,8 +404,7 @@ class KafkaPythonMember(RecordedMember):
             auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
             request_timeout_ms=8_000, reconnect_backoff_max_ms=500,
         )  # fmt: skip
-        consumer.subscribe([self.topic])
-        owned: set[int] = set()
+        consumer.subscribe([self.topic], listener=PythonAssignments(self))
         while not self.ended.is_set():
             start = time.time()
             try:
@@ -374,18 +414,10 @@ class KafkaPythonMember(RecordedMember):
                 self.rest()
                 continue
             rows = [(one.partition, one.offset, one.value) for records in polled.values() for one in records]
-            now = {one.partition for one in consumer.assignment()}
-            if now != owned:  # the listener of this client runs in poll, too
-                self.assigned_at(start, now)
-                owned = now
             self.polled(start, rows)
             if rows:
                 self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})
         consumer.close(autocommit=False)
-
-    def assigned_at(self, start: float, partitions: Iterable[int]) -> None:
-        for number in partitions:
-            self.record("assign", start, topic=self.topic, partition=number, offset=None)
 
     def _commit(self, consumer: Any, offsets: dict[int, int]) -> None:
         start = time.time()
@@ -404,22 +436,17 @@ class AioKafkaMember(RecordedMember):
 
     async def _read(self) -> None:
         consumer = AIOKafkaConsumer(
-            self.topic, bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
+            bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False,
             auto_offset_reset="earliest", session_timeout_ms=6_000, heartbeat_interval_ms=500, fetch_max_wait_ms=100,
             request_timeout_ms=8_000, partition_assignment_strategy=[RangePartitionAssignor],
         )  # fmt: skip
+        consumer.subscribe([self.topic], listener=AioAssignments(self))
         await consumer.start()
-        owned: set[int] = set()
         try:
             while not self.ended.is_set():
                 start = time.time()
                 polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
                 rows = [(one.partition, one.offset, one.value) for records in polled.values() for one in records]
-                now = {one.partition for one in consumer.assignment()}
-                if now != owned:
-                    for number in now:
-                        self.record("assign", start, topic=self.topic, partition=number, offset=None)
-                    owned = now
                 self.polled(start, rows)
                 if rows:
                     await self._commit(consumer, {partition: offset + 1 for partition, offset, _ in rows})

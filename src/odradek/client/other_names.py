@@ -160,8 +160,10 @@ ATTRIBUTES: dict[str, dict[str, str]] = {
         "get_bootstrap_server": "bootstrap_servers",
         "bootstrap_server": "bootstrap_servers",
         "restart": "stop(number) or kill(number), then start(number)",
-        "clock": "odradek.Broker().clock: a cluster has no clock that can be moved",
-        "faults": "odradek.Broker().faults; a cluster has kill(number) and pause(number)",
+        "advance": "clock.advance(days=1)",
+        **dict.fromkeys(("faults_of", "fault", "inject"), "faults(number), such as faults(2).error(api, code)"),
+        **dict.fromkeys(("find_coordinator", "coordinator_of", "group_coordinator"), "coordinator(group)"),
+        **dict.fromkeys(("leader_of", "find_leader"), "leader(topic, partition)"),
         "terminate": "close()",
     },
     "odradek": {

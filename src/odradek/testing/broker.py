@@ -331,6 +331,9 @@ class BrokerClock(OtherNames):
         by_ms = ((by or timedelta(0)) + added) // timedelta(milliseconds=1)
         if by_ms < 0:
             raise ValueError(f"the broker's clock cannot go back ({by_ms} ms)")
+        self._move(by_ms)
+
+    def _move(self, by_ms: int) -> None:
         self._engine.command("advance", by_ms=by_ms)
         self._engine.clock_ahead_ms += by_ms
 

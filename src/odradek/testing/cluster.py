@@ -15,22 +15,30 @@ from contextlib import suppress
 from itertools import combinations, product
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from odradek.broker.repair.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
 from odradek.broker.settings.roles import CONTROLLER
 from odradek.client.other_names import OtherNames
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
-from odradek.testing.broker import DEFAULTS, BrokerFailed, config_text
+from odradek.testing.broker import DEFAULTS, BrokerFailed, Faults, config_text
+from odradek.testing.cluster_clock import ClusterClock
 from odradek.testing.cluster_network import ClusterNetwork
 from odradek.testing.ports import PortReservation, reserve_ports
 from odradek.testing.process import BrokerProcess
 from odradek.text.log_lines import LEVELS
 
+if TYPE_CHECKING:
+    from odradek.client.admin import Admin
+    from odradek.client.model import TopicDescription
+
 __all__ = ["Cluster"]
 
 _POLL_S = 0.05
+_COORDINATOR_MS = 10_000
+SHORT_SESSIONS = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "300"}
+"""A killed broker can register again only after its session, as in Kafka."""
 Node = int | str
 """The number of a broker, from 1 on, or ``"controller"``."""
 
@@ -42,13 +50,16 @@ class Cluster(OtherNames):
             Producer({"bootstrap.servers": cluster.bootstrap_servers})
             cluster.kill(2)
 
-    ``racks``: one for each broker. ``config`` maps Kafka's names of settings to values, for all nodes. ``data_dir``:
+    ``racks``: one for each broker. ``config`` maps Kafka's names of settings to values, for all nodes. The session of
+    a broker at the controller is 3 s unless ``config`` has ``broker.session.timeout.ms``. ``data_dir``:
     the folder of the nodes' directories ``1``, ``2``, … and ``controller``; None creates a temporary one, which
     ``close`` removes. ``log_level``: as for ``odradek.Broker``.
 
     ``kill``, ``stop``, ``start``, ``pause`` and ``resume`` take the number of a broker, or ``"controller"``; without
-    one, ``stop`` and ``start`` take all nodes. ``isolate``, ``partition`` and ``cut`` cut the network between nodes,
-    ``hold_back`` lets a follower fetch no more, and ``heal`` ends all that. Clients reach all nodes. The nodes always
+    one, ``stop`` and ``start`` take all nodes. ``leader``, ``coordinator`` and ``controller`` say which node to take.
+    ``faults`` lets the next requests at one node fail, and ``clock`` is the clock of all nodes. ``isolate``,
+    ``partition`` and ``cut`` cut the network between nodes, ``hold_back`` lets a follower fetch no more, and ``heal``
+    ends all that. Clients reach all nodes. The nodes always
     end with this process. Raises ConfigError for settings that cannot work, StorageError for directories that are those
     of another cluster.
     """
@@ -67,7 +78,7 @@ class Cluster(OtherNames):
             raise ConfigError(f"brokers must be 1 to {MOST_BROKERS}, not {brokers}")
         if log_level not in LEVELS:
             raise ConfigError(f"log_level must be {', '.join(LEVELS[:-1])} or {LEVELS[-1]}, not {log_level!r}")
-        texts = DEFAULTS | {name: config_text(name, value) for name, value in (config or {}).items()}
+        texts = DEFAULTS | SHORT_SESSIONS | {name: config_text(name, value) for name, value in (config or {}).items()}
         is_temporary = data_dir is None
         reservations = reserve_ports(brokers + 1)
         folder = Path(tempfile.mkdtemp(prefix="odradek-")) if data_dir is None else Path(data_dir).absolute()
@@ -83,6 +94,9 @@ class Cluster(OtherNames):
         for node in nodes:
             self._nodes[node.node_id] = _process(node, log_level, is_temporary=is_temporary)
         self._network = ClusterNetwork(self._nodes)
+        self.clock = ClusterClock(self._nodes, self._network.paused)
+        self._faulty: set[Node] = set()
+        """The nodes that have had faults since the last ``clear_faults``."""
 
     # --- addresses ----------------------------------------------------------------------------------------------
 
@@ -139,6 +153,19 @@ class Cluster(OtherNames):
         """Returns the bytes of each node's log."""
         return {_name(number): one.log_size() for number, one in self._nodes.items()}
 
+    def faults(self, node: Node) -> Faults:
+        """Returns the faults of a node, as ``odradek.Broker.faults``: ``cluster.faults(2).error("Produce", code)``."""
+        found = Faults(self._find(node))
+        self._faulty.add(node)
+        return found
+
+    def clear_faults(self) -> None:
+        """Removes the faults of all nodes."""
+        for node in self._faulty:
+            if self._find(node).running:
+                Faults(self._find(node)).clear()
+        self._faulty.clear()
+
     # --- replicas -----------------------------------------------------------------------------------------------
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
@@ -148,17 +175,37 @@ class Cluster(OtherNames):
         from odradek.client.admin.admin import Admin  # here, because few tests ask
 
         with Admin(self.bootstrap_servers) as admin:
-            found = {one.partition: one.leader for one in admin.describe_topics([topic])[topic].partitions}
+            described = _described(admin, [topic])[topic]
+        found = {one.partition: one.leader for one in described.partitions}
         if partition not in found:
             raise ValueError(f"{topic} has no partition {partition}: it has {len(found)}")
         leader = found[partition]
         return leader if leader in self._nodes else None
 
+    def coordinator(self, group: str | None = None, *, transactional_id: str | None = None) -> int | None:
+        """Returns the broker that coordinates a group or a transactional id; None if none does for ten seconds.
+
+        A dead coordinator is replaced when its session is over. Raises BrokerUnreachable if no broker runs."""
+        from odradek.client.admin.admin import Admin
+        from odradek.client.errors import RequestTimedOut
+
+        with Admin(self.bootstrap_servers, default_api_timeout_ms=_COORDINATOR_MS) as admin:
+            try:
+                return admin.coordinator(group, transactional_id=transactional_id).node_id
+            except RequestTimedOut:
+                return None
+
+    @property
+    def controller(self) -> Node | None:
+        """The node that is the controller; None while it does not run, or is paused."""
+        is_at_work = self._nodes[CONTROLLER_ID].running and CONTROLLER_ID not in self._network.paused
+        return CONTROLLER if is_at_work else None
+
     def wait_until_in_sync(self, topics: Sequence[str] | None = None, *, within_s: float = 60.0) -> None:
         """Waits until each replica of these topics is in sync with its leader; of all topics without any.
 
         A broker that is down, or does not fetch, is in sync with nothing. Raises BrokerFailed after ``within_s``
-        seconds, with the replicas that are behind."""
+        seconds, with the replicas that are behind; UnknownTopic."""
         from odradek.client.admin.admin import Admin
 
         end_s, pause = time.monotonic() + within_s, threading.Event()
@@ -166,7 +213,7 @@ class Cluster(OtherNames):
             while True:
                 behind = {
                     f"{name}-{one.partition}": sorted(set(one.replicas) - set(one.isr))
-                    for name, topic in admin.describe_topics(topics).items()
+                    for name, topic in _described(admin, topics).items()
                     for one in topic.partitions
                     if one.leader not in self._nodes or set(one.isr) != set(one.replicas)
                 }
@@ -334,6 +381,18 @@ def _stop(process: BrokerProcess) -> None:
         raise BrokerFailed(
             f"the node at {process.bootstrap_servers} ended with code {code}\n{tail or process.log_tail()}"
         )
+
+
+def _described(admin: Admin, topics: Sequence[str] | None) -> dict[str, TopicDescription]:
+    """Raises UnknownTopic with the topics that exist."""
+    from odradek.client.errors import UnknownTopic
+
+    try:
+        return admin.describe_topics(topics)
+    except UnknownTopic as error:
+        names = sorted(one for one in admin.topics() if not one.startswith("__"))
+        known = f"the topics are {', '.join(names)}" if names else "there is no topic"
+        raise UnknownTopic(f"{error}: {known}", error.names) from error
 
 
 def _resume(process: BrokerProcess) -> None:

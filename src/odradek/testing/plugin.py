@@ -230,8 +230,9 @@ def odradek_offsets(odradek_broker: Broker) -> Iterator[OffsetAssertions]:
 def odradek_cluster(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """The cluster of all tests: three brokers and a controller, each in a process of its own.
 
-    After each test, the plugin lets paused nodes go on, heals the network between the nodes, and starts those again
-    that have ended. The ini options odradek_cluster_brokers, odradek_cluster_racks and odradek_config describe it."""
+    After each test, the plugin lets paused nodes go on, heals the network between the nodes, removes faults, and starts
+    those again that have ended. The ini options odradek_cluster_brokers, odradek_cluster_racks and odradek_config
+    describe it."""
     count = pytestconfig.getini("odradek_cluster_brokers")
     if not count.isdigit():
         raise pytest.UsageError(f"odradek_cluster_brokers is the number of brokers, not {count!r}")
@@ -315,8 +316,9 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _restore_clusters(item: pytest.Item) -> list[str]:
-    """Lets the nodes of ``odradek_cluster`` go on after a test, and heals their network. Returns the last words of
-    those that have ended by themselves."""
+    """Lets the nodes of ``odradek_cluster`` go on after a test, heals their network and removes their faults.
+
+    Returns the last words of those that have ended by themselves."""
     if "odradek_cluster" not in getattr(item, "fixturenames", ()):
         return []
     ended: list[str] = []
@@ -328,4 +330,5 @@ def _restore_clusters(item: pytest.Item) -> list[str]:
             cluster.resume(node)
         cluster.heal()
         cluster.start()
+        cluster.clear_faults()
     return ended

@@ -184,9 +184,11 @@ class AdminCalls:
             group: await group_operations.describe_group(self._cluster, group) for group in as_names(groups, "groups")
         }
 
-    async def coordinator(self, group: str) -> Node:
-        """Returns the present coordinator of a group."""
-        return await group_operations.find_coordinator(self._cluster, group)
+    async def coordinator(self, group: str | None = None, *, transactional_id: str | None = None) -> Node:
+        """Returns the present coordinator of a group, or of a transactional id.
+
+        Raises TypeError without exactly one of them."""
+        return await group_operations.find_coordinator(self._cluster, group, transactional_id)
 
     async def list_group_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None, *, require_stable: bool = False

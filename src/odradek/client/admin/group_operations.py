@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from odradek.client.arguments import as_names, as_offsets, as_partitions
-from odradek.client.cluster import Cluster
+from odradek.client.arguments import as_name, as_names, as_offsets, as_partitions
+from odradek.client.cluster import GROUP, TRANSACTIONAL_ID, Cluster
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row, shown_group
 from odradek.client.model import GroupDescription, GroupListing, MemberDescription, Node
 from odradek.client.offset_requests import NAMES_CEILING, by_topic
@@ -53,14 +53,19 @@ async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[s
     return await cluster.retry("listing groups", attempt, deadline)
 
 
-async def find_coordinator(cluster: Cluster, group_id: str) -> Node:
+async def find_coordinator(cluster: Cluster, group_id: str | None, transactional_id: str | None) -> Node:
     """Asks the cluster at each call, as Java's Admin does: the coordinator of an earlier reply may be dead."""
+    if (group_id is None) == (transactional_id is None):
+        raise TypeError("coordinator() takes a group or transactional_id=, and not both")
+    key_type = TRANSACTIONAL_ID if group_id is None else GROUP
+    key = as_name(group_id if transactional_id is None else transactional_id, "coordinator()")
 
     async def attempt() -> Node:
-        cluster.forget_coordinator(group_id)
-        return await cluster.coordinator(group_id)
+        cluster.forget_coordinator(key, key_type)
+        return await cluster.coordinator(key, key_type)
 
-    return await cluster.retry(f"coordinator of group {group_id}", attempt, cluster.deadline())
+    what = "group" if key_type == GROUP else "transactional id"
+    return await cluster.retry(f"coordinator of {what} {key}", attempt, cluster.deadline())
 
 
 async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:

@@ -1,0 +1,194 @@
+"""``odradek.Cluster``: coordinators, the controller, the clock of all nodes, and the faults of each."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition as ConfluentPartition
+from support.brokers import eventually, unique
+
+import odradek
+from odradek.client import NewTopic, TopicPartition
+from odradek.client.errors import UnknownTopic
+from odradek.testing.cluster import SHORT_SESSIONS
+
+GROUP = "billing"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[odradek.Cluster]:
+    with odradek.Cluster(3) as made:
+        yield made
+
+
+@pytest.fixture
+def cluster(shared: odradek.Cluster) -> Iterator[odradek.Cluster]:
+    yield shared
+    for node in shared.nodes:
+        shared.resume(node)
+    shared.start()
+    for node in shared.nodes:
+        shared.faults(node).clear()
+
+
+@pytest.fixture
+def topic(cluster: odradek.Cluster) -> str:
+    name = unique("t")
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, 1)])
+    return name
+
+
+def commit(cluster: odradek.Cluster, topic: str, offset: int, group: str = GROUP) -> None:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[ConfluentPartition(topic, 0, offset)], asynchronous=False)
+    consumer.close()
+
+
+def committed(cluster: odradek.Cluster, topic: str, group: str = GROUP) -> int | None:
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        found = admin.list_group_offsets(group).get(TopicPartition(topic, 0))
+    return None if found is None else found.offset
+
+
+@pytest.mark.claim(60)
+@pytest.mark.claim(112)
+def test_the_coordinator_leads_the_partition_of_the_group_and_its_death_loses_no_offset(
+    cluster: odradek.Cluster, topic: str
+) -> None:
+    commit(cluster, topic, 7)
+    partition = partition_of(GROUP)
+    cluster.wait_until_in_sync(["__consumer_offsets"])
+    eventually(lambda: cluster.coordinator(GROUP) == cluster.leader("__consumer_offsets", partition), within_s=20)
+    first = cluster.coordinator(GROUP)
+    assert first is not None
+    cluster.kill(first)
+    eventually(lambda: cluster.coordinator(GROUP) not in (first, None), within_s=60)
+    eventually(lambda: cluster.coordinator(GROUP) == cluster.leader("__consumer_offsets", partition), within_s=20)
+    assert committed(cluster, topic) == 7
+    commit(cluster, topic, 8)
+    assert committed(cluster, topic) == 8
+
+
+def partition_of(group: str) -> int:
+    """Java's hash of the name, modulo the 50 partitions."""
+    value = 0
+    for letter in group:
+        value = (31 * value + ord(letter)) & 0xFFFFFFFF
+    return (value & 0x7FFFFFFF) % 50
+
+
+def test_a_coordinator_is_of_a_group_or_of_a_transactional_id(cluster: odradek.Cluster) -> None:
+    with pytest.raises(TypeError, match="takes a group or transactional_id="):
+        cluster.coordinator()
+    with pytest.raises(TypeError, match="takes a group or transactional_id="):
+        cluster.coordinator("a", transactional_id="b")
+    with pytest.raises(TypeError, match="expected a name, not 5"):
+        cluster.coordinator(5)  # type: ignore[arg-type]
+
+
+def test_there_is_a_controller_while_it_works(cluster: odradek.Cluster) -> None:
+    assert cluster.controller == "controller"
+    cluster.pause("controller")
+    assert cluster.controller is None
+    cluster.resume("controller")
+    assert cluster.controller == "controller"
+    cluster.kill("controller")
+    assert cluster.controller is None
+    cluster.start("controller")
+    assert cluster.controller == "controller"
+
+
+def test_each_broker_has_faults_of_its_own(cluster: odradek.Cluster, topic: str) -> None:
+    leader = cluster.leader(topic)
+    assert leader is not None
+    other = leader % 3 + 1
+    cluster.faults(leader).error("Produce", "NOT_ENOUGH_REPLICAS", times=2, topic=topic)
+    cluster.faults(other).error("Produce", "NOT_ENOUGH_REPLICAS", topic=topic)
+    with odradek.Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        assert producer.send(topic, b"x").result().offset == 0
+    assert [one.api for one in cluster.faults(leader).fired] == ["Produce", "Produce"]
+    assert cluster.faults(other).fired == []
+    assert len(cluster.faults(other).pending) == 1
+
+
+def test_the_controller_has_faults(cluster: odradek.Cluster) -> None:
+    cluster.faults("controller").drop("BrokerHeartbeat", times=1)
+    eventually(lambda: cluster.faults("controller").fired, within_s=30)
+    assert cluster.running()
+
+
+def test_one_clock_expires_offsets_and_members_and_fences_no_broker(cluster: odradek.Cluster, topic: str) -> None:
+    group = unique("g")
+    commit(cluster, topic, 3, group)
+    sizes = cluster.log_sizes()
+    before = cluster.clock.now_ms()
+    cluster.clock.advance(days=8)  # offsets.retention.minutes is 7 days
+    assert cluster.clock.now_ms() - before >= 8 * 86_400_000
+    eventually(lambda: committed(cluster, topic, group) is None, within_s=60)
+    assert fences(cluster, sizes) == []
+
+
+def fences(cluster: odradek.Cluster, sizes: Mapping[int | str, int]) -> list[str]:
+    text = cluster.log_tail("controller", sizes["controller"])
+    return [line for line in text.splitlines() if "fence" in line.lower()]
+
+
+def test_the_clock_ends_the_session_of_a_member(cluster: odradek.Cluster, topic: str) -> None:
+    group, generations = unique("g"), []
+    settings = {
+        "bootstrap.servers": cluster.bootstrap_servers, "group.id": group, "session.timeout.ms": 45_000,
+        "heartbeat.interval.ms": 40_000,
+    }  # fmt: skip
+    consumer = confluent_kafka.Consumer(settings)
+    consumer.subscribe([topic], on_assign=lambda *_: generations.append(1))
+    eventually(lambda: consumer.poll(0.1) or generations, within_s=30)
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        assert len(admin.describe_groups([group])[group].members) == 1
+        cluster.clock.advance(minutes=1)
+        eventually(lambda: not admin.describe_groups([group])[group].members, within_s=30)
+    consumer.close()
+
+
+def test_a_paused_node_and_a_dead_one_follow_the_clock(cluster: odradek.Cluster) -> None:
+    cluster.pause(2)
+    cluster.kill(3)
+    before = cluster.clock.now_ms()
+    cluster.clock.advance(hours=5)
+    cluster.resume(2)
+    cluster.start(3)
+    for node in cluster.nodes:
+        alone = cluster._nodes[100 if node == "controller" else int(node)].command("now_ms")
+        assert alone - before >= 5 * 3_600_000, node
+
+
+def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odradek.Cluster, topic: str) -> None:
+    for call in (cluster.kill, cluster.pause, cluster.faults, cluster.address, cluster.isolate, cluster.hold_back):
+        with pytest.raises(ValueError, match="there is no node 4: the nodes are 1, 2, 3 and 'controller'"):
+            call(4)  # type: ignore[operator]
+    for call in (cluster.leader, lambda name: cluster.wait_until_in_sync([name])):
+        with pytest.raises(UnknownTopic, match=rf"nope.*the topics are .*{topic}"):
+            call("nope")
+    assert cluster.running()
+
+
+def test_a_killed_broker_is_back_after_a_short_session(cluster: odradek.Cluster) -> None:
+    """The default session of Kafka is 9 s."""
+    cluster.kill(2)
+    done = threading.Event()
+    thread = threading.Thread(target=lambda: (cluster.start(2), done.set()), daemon=True)
+    thread.start()
+    assert done.wait(8)
+    thread.join()
+
+
+def test_a_cluster_has_the_session_that_is_set() -> None:
+    cluster = odradek.Cluster(1, config={"broker.session.timeout.ms": 6000})
+    try:
+        assert cluster._nodes[1].config["broker.session.timeout.ms"] == "6000"
+        assert SHORT_SESSIONS["broker.session.timeout.ms"] == "3000"
+    finally:
+        cluster.close()
