@@ -289,7 +289,7 @@ class ReplicationScenario:
 
     def _meanwhile(self, fault: Fault, broker: ReplicaBroker, leader: int) -> None:
         """The follower begins again with fewer records, or is fenced for some time and does not reach its leader."""
-        if fault.whom % 2:
+        if self._cuts_power(fault):
             self._begin(Fault(0, "power", broker.broker_id - 1, 0, 200))
             return
         self.note("a follower that joins is cut off", broker.broker_id)
@@ -399,7 +399,7 @@ class ReplicationScenario:
     def _may_hit(self, broker: ReplicaBroker) -> bool:
         """Whether one more broker may be lost. Fewer than the minimum at a time, in careful schedules with losses of
         power: then the former must be in sync again."""
-        if not self.rules.is_careful or not any(fault.kind == "power" for fault in self.faults):
+        if not self.rules.is_careful or not any(map(self._cuts_power, self.faults)):
             return True
         minima = [ledger.min_isr for ledger in self.ledger.partitions.values() if ledger.min_isr > 1]
         if not minima:
@@ -410,6 +410,10 @@ class ReplicationScenario:
             return False
         self._hit.add(broker.broker_id)
         return True
+
+    @staticmethod
+    def _cuts_power(fault: Fault) -> bool:
+        return fault.kind == "power" or (fault.kind == "late ISR" and fault.whom % 2 == 1)
 
     def _is_in_sync(self) -> bool:
         view = self.controller.view
