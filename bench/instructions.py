@@ -5,8 +5,8 @@
 With ``--metrics`` this revision's broker counts its requests, as with a page of metrics; OTHER/src may be ``src`` then.
 
 Each case runs in a process of its own under ``valgrind --tool=callgrind``: a broker in it, and a connection whose
-transport keeps the last reply. Sockets, timers and clocks take no part, so other load on the machine changes nothing.
-The second pair of figures has the calls of Python functions per request.
+transport keeps the last reply. Sockets, timers and clocks take no part: the time of the event loop stands still. So
+other load on the machine changes nothing. The second pair of figures has the calls of Python functions per request.
 
 System calls and the event loop are not in these figures: ``bench.revisions`` measures the time of everything.
 """
@@ -56,6 +56,16 @@ class _Transport(asyncio.Transport):
         pass
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop whose time can stand still. A commit is answered in a later tick, so the loop runs meanwhile; the
+    slower the machine is, the more timers would fire and be counted."""
+
+    stands_at: float | None = None
+
+    def time(self) -> float:
+        return super().time() if self.stands_at is None else self.stands_at
+
+
 async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics: bool) -> int:
     """Serves ``_COUNT`` requests. Returns the calls of Python functions, or 0 if they are not counted.
 
@@ -91,6 +101,9 @@ async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics:
                 await asyncio.sleep(0)
 
     await send(_WARM_UP)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _Loop)
+    loop.stands_at = loop.time()
     if counts_calls:
         sys.setprofile(count_call)
         await send(_COUNT)
@@ -99,6 +112,7 @@ async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics:
         _say("ready")
         await send(_COUNT)
         _say("done")
+    loop.stands_at = None
     workload.check(transport.last[4:])
     return calls
 
@@ -148,7 +162,8 @@ def serve(case: str, options: Sequence[str]) -> None:
     gc.disable()
     with tempfile.TemporaryDirectory() as directory:
         served = _serve(Path(directory), case, counts_calls="calls" in options, has_metrics="metrics" in options)
-        made = asyncio.run(served)
+        with asyncio.Runner(loop_factory=_Loop) as runner:
+            made = runner.run(served)
         sys.stdout.write(f"{made}\n")
         sys.stdout.flush()
 
