@@ -108,7 +108,7 @@ class ReplicaSchedule:
             self._produce_idempotent(self._idempotent[index])
         elif kind == "read":
             self._read(index)
-        elif kind == "kill" and up:
+        elif kind == "kill" and up and self._may_kill():
             self._kill(rng.choice(up))
         elif kind == "power" and up and not self._without_power and self._is_whole():
             # One at a time, and the next one only when all are in sync again: what one disk has lost, others have.
@@ -116,7 +116,7 @@ class ReplicaSchedule:
             self._kill(number)
             nodes.brokers[number].files.power_cut(self._kept)
             self._without_power.add(number)
-        elif kind == "stop" and len(up) == 3:
+        elif kind == "stop" and len(up) == 3 and self._may_kill():
             number = rng.choice(up)
             try:
                 nodes.brokers[number].stop()
@@ -137,6 +137,11 @@ class ReplicaSchedule:
 
     def _kept(self) -> float:
         return self.rng.choice((0.0, 1.0, self.rng.random()))
+
+    def _may_kill(self) -> bool:
+        """Whether a broker may be killed. After a loss of power, all must be in sync before: fewer brokers than the
+        minimum are lost at a time."""
+        return not self._without_power or self._is_whole()
 
     def _is_whole(self) -> bool:
         if not all(map(self._is_in_sync, range(self.partitions))) or self._down or self.nodes.network.cut_off:
@@ -300,8 +305,11 @@ class ReplicaSchedule:
                     self._send(one)
                 self.world.advance(500)
         for index in range(self.partitions):
-            leader = nodes.run_until_led(TOPIC, index)
-            code, offset = nodes.produce(leader, 1, index=index)
+            for _ in range(10):  # the session of a leader that was cut off may end only now
+                leader = nodes.run_until_led(TOPIC, index)
+                code, offset = nodes.produce(leader, 1, index=index)
+                if code not in _TRIED_AGAIN:
+                    break
             if code is not _NONE:
                 raise SimulationFailure(f"after the faults, {TOPIC}-{index} answers {code.name}")
             nodes.run_until_equal(TOPIC, index)

@@ -116,6 +116,17 @@ class LeaderEpochs:
         self._entries = (*kept, _at(epoch, start_offset))
         self._save()
 
+    def add_earlier(self, epoch: int, start_offset: int) -> None:
+        """Adds an epoch of a record below the first epoch's start, which is of this epoch or of a later one.
+
+        Records that were deleted are there again if the broker ended before it wrote the log's new start.
+        """
+        first = self._entries[0]
+        if epoch < 0 or epoch > first.epoch or start_offset >= first.start_offset:
+            return
+        self._entries = (_at(epoch, start_offset), *self._entries[epoch == first.epoch :])
+        self._save()
+
     def epoch_of(self, offset: int) -> int:
         """Returns the epoch of the record at ``offset``, or -1 if it is unknown."""
         epoch = NO_EPOCH

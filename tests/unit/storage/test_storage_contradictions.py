@@ -402,6 +402,29 @@ def test_a_log_start_above_the_first_leader_epoch_hides_no_record(
     assert f"log-start-offset-checkpoint has {noted}" in caplog.text
 
 
+def test_deleted_records_that_are_there_again_have_their_leader_epochs(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without them, a follower with other records there would not see that its log diverges."""
+    one_segment = LogConfig(segment_bytes=1 << 20)
+    log = written(path, one_segment)
+    log.assign_epoch(3)
+    put(log, batch(1, END, size=50), leader_epoch=3)
+    entries = log.epochs.entries
+    assert [(entry.epoch, entry.start_offset) for entry in entries] == [(0, 0), (3, END)]
+    log.delete_before(END + 1)
+    assert [(entry.epoch, entry.start_offset) for entry in log.epochs.entries] == [(3, END + 1)]
+    log.abandon()
+    again = Log.reopen(path, one_segment, T0, Witnesses(False, 0, 0), leader_epoch=3, files=FILES)
+    assert again.log_start_offset == 0
+    assert "may be there again" in caplog.text
+    assert again.epochs.entries == entries
+    assert again.epoch_end_offset(0) == (0, END)
+    again.close()
+    known = Witnesses(True, END + 1, 0, END + 1)
+    assert Log.reopen(path, one_segment, T0, known, leader_epoch=3, files=FILES).epochs.entries == entries
+
+
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_missing_last_segment_after_a_crash_is_reported(
     path: Path, is_stopped: bool, caplog: pytest.LogCaptureFixture

@@ -17,7 +17,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 from odradek.batches.header import HEADER_BYTES, TRANSACTIONAL_BIT, BatchHeader, Buffer, read_header
@@ -159,6 +159,8 @@ class LoadOfLog:
             self._check(end_offset, noted, epoch_start, orphans)
             if not base_offsets(self.names, LOG_SUFFIX):
                 segments[0] = Segment.create(path, start, self.config, files, self.now_ms)
+            if epochs.entries and start < epochs.entries[0].start_offset:
+                self._add_earlier_epochs(epochs.entries[0].start_offset)
             epochs.truncate_from_end(end_offset)
             epochs.truncate_from_start(start)
             began_epoch = epochs.latest < leader_epoch
@@ -378,6 +380,17 @@ class LoadOfLog:
             )
             return epoch_start
         return start
+
+    def _add_earlier_epochs(self, end: int) -> None:
+        """Adds the epochs of records that were deleted and are there again, below the first known epoch at ``end``.
+
+        Without them a follower that has other records there would not see that its log diverges.
+        """
+        segments = takewhile(lambda segment: segment.base_offset < end, self.segments)
+        headers = (header for segment in segments for _, header in segment.batches_from(0))
+        found = [(one.leader_epoch, one.base_offset) for one in takewhile(lambda one: one.base_offset < end, headers)]
+        for epoch, offset in reversed(found):
+            self.epochs.add_earlier(epoch, offset)
 
     def _note_aborted(self, index: AbortedIndex) -> None:
         with suppress(OSError, ValueError, struct.error):  # a damaged index says nothing
