@@ -290,7 +290,7 @@ def _fixed(code: str) -> tuple[Read, Write]:
     packer = struct.Struct(code)
     size = packer.size
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: bytes, at: int) -> tuple[object, int]:
         return packer.unpack_from(data, at)[0], at + size
 
     def write(out: list[bytes], value: object) -> None:
@@ -352,7 +352,7 @@ def _text(is_string: bool, flexible: bool, nullable: bool, length: str = ">h") -
     if is_string and not flexible:
         write_length = _write_string_length
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: bytes, at: int) -> tuple[object, int]:
         size, at = read_length(data, at)
         if size < 0:
             if size == -1 and nullable:
@@ -381,7 +381,7 @@ def _array(item: tuple[Read, Write], flexible: bool, nullable: bool) -> tuple[Re
     read_length, write_length = _length(flexible, ">i")
     read_item, write_item = item
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: bytes, at: int) -> tuple[object, int]:
         size, at = read_length(data, at)
         if size < 0:
             if size == -1 and nullable:
@@ -410,7 +410,7 @@ def _nullable_structure(item: tuple[Read, Write], tagged: bool) -> tuple[Read, W
     read_item, write_item = item
     null = 0 if tagged else 0xFF
 
-    def read(data: bytes, at: int) -> tuple[Any, int]:
+    def read(data: bytes, at: int) -> tuple[object, int]:
         marker = data[at]
         return (None, at + 1) if marker == null else read_item(data, at + 1)
 

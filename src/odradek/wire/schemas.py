@@ -108,7 +108,7 @@ def _reader(api_key: int, version: int, kind: Kind) -> tuple[_ReadMessage, int]:
     entity = message_type(api_key, version, kind)
     read, check = entity_reader(entity), length_check(entity)
 
-    def check_and_read(data: Data, offset: int, left: list[int]) -> tuple[Any, int]:
+    def check_and_read(data: Data, offset: int, left: list[int]) -> tuple[object, int]:
         if check is not None:
             check(data, offset, len(data), left)
         try:

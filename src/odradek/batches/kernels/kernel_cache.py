@@ -92,7 +92,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # numba has no types
         self.lock = CompileLock(_hash(stored._index_path.encode())[:16])
         stored._source_stamp = (stored._source_stamp, _digest(function))
 
-    def load_overload(self, sig: object, target_context: object) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> object:
         """Returns the kernel from the cache, or None, after which numba compiles the kernel.
 
         Before it returns None, it acquires the compile lock, unless another process holds the lock for this one. Raises
@@ -186,7 +186,7 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*inside)
 
 
-def _described(value: object) -> Any:
+def _described(value: object) -> object:
     """Returns an object whose ``repr`` changes with the value and is the same in each process."""
     function = _python_function(value)
     if function is not None:

@@ -8,7 +8,7 @@ errors, so the error goes into the rows.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -63,11 +63,13 @@ def _is_structure(kind: object) -> bool:
     return is_dataclass(kind)
 
 
-def _inner(field: Any) -> Any:
+def _inner(field: Field[object]) -> Any:
     return classify_field(field).type_
 
 
-def _row(entity: Any, asked: Any, code: ErrorCode, text: str | None, *, takes_code: bool = True) -> dict[str, object]:
+def _row(
+    entity: Any, asked: object, code: ErrorCode, text: str | None, *, takes_code: bool = True
+) -> dict[str, object]:
     """Returns one structure of the reply. ``asked`` is the matching structure, name or number of the request."""
     row: dict[str, object] = {}
     takes_code = takes_code and _has_own_code(entity)
@@ -92,18 +94,17 @@ def _rows(entity: object, asked: Iterable[object], code: ErrorCode, text: str | 
     return [_row(entity, each, code, text) for each in asked]
 
 
-def _request_rows(asked: Any, name: str) -> Iterable[Any]:
+def _request_rows(asked: object, name: str) -> Iterable[Any]:
     """Returns the request's array ``name``, or its first array if it has none of this name, or an empty one."""
     same = getattr(asked, name, None)
     if isinstance(same, tuple | list):
         return same
-    values = (
-        (getattr(asked, field.name) for field in fields(asked)) if _is_structure(asked) else list(vars(asked).values())
-    )
+    names = [field.name for field in fields(asked)] if is_dataclass(asked) else list(vars(asked))
+    values = (getattr(asked, name) for name in names)
     return next((value for value in values if isinstance(value, tuple | list)), ())
 
 
-def _request_value(asked: Any, field: Any) -> Any:
+def _request_value(asked: object, field: Field[object]) -> object:
     """Returns the request's value of a field that identifies rows, or None."""
     if field.name not in _KEYS:
         return None
@@ -115,7 +116,7 @@ def _request_value(asked: Any, field: Any) -> Any:
     return next((value for name in names if (value := getattr(asked, name, None)) is not None), None)
 
 
-def _unknown_value(field: Any) -> Any:
+def _unknown_value(field: Field[object]) -> object:
     """Returns the value for "unknown" in a field of this type, for example Kafka's -1, an empty text or null."""
     kafka_type = field.metadata.get("kafka_type")
     if is_optional(field):
