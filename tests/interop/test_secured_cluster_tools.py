@@ -15,6 +15,7 @@ from support.secured_cluster import (
     SCRAM_MODULE,
     SECRET,
     SecuredCluster,
+    first_user,
     plain_login,
     scram_login,
     stores,
@@ -32,16 +33,13 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[SecuredCluster]:
     home = tmp_path_factory.mktemp("secured")
-    first = home / "users"
-    first.write_text(f"SCRAM-SHA-256=[name={NODE},password={SECRET}]\n")
-    first.chmod(0o600)
     settings = {
         **stores(authority, "controller"), **stores(authority, "inner"), **stores(authority, "outer"),
         **scram_login("controller"), **plain_login("inner"), **plain_login("outer"), **AUTHORIZER,
         "sasl.mechanism.controller.protocol": "SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol": "PLAIN",
     }  # fmt: skip
     protocols = dict.fromkeys(("CONTROLLER", "INNER", "OUTER"), "SASL_SSL")
-    with SecuredCluster(home, protocols, settings, first_users=first) as made:
+    with SecuredCluster(home, protocols, settings, first_users=first_user(home)) as made:
         yield made
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.brokers import eventually
-from support.secured_cluster import AUTHORIZER, NODE, SECRET, SecuredCluster, plain_login, scram_login
+from support.secured_cluster import AUTHORIZER, NODE, SECRET, SecuredCluster, first_user, plain_login, scram_login
 
 import odradek
 from odradek.client import NewTopic
@@ -26,9 +26,6 @@ fetches of replicas."""
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     home = tmp_path_factory.mktemp("sessions")
-    first = home / "users"
-    first.write_text(f"SCRAM-SHA-256=[name={NODE},password={SECRET}]\n")
-    first.chmod(0o600)
     settings = {
         **scram_login("controller"), **plain_login("inner"), **plain_login("outer"), **AUTHORIZER,
         "sasl.mechanism.controller.protocol": "SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol": "PLAIN",
@@ -36,7 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster
         "replica.fetch.backoff.ms": "100", "min.insync.replicas": "2", "broker.session.timeout.ms": "20000",
     }  # fmt: skip
     protocols = dict.fromkeys(("CONTROLLER", "INNER", "OUTER"), "SASL_PLAINTEXT")
-    with SecuredCluster(home, protocols, settings, first_users=first) as made:
+    with SecuredCluster(home, protocols, settings, first_users=first_user(home)) as made:
         with odradek.Admin(client(made)) as admin:
             eventually(lambda: len(admin.describe_cluster().nodes) == 2)
             admin.create_topics([NewTopic("t", replica_assignments=[[1, 2], [2, 1]])])

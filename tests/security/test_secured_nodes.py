@@ -19,6 +19,7 @@ from support.secured_cluster import (
     QUICK,
     SECRET,
     SecuredCluster,
+    first_user,
     plain_login,
     scram_login,
     stores,
@@ -61,16 +62,13 @@ def mutual(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 def logins(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[SecuredCluster]:
     """SCRAM over TLS at the controller, PLAIN over TLS between brokers, PLAIN for clients, and ACLs."""
     home = tmp_path_factory.mktemp("logins")
-    first = home / "users"
-    first.write_text(f"SCRAM-SHA-256=[name={NODE},password={SECRET}]\n")
-    first.chmod(0o600)
     settings = {
         **stores(authority, "controller"), **stores(authority, "inner"), **scram_login("controller"),
         **plain_login("inner"), **plain_login("outer"), **AUTHORIZER,
         "sasl.mechanism.controller.protocol": "SCRAM-SHA-256", "sasl.mechanism.inter.broker.protocol": "PLAIN",
     }  # fmt: skip
     protocols = {"CONTROLLER": "SASL_SSL", "INNER": "SASL_SSL", "OUTER": "SASL_PLAINTEXT"}
-    with SecuredCluster(home, protocols, settings, first_users=first) as made:
+    with SecuredCluster(home, protocols, settings, first_users=first_user(home)) as made:
         yield made
 
 

@@ -30,6 +30,14 @@ def plain_login(listener: str, *, server: bool = True, password: str = SECRET) -
     return enabled | {f"{prefix}plain.sasl.jaas.config": jaas}
 
 
+def first_user(directory: Path) -> Path:
+    """Returns a file with the SCRAM user that the nodes log in with."""
+    path = directory / "users"
+    path.write_text(f"SCRAM-SHA-256=[name={NODE},password={SECRET}]\n")
+    path.chmod(0o600)
+    return path
+
+
 def scram_login(listener: str, *, password: str = SECRET) -> dict[str, str]:
     prefix = f"listener.name.{listener}."
     return {
