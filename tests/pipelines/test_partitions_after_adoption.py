@@ -19,6 +19,7 @@ from support.publish import create_topic
 from odradek import Admin
 from odradek.core.errors import ConfigError
 from odradek.pipelines import adopt
+from odradek.pipelines.commit.state import TableRefused
 
 STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 KINDS = ("parquet", "delta")
@@ -168,3 +169,46 @@ def test_an_adoption_after_a_restore_knows_the_notes_at_any_path(
     with Admin(bootstrap) as admin:
         assert [at.offset for at in admin.list_group_offsets(topic).values()] == [20]
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_recreated_topic_begins_at_its_start_after_a_replay_of_the_former_one(
+    bootstrap: str, topic: str, tmp_path: Path
+) -> None:
+    """The notes of the replay have the id of the former topic, so its rows were taken for those of an ingest, and the
+    first 10 records of the new topic were lost. The names of the files say that a replay has written them."""
+    steps = []
+    for kind in KINDS:
+        name, table = f"{topic}-{kind}", str(tmp_path / kind)
+        create_topic(bootstrap, name)
+        into = ["--output", table, "--table-format", kind]
+        steps += [
+            ["send", bootstrap, name, "10"],
+            ["pipeline", "replay", "-b", bootstrap, "--topics", name, *into],
+            ["topics", "delete", "-b", bootstrap, name, "--yes"],
+            ["topics", "create", "-b", bootstrap, name, "--partitions", "1"],
+            ["send", bootstrap, name, "25"],
+            ["pipeline", "replay", "-b", bootstrap, "--topics", name, "--from", "0", "--to", "2", *into],
+        ]
+    _run(steps)
+    for kind in KINDS:
+        with pytest.raises(ConfigError, match="has no rows of an ingest"):
+            adopt(bootstrap, group=f"{topic}-{kind}", output=tmp_path / kind)
+
+
+def test_rows_that_may_be_of_a_replay_are_no_position(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """OPTIMIZE puts the rows of replays and of an ingest into one file. Without notes of the ingest, it is not known
+    where it stands."""
+    create_topic(bootstrap, topic)
+    into = ["--output", str(tmp_path / "table"), "--table-format", "delta"]
+    replay = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, *into]
+    _run([["send", bootstrap, topic, "10"], [*replay, "--to", "4"], [*replay, "--from", "5", "--to", "8"]])
+    deltalake.DeltaTable(tmp_path / "table").optimize.compact()
+    with pytest.raises(TableRefused, match=rf"the last rows of {topic}-0 in .*table are in files of another writer"):
+        adopt(bootstrap, group=topic, output=tmp_path / "table")
+
+
+def _run(steps: list[list[str]]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -11,8 +11,8 @@ The drivers run the same machine as the pipelines (``odradek.pipelines.commit``)
 In some worlds another writer restores a Delta table to an earlier version, which takes rows back, and a user lets a run
 adopt the table's offsets. There the group may stand above the table until then, and go back.
 
-In some worlds, replays of the first partition up to its present end add its rows once more, under other numbers: each
-row that a finished replay has read is there once, however often the same replay runs.
+In half of the worlds, replays add rows once more (``sim_table_replays``): each row that a finished replay has read is
+there once, and no replay moves the position of an ingest or the group.
 
 In some worlds an operator puts back older copies of the whole table, and adopts its offsets (``sim_table_copies``).
 
@@ -29,13 +29,13 @@ from random import Random
 from typing import Any
 
 from sim_table_adoption import SimAdoption
-from sim_table_checkpoint import NO_START, REPLAY, Checkpoint, PlannedBatch, SimStart, left_of, replay_plan
+from sim_table_checkpoint import NO_START, Checkpoint, PlannedBatch, SimStart
 from sim_table_copies import NOTHING, TableOperator
+from sim_table_replays import SimReplays
 from sim_table_store import (
     FIRST_ROWS,
     OTHER,
-    REPLAYED_ROWS,
-    ROWS,
+    REPLAYS_ROWS,
     TP,
     Broken,
     Faults,
@@ -56,6 +56,7 @@ from odradek.pipelines.commit.logs import FileLog, VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
+    REPLAY,
     BatchPlan,
     QueryState,
     RunFenced,
@@ -108,9 +109,8 @@ class TableScenario:
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
-        self.replaying = Random(f"{seed} replays")
-        self.replays = self.replaying.random() < 0.3
         self.topics = SimTopics()
+        self.replays = SimReplays(self, seed)
         self.has_other = random.random() < 0.6
         if self.has_other:
             self.topics.add_other()
@@ -160,16 +160,20 @@ class TableScenario:
     # --- a driver
 
     def start(self, *, clean: bool = False) -> Driver:
+        driver = self.begin_driver(f"starts{' without faults' if clean else ''}")
+        if not self.checkpoint.query:  # Spark writes the query's id exclusively
+            self.checkpoint.query = f"q{self.started}-{self.now}"
+        driver.steps = self._run(driver, copy.deepcopy(self.checkpoint))
+        return driver
+
+    def begin_driver(self, what: str) -> Driver:
+        """Returns a new driver, which has nothing to do yet."""
         self.started += 1
         if not self.faults.is_exclusive:  # one driver at a time: all requests of the one before have ended
             self._late_requests()
-        tag = RunTag(0, f"{self.started:08x}")
-        if not self.checkpoint.query:  # Spark writes the query's id exclusively
-            self.checkpoint.query = f"q{self.started}-{self.now}"
-        driver = Driver(tag, iter(()))
-        driver.steps = self._run(driver, copy.deepcopy(self.checkpoint))
+        driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))
         self.drivers.append(driver)
-        self.note(f"driver {self.started} starts{' without faults' if clean else ''}")
+        self.note(f"driver {self.started} {what}")
         return driver
 
     def table_log(self) -> Any:
@@ -212,34 +216,6 @@ class TableScenario:
             if self.checkpoint.query == seen.query:
                 self.checkpoint.done.add(batch)
             yield WaitForTrigger()
-
-    def start_replay(self) -> Driver:
-        """A run of a replay of the first partition, from the log's start or a little later to its present end."""
-        if not self.faults.is_exclusive:
-            self._late_requests()
-        self.started += 1
-        driver = Driver(RunTag(0, f"{self.started:08x}"), iter(()))
-        driver.steps = self._replay(driver, self.topics.ends[TP])
-        self.drivers.append(driver)
-        self.note(f"driver {self.started} replays up to {self.topics.ends[TP]}")
-        return driver
-
-    def _replay(self, driver: Driver, end: int) -> Generator[Any, Any, None]:
-        log = self.table_log()
-        newest = yield from log.newest(None)
-        self.numbers = max(self.numbers, newest.state.run.number) + 1
-        driver.tag = RunTag(self.numbers, driver.tag.id)
-        run = TableRun(driver.tag, log, "t")
-        yield from run.begin()
-        found = yield from run.look(replay_plan([]))
-        known = found.of(REPLAY)
-        plan = replay_plan(left_of((TP, 0, end), () if known is None else known.done))
-        if plan.ranges:
-            yield from run.add(plan)
-            if not self.store.restores or plan.rows <= set(self.store.visible()):
-                self.finished.append(plan)
-        self.store.is_changed = True
-        yield from run.end()
 
     def _start_of_query(self, run: TableRun, seen: Checkpoint) -> Generator[Any, Any, SimStart]:
         """What a run finds of its group before it plans, as ``Table.start_of_query``."""
@@ -368,7 +344,7 @@ class TableScenario:
         if driver.epoch is not None and driver.epoch != self.group.epoch:
             driver.epoch = None
             return False
-        own = [one for one in self.store.ever if one.query != REPLAY]
+        own = [one for one in self.store.ever if not one.query.startswith(REPLAY)]
         held = [one for one in own if one.batch == batch.batch and batch.ends in (None, one.ends)]
         before, offset = self.group.offset, held[-1].read[TP]
         self.group.commit(held[-1].read)
@@ -406,8 +382,8 @@ class TableScenario:
         random = self.random
         if len(self.drivers) < self.most_drivers and random.random() < 0.06 and not self.operator.is_waiting:
             self.start()
-        if self.replays and len(self.drivers) < self.most_drivers and self.replaying.random() < 0.03:
-            self.start_replay()
+        if self.replays.is_on and not self.operator.is_waiting:
+            self.replays.event()
         if random.random() < 0.05:
             self.topics.ends[TP] += random.randint(1, 10)
         if self.has_other:
@@ -533,10 +509,11 @@ class TableScenario:
         """The faults end, and paused drivers go on: then a run finishes, or it says why it cannot."""
         self.faults.list_delay = 0
         for driver in list(self.drivers):
-            self._drain(driver)
+            self.drain(driver)
         self._late_requests()
         self.topics.read_other(is_read=self.has_other)
-        self.topics.subscribe("v")
+        for topic in ("v", "w"):
+            self.topics.subscribe(topic)
         if self.operator.is_waiting:
             self._adopt()
         how = self._last_run()
@@ -546,10 +523,7 @@ class TableScenario:
                 how = self._last_run()
         if how != "finished":
             raise Broken(f"the last run ends with: {how}")
-        if self.replays:
-            self._drain(self.start_replay())
-            if self.ends[-1] != "finished":
-                raise Broken(f"the last replay ends with: {self.ends[-1]}")
+        self.replays.check_end()
         self._check_end()
 
     @property
@@ -558,13 +532,11 @@ class TableScenario:
 
     def _check_end(self) -> None:
         topics = self.topics
-        rows = {row for row in self.store.visible() if row < REPLAYED_ROWS or row >= REPLAYED_ROWS + ROWS}
+        rows = {row for row in self.store.visible() if row < REPLAYS_ROWS}
         expected = set(topics.rows())
         allowed = {FIRST_ROWS[tp] + at for tp in topics.read for at in range(topics.ends[tp])}
-        replayed = set(self.store.visible()) - rows
-        wanted = set(range(REPLAYED_ROWS, REPLAYED_ROWS + topics.ends[TP])) if self.replays else set()
-        if not expected <= rows <= allowed or replayed != wanted:
-            missing = sorted((expected | wanted) - rows - replayed)
+        if not expected <= rows <= allowed:
+            missing = sorted(expected - rows)
             raise Broken(f"the table has {len(rows)} of {len(expected)} rows; missing: {missing[:5]}")
         if wrong := {str(tp): self.group.offsets.get(tp) for tp in topics.read if self._is_wrong(tp)}:
             raise Broken(f"the group stands at {wrong}, not at the ends {topics.ends}")
@@ -582,6 +554,11 @@ class TableScenario:
         for tp, offset in self.group.offsets.items():
             if any(row not in published for row in self.topics.rows_below(tp, offset)):
                 raise Broken(f"the group stands at {offset} of {tp}, above the table")
+
+    def check_after_replay(self) -> None:
+        """A replay does not move the group."""
+        if not self.store.restores:
+            self.check_group()
 
     def noted_offsets(self) -> Mapping[TopicPartition, int] | None:
         """The offsets in the table's newest notes; None if there are none."""
@@ -605,7 +582,7 @@ class TableScenario:
             request()
         self.store.late.clear()
 
-    def _drain(self, driver: Driver) -> None:
+    def drain(self, driver: Driver) -> None:
         for _ in range(2000):
             if not self.step(driver, chance=0.0):
                 return
@@ -613,7 +590,7 @@ class TableScenario:
         raise Broken(f"{driver.tag.text} does not end")
 
     def _last_run(self) -> str:
-        self._drain(self.start(clean=True))
+        self.drain(self.start(clean=True))
         return self.ends[-1]
 
     def _adopt(self) -> None:

@@ -20,7 +20,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.machine import TableRun, drive
-from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState
+from odradek.pipelines.commit.state import ANY_REPLAY, REPLAY, Added, BatchPlan, QueryState, RunTag, TableState
 from odradek.pipelines.ingestion import adoption
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.spark.offsets.commit_marks import is_output, mark_commit, with_output
@@ -55,7 +55,10 @@ class SimAdmin:
         for tp in sorted(self._world.topics.ends):
             if names is None or tp.topic in names:
                 found.setdefault(tp.topic, []).append(SimpleNamespace(partition=tp.partition))
-        return {name: SimpleNamespace(partitions=parts, topic_id=f"id-{name}") for name, parts in found.items()}
+        return {
+            name: SimpleNamespace(partitions=parts, topic_id=self._world.topics.id_of(name))
+            for name, parts in found.items()
+        }
 
     def list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
         topics = self._world.topics
@@ -157,8 +160,12 @@ class AdoptedTable:
         queries = {name: replace(one, offsets=known) if one is newest else one for name, one in found.queries.items()}
         return replace(found, lost=lost, queries=queries)
 
-    def find_replayed(self, plan: BatchPlan) -> tuple[None, None]:
-        return None, None  # the world has no replays
+    def has_replays(self) -> bool:
+        found: TableState = drive(self._run.look(BatchPlan(ANY_REPLAY, 0, "", "")), self._perform)
+        return any(query.startswith(REPLAY) for query in found.queries)
+
+    def foreign_row_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {}  # no other writer rewrites files
 
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         self.adopted = plan.offsets

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,7 @@ from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
 from odradek.pipelines.commit.state import QueryState, RunTag, TableState
+from odradek.pipelines.files import row_ends
 from odradek.pipelines.ingestion import adoption
 
 Bug = Callable[[], Any]
@@ -245,7 +247,21 @@ def _adoptions_overwritten() -> Iterator[None]:
         yield
 
 
+def _group_moved(real: Any) -> Any:
+    """A replay commits the end that it has read up to."""
+
+    def check(self: TableScenario) -> None:
+        self.group.commit({sim_table_store.TP: self.topics.ends[sim_table_store.TP]})
+        real(self)
+
+    return check
+
+
 BUGS: dict[str, Bug] = {
+    "an adoption takes rows of a replay for the position": _replacing(row_ends, "REPLAYS", re.compile("(?!)")),
+    "a replay moves the group": _replacing(
+        TableScenario, "check_after_replay", _group_moved(TableScenario.check_after_replay)
+    ),
     "an adoption forgets what the copy lacks": _replacing(adoption, "is_of_table", lambda *given, **named: False),
     "the commits of an adoption do not name the table": _replacing(
         adoption, "with_output", lambda commit, table: commit

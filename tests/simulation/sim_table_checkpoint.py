@@ -1,17 +1,15 @@
-"""Spark's checkpoint in the simulated world of a table: the planned micro-batches, and the plans of replays."""
+"""Spark's checkpoint in the simulated world of a table: the planned micro-batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from sim_table_store import FIRST_ROWS, REPLAYED_ROWS, TP, SimPlan
+from sim_table_store import FIRST_ROWS, TP, SimPlan
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import state
 from odradek.pipelines.commit.state import Piece, covers_of, ends_of
-
-REPLAY = "replay-" + "0" * 64
 
 
 @dataclass(frozen=True)
@@ -94,21 +92,4 @@ class Checkpoint:
         )
 
 
-def left_of(wanted: Piece, done: Iterable[Piece]) -> list[Piece]:
-    """Returns the parts of a range that are not done."""
-    tp, start, end = wanted
-    left = []
-    for _, low, high in sorted(done):
-        left.append((tp, start, min(low, end)))
-        start = max(start, high)
-    return [piece for piece in [*left, (tp, start, end)] if piece[1] < piece[2]]
-
-
-def replay_plan(ranges: list[Piece]) -> SimPlan:
-    pieces = tuple((start + REPLAYED_ROWS, end + REPLAYED_ROWS) for _, start, end in ranges)
-    return SimPlan(
-        REPLAY, 0, covers_of(ranges), ends_of({}), offsets={TP: 0}, ranges=tuple(ranges), pieces=pieces, read={}
-    )
-
-
-__all__ = ["NO_START", "REPLAY", "Checkpoint", "PlannedBatch", "SimStart", "left_of", "replay_plan"]
+__all__ = ["NO_START", "Checkpoint", "PlannedBatch", "SimStart"]

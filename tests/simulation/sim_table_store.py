@@ -16,18 +16,34 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.restores import VersionCommit, held_version
-from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState
+from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableState, key_of
+from odradek.pipelines.files import row_ends
 
 TP, OTHER = TopicPartition("t", 0), TopicPartition("u", 0)
 """The query always reads the first one. It does not read the other one for a while."""
 ADDED, LATER, GROWN = TopicPartition("t", 1), TopicPartition("v", 0), TopicPartition("v", 1)
 """Partitions that the topics get later, and a topic that the pipeline reads later."""
+REPLAYED = TopicPartition("w", 0)
+"""A partition that is only replayed at first. Until the pipeline reads it, its topic may be deleted and created
+again."""
 ROWS = 1_000_000
-FIRST_ROWS = {TP: 0, OTHER: ROWS, ADDED: 3 * ROWS, LATER: 4 * ROWS, GROWN: 5 * ROWS}
+FIRST_ROWS = {TP: 0, OTHER: ROWS, ADDED: 3 * ROWS, LATER: 4 * ROWS, GROWN: 5 * ROWS, REPLAYED: 6 * ROWS}
 """The number of each partition's first row."""
 PARTITIONS = {first // ROWS: tp for tp, first in FIRST_ROWS.items()}
-REPLAYED_ROWS = 2 * ROWS
-"""The number of the first row that replays add: they read the first partition once more."""
+REPLAYS_ROWS = 100 * ROWS
+"""The number of the first row that replays add: they read records once more."""
+
+
+def replayed_row(command: int, generation: int, tp: TopicPartition, offset: int) -> int:
+    """Returns the number of a row that a replay has added. ``generation``: of the topic that is created again."""
+    generation = generation if tp == REPLAYED else 0
+    return REPLAYS_ROWS + (1000 * generation + 10 * command) * ROWS + FIRST_ROWS[tp] + offset
+
+
+def partition_of(row: int) -> TopicPartition:
+    """Returns the partition that a row names, as its columns ``topic`` and ``partition``."""
+    return PARTITIONS[row // ROWS % 10]
+
 
 _READS = (op.ListEntries, op.ReadEntry, op.IsMarked, op.ReadEarlier, op.HasLeftovers, op.ReadVersion)
 
@@ -141,17 +157,21 @@ class SimStore:
         (start, end), *others = plan.pieces
         middle = (start + end) // 2
         parts = {
-            f"{tag.text}/{plan.query}-{plan.batch}-{self.name_of_write()}{number}": piece
+            f"{tag.text}/{key_of(plan.query)}-{plan.batch}-{self.name_of_write()}{number}": piece
             for number, piece in enumerate([(start, middle), (middle, end), *others])
         }
         self.data.update(parts)
         return op.NewFiles((tuple(parts),), Added(sum(end - start for start, end in plan.pieces), 0, len(parts), 0))
 
     def row_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offset after the last row of each of these partitions that has rows."""
+        """Returns the offset after the last row of each of these partitions that has rows, as the tables do it: by the
+        names of files."""
         ends: dict[TopicPartition, int] = {}
-        for row in sorted(row for row in self.visible() if row // ROWS in PARTITIONS):
-            ends[PARTITIONS[row // ROWS]] = row % ROWS + 1
+        for name in self.visible_files():
+            if not row_ends.is_named(name, row_ends.REPLAYS):
+                for row in range(*self.data.get(name, (0, 0))):
+                    tp = partition_of(row)
+                    ends[tp] = max(ends.get(tp, 0), row % ROWS + 1)
         return {tp: end for tp, end in ends.items() if tp in partitions}
 
     def name_of_write(self) -> str:
@@ -161,9 +181,13 @@ class SimStore:
         for name in names:
             self.data.pop(name, None)
 
-    def visible(self) -> list[int]:
-        """The offsets that a reader sees, with repetitions."""
+    def visible_files(self) -> Iterable[str]:
+        """The data files that a reader sees."""
         raise NotImplementedError
+
+    def visible(self) -> list[int]:
+        """The rows that a reader sees, with repetitions."""
+        return [row for name in self.visible_files() for row in range(*self.data.get(name, (0, 0)))]
 
     def check(self) -> None:
         for name, piece in self.published.items():
@@ -278,8 +302,8 @@ class SimFiles(SimStore):
                 if self.random.random() < self.faults.chance:
                     raise StorageError("a move failed")
 
-    def visible(self) -> list[int]:
-        return [row for name in self.moved for row in range(*self.data.get(name, (0, 0)))]
+    def visible_files(self) -> Iterable[str]:
+        return self.moved
 
 
 @dataclass(frozen=True)
@@ -389,9 +413,8 @@ class SimVersions(SimStore):
         self.batches = list(held.batches)
         self.is_changed = True
 
-    def visible(self) -> list[int]:
-        names = self.versions[-1].content if self.versions else ()
-        return [row for name in names for row in range(*self.data.get(name, (0, 0)))]
+    def visible_files(self) -> Iterable[str]:
+        return self.versions[-1].content if self.versions else ()
 
 
 @dataclass
@@ -429,7 +452,8 @@ __all__ = [
     "LATER",
     "OTHER",
     "PARTITIONS",
-    "REPLAYED_ROWS",
+    "REPLAYED",
+    "REPLAYS_ROWS",
     "ROWS",
     "TP",
     "Broken",
@@ -441,4 +465,6 @@ __all__ = [
     "SimStore",
     "SimVersions",
     "Version",
+    "partition_of",
+    "replayed_row",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sim_table_store import ADDED, FIRST_ROWS, GROWN, LATER, OTHER, TP
+from sim_table_store import ADDED, FIRST_ROWS, GROWN, LATER, OTHER, REPLAYED, TP
 
 from odradek.core.ids import TopicPartition
 
@@ -20,6 +20,12 @@ class SimTopics:
     starts: dict[TopicPartition, int] = field(default_factory=dict)
     read: list[TopicPartition] = field(default_factory=lambda: [TP])
     skipped: dict[TopicPartition, int] = field(default_factory=dict)
+    generation: int = 0
+    """How often the topic was created again that is only replayed at first."""
+
+    def id_of(self, topic: str) -> str:
+        """Returns the id of a topic."""
+        return f"id-{topic}-{self.generation}" if topic == REPLAYED.topic else f"id-{topic}"
 
     def add_other(self) -> None:
         self.ends[OTHER] = 10

@@ -51,7 +51,7 @@ from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.partition_folders import NULL
-from odradek.pipelines.files.row_ends import row_ends
+from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
@@ -245,9 +245,12 @@ class DeltaTable(CommitDriver):
             log = self._state_log()
             return {} if log is None else delta_state.offsets_in(log, plan.query, plan)
 
-    def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    def row_ends(
+        self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
+    ) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Reads the table. Raises ConfigError if it lacks the columns for that, StorageError."""
+        Files with the names ``left_out`` do not count. Reads the table. Raises ConfigError if it lacks the columns for
+        that, StorageError."""
         from deltalake.exceptions import DeltaProtocolError
 
         with self._reading():
@@ -263,7 +266,7 @@ class DeltaTable(CommitDriver):
                     f"it has: {_text_of(error)} Remove these features (ALTER TABLE … DROP FEATURE), or read into a new "
                     "--output"
                 ) from error
-            return row_ends(rows, partitions)
+            return row_ends(rows, partitions, left_out)
 
     def _check_offset_columns(self, log: Log) -> None:
         held = {field.name: _type_name(field.type) for field in log.schema().fields}

@@ -1,7 +1,12 @@
-"""The offsets after the last rows of a table, from the rows themselves."""
+"""The offsets after the last rows of a table, from the rows themselves.
+
+The rows of replays do not count: they say nothing about the position of an ingest. The names of files tell who has
+written them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,31 +21,47 @@ if TYPE_CHECKING:
     from odradek.pipelines.filesystems import Location
 
 
+REPLAYS = re.compile(r"replay-[0-9a-f]{16}-[^/]*")
+"""The names of files of replays."""
+OURS = re.compile(r"(?:batch-[0-9]{6,}-[0-9a-f]{8}|replay-[0-9a-f]{16})-[^/]*")
+"""The names of files that a pipeline has written, and no other writer."""
 _COLUMNS = "topic STRING, partition INT, offset BIGINT"
 
 
+def is_named(path: str, names: re.Pattern[str]) -> bool:
+    """Returns whether the last part of a path has one of these names."""
+    return names.fullmatch(path.rpartition("/")[2]) is not None
+
+
 def parquet_row_ends(
-    location: Location, partition_by: Sequence[str], partitions: Collection[TopicPartition] | None = None
+    location: Location,
+    partition_by: Sequence[str],
+    partitions: Collection[TopicPartition] | None = None,
+    left_out: re.Pattern[str] = REPLAYS,
 ) -> dict[TopicPartition, int]:
     """Returns what ``row_ends`` returns, of a Parquet table. Spark reads a table at a URI. The columns of
     ``partition_by`` are strings: the topic ``007`` is no number. Raises OSError, StorageError."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    files = location.data_files()
+    files = [file for file in location.data_files() if not is_named(file.name, left_out)]
     if not files:
         return {}
     if isinstance(location, HadoopLocation):
-        return _row_ends_by_spark(location.rows(_COLUMNS), partitions)
+        return _row_ends_by_spark(location.rows(_COLUMNS), partitions, left_out)
     folder = folder_of(location)
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in partition_by]), flavor="hive")
     names = [folder.path(file.name) for file in files]
-    return row_ends(ds.dataset(names, format="parquet", filesystem=folder.filesystem, partitioning=folders), partitions)
+    rows = ds.dataset(names, format="parquet", filesystem=folder.filesystem, partitioning=folders)
+    return row_ends(rows, partitions, left_out)
 
 
-def _row_ends_by_spark(rows: DataFrame, partitions: Collection[TopicPartition] | None) -> dict[TopicPartition, int]:
+def _row_ends_by_spark(
+    rows: DataFrame, partitions: Collection[TopicPartition] | None, left_out: re.Pattern[str]
+) -> dict[TopicPartition, int]:
     from pyspark.sql import functions as f
 
+    rows = rows.where(~f.input_file_name().rlike(f"/{left_out.pattern}$"))
     if partitions is not None:
         rows = rows.where(f.col("topic").isin(sorted({tp.topic for tp in partitions})))
     last = rows.groupBy("topic", "partition").agg(f.max("offset").alias("last"))
@@ -49,17 +70,20 @@ def _row_ends_by_spark(rows: DataFrame, partitions: Collection[TopicPartition] |
 
 
 def row_ends(
-    dataset: ds.Dataset | None, partitions: Collection[TopicPartition] | None = None
+    dataset: ds.FileSystemDataset,
+    partitions: Collection[TopicPartition] | None = None,
+    left_out: re.Pattern[str] = REPLAYS,
 ) -> dict[TopicPartition, int]:
-    """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
+    """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions. Files
+    with the names ``left_out`` do not count.
 
     It reads three columns, and only the row groups that may have these topics. Raises OSError.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    if dataset is None:
-        return {}
+    kept = [file for file in dataset.get_fragments() if not is_named(file.path, left_out)]
+    dataset = ds.FileSystemDataset(kept, dataset.schema, dataset.format, dataset.filesystem)
     found: dict[TopicPartition, int] = {}
     names = None if partitions is None else pa.array(sorted({tp.topic for tp in partitions}))
     wanted = None if names is None else ds.field("topic").isin(names.cast(dataset.schema.field("topic").type))

@@ -19,9 +19,9 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import (
-    ANY_REPLAY,
+    ANOTHER_TABLE,
     BatchPlan,
-    Piece,
+    TableRefused,
     ends_of,
     replaced_topics,
     topic_of,
@@ -199,7 +199,7 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
     Delta's log can only be asked for the offset of a named partition, and a partition that was read may have no rows.
     So it is asked for all partitions of the cluster.
 
-    Rows never move a partition that the notes have: they may be those of a replay, or of another writer. Other
+    Rows never move a partition that the notes have: they may be those of another writer. Other
     partitions are known by their rows only if the notes may lack partitions, as those of earlier versions.
     """
     rows = table.row_ends()
@@ -210,24 +210,24 @@ def _offsets_of(table: Table, admin: Admin) -> tuple[dict[TopicPartition, int], 
         return dict.fromkeys(lost, 0), START, {}
     noted = dict(newest.offsets or {}) if newest is not None else {}
     unnoted = {} if noted and notes.is_whole else {tp: at for tp, at in rows.items() if tp not in noted}
-    others = _without_replays(table, unnoted, _ids_of(described))
+    _check_known(table, unnoted)
     if newest is None or not noted:
-        return others, ROWS, {}
-    return {**others, **noted}, NOTES_AND_ROWS if others else NOTES, newest.topics
+        return unnoted, ROWS, {}
+    return {**unnoted, **noted}, NOTES_AND_ROWS if unnoted else NOTES, newest.topics
 
 
-def _without_replays(
-    table: Table, rows: Mapping[TopicPartition, int], ids: Mapping[str, str]
-) -> dict[TopicPartition, int]:
-    """Returns the offsets after the last rows, without partitions whose last row a replay has added: where an ingest
-    stands there is not known, and records between the two would be lost. ``ids``: the digests of the topics' ids."""
-    if not rows:
-        return {}
-    added: list[Piece] = []
-    for topics in (ids, {}):  # a replay of an earlier version knew no ids
-        _, every = table.find_replayed(BatchPlan(ANY_REPLAY, 0, "", "", offsets=dict.fromkeys(rows, 0), topics=topics))
-        added += every.done if every is not None else ()
-    return {tp: at for tp, at in rows.items() if not any(one == tp and low < at <= high for one, low, high in added)}
+def _check_known(table: Table, rows: Mapping[TopicPartition, int]) -> None:
+    """Raises TableRefused if the last rows of a partition may be those of a replay: another writer has rewritten the
+    files, for example by OPTIMIZE, so their names do not tell it. The position of an ingest may be before them."""
+    if not rows or not table.has_replays():
+        return
+    foreign = table.foreign_row_ends(rows.keys())
+    if unknown := sorted(tp for tp, at in rows.items() if foreign.get(tp) == at):
+        raise TableRefused(
+            f"the last rows of {unknown[0]} in {table.location.uri} are in files of another writer (as after "
+            "OPTIMIZE), and replays have added rows to this table, too. So it is not known up to which offset an "
+            f"ingest has read. Nothing was adopted. There is only one way on: {ANOTHER_TABLE}"
+        )
 
 
 def _partitions_of(described: Topics) -> set[TopicPartition]:

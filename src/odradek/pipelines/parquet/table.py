@@ -62,7 +62,7 @@ from odradek.pipelines.commit.state import (
     key_of,
 )
 from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
-from odradek.pipelines.files.row_ends import parquet_row_ends
+from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
@@ -152,11 +152,13 @@ class ParquetTable(CommitDriver):
         held = {} if known is None or known.offsets is None else known.offsets
         return {tp: held[tp] for tp in plan.offsets if tp in held}
 
-    def row_ends(self, partitions: Collection[TopicPartition] | None = None) -> dict[TopicPartition, int]:
+    def row_ends(
+        self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
+    ) -> dict[TopicPartition, int]:
         """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Reads the table. Raises StorageError."""
+        Files with the names ``left_out`` do not count. Reads the table. Raises StorageError."""
         try:
-            return parquet_row_ends(self._table, self._partition_by, partitions)
+            return parquet_row_ends(self._table, self._partition_by, partitions, left_out)
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from odradek.pipelines.commit.partition_starts import check_starts
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
     REMEDY,
+    REPLAY,
     Added,
     BatchPlan,
     QueryState,
@@ -44,6 +45,7 @@ from odradek.pipelines.delta.table import DeltaTable, check_installed
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
 from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.partition_values import usable_frame
+from odradek.pipelines.files.row_ends import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
 from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.task_reports import TaskReport
@@ -382,9 +384,19 @@ class Table:
         return self._writer.state(BatchPlan("", 0, "", "", offsets=dict.fromkeys(partitions, 0)))
 
     def row_ends(self) -> dict[TopicPartition, int]:
-        """Returns the offset after the last row of each partition that has rows. Reads the table. Raises
-        StorageError."""
+        """Returns the offset after the last row of each partition that has rows which no replay has added. Reads the
+        table. Raises StorageError."""
         return self._writer.row_ends()
+
+    def foreign_row_ends(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offsets after the last rows in files of other writers, which may have rewritten any rows. Reads
+        the table. Raises StorageError."""
+        return self._writer.row_ends(partitions, OURS)
+
+    def has_replays(self) -> bool:
+        """Returns whether replays have added rows."""
+        plan = BatchPlan(ANY_REPLAY, 0, "", "")
+        return any(query.startswith(REPLAY) for query in self._writer.state(plan).queries)
 
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         """Notes these offsets as the table's, and ends all earlier runs and queries. ``seen``: the newest query of the
