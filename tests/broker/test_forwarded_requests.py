@@ -397,12 +397,6 @@ def test_a_block_for_another_incarnation_is_not_used(nodes: Nodes) -> None:
     assert producer_id(nodes, 1) == before + 1
 
 
-def test_a_transactional_id_has_no_coordinator_in_a_cluster(nodes: Nodes) -> None:
-    message = {"transactional_id": "x", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
-    reply = nodes.brokers[1].call(INIT_PRODUCER_ID, 4, message)
-    assert reply.error_code is ErrorCode.coordinator_not_available
-
-
 def test_replayed_and_snapshot_images_are_equal_after_requests_at_all_brokers(nodes: Nodes) -> None:
     for number in range(10):
         assert create(nodes, 1 + number % 2, f"t{number}") is NONE

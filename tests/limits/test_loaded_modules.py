@@ -66,7 +66,8 @@ OF_A_QUORUM = {
     "odradek.broker.metadata.voter", "odradek.broker.metadata_log.quorum_state", "odradek.broker.settings.roles"
 }  # fmt: skip
 OF_A_CLUSTER = (
-    "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.controller_role",
+    "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.transactions",
+    "odradek.transactions.node_queues", "odradek.broker.controller_role",
     "odradek.broker.cluster_role", "odradek.broker.cluster_member", "odradek.broker.combined_role",
     "odradek.broker.controller_side", "odradek.broker.controller.periodic_elections",
     "odradek.broker.fault_injection.node_network",

@@ -1,9 +1,11 @@
 """Transactions whose coordinator moves: what each broker answers equals what brokers of Apache Kafka 4.3 answer.
 
-``record_clusters`` has recorded the conversations. ``OPEN`` lists those that brokers of Odradek cannot answer alike.
+``record_clusters`` has recorded the conversations. ``KNOWN`` lists the differences.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from cluster_scenarios import base_of
@@ -12,30 +14,47 @@ from cluster_transaction_run import SETTINGS, Scenario, run_transaction_conversa
 from recording import compare, load
 from support.simulated_conversation import SimulatedNodes
 
-_NO_TRANSACTIONS = "a cluster has no transactions: InitProducerId gets COORDINATOR_NOT_AVAILABLE"
-OPEN = {scenario.__name__: _NO_TRANSACTIONS for scenario in SCENARIOS}
-"""Scenario → what is missing. A scenario that is answered alike has to leave this list: its test fails otherwise."""
+_IDS = ("producer", "producer_id")
+_RETENTION = "the records have old times, and Apache Kafka has deleted them within the scenario: log.retention.hours"
+_UNDONE = "Apache Kafka keeps the open transaction in memory, and aborts it although its decision is replicated later"
+KNOWN: dict[str, dict[str, str]] = {
+    "a_transaction_over_a_new_leader": {
+        r"^7 produce .*\.log_start_offset: expected 2 found 0": _RETENTION,
+        r"^9 read v0\.reply\.": _RETENTION,
+    },
+    "an_end_waits_for_replicas": {
+        r"^3 read v0\.reply\.aborted_transactions: ": _UNDONE,
+        r'^4 describe_transactions .*expected "CompleteAbort" found "CompleteCommit"': _UNDONE,
+    },
+}
+"""Scenario → pattern of a difference → its reason."""
 
 
-def cases() -> list[object]:
-    return [
-        pytest.param(
-            scenario,
-            id=scenario.__name__,
-            marks=[pytest.mark.xfail(reason=OPEN[scenario.__name__], strict=True, raises=AssertionError)]
-            if scenario.__name__ in OPEN
-            else [],
-        )
-        for scenario in SCENARIOS
-    ]
-
-
-@pytest.mark.parametrize("scenario", cases())
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.__name__ for scenario in SCENARIOS])
 def test_a_conversation_equals_that_of_apache_kafka(scenario: Scenario) -> None:
     found = run_transaction_conversation(SimulatedNodes(SETTINGS), scenario, base_of(scenario))
-    compare(load("moving_transactions")[scenario.__name__], found, ())
+    expected = load("moving_transactions")[scenario.__name__]
+    compare(with_ids_in_order(expected), with_ids_in_order(found), KNOWN.get(scenario.__name__, ()))
 
 
 def test_every_recorded_conversation_is_compared() -> None:
     assert sorted(load("moving_transactions")) == sorted(scenario.__name__ for scenario in SCENARIOS)
-    assert OPEN.keys() <= load("moving_transactions").keys()
+    assert KNOWN.keys() <= load("moving_transactions").keys()
+
+
+def with_ids_in_order(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns a trace in which each producer id without a name is its number in the order of appearance: the blocks of
+    ids differ from run to run."""
+    numbers: dict[int, str] = {}
+
+    def named(value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            return {name: named(one, name) for name, one in value.items()}
+        if isinstance(value, list):
+            return [named(one) for one in value]
+        if key in _IDS and isinstance(value, int) and value > 0:
+            return numbers.setdefault(value, f"id {len(numbers)}")
+        return value
+
+    made: list[dict[str, Any]] = named(steps)
+    return made

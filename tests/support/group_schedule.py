@@ -9,9 +9,7 @@ accepted. Then the faults end: each group shares all partitions among its member
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +27,7 @@ from odradek.wire.api_keys import (
     SYNC_GROUP,
 )
 from support.group_nodes import PARTITIONS, TOPIC, GroupNodes, ask, code_of, commit_message, fetch_message, offset_of
+from support.moving_schedule import MovingSchedule
 from support.world import SimulationFailure
 
 STEPS = 90
@@ -435,15 +434,12 @@ class ConsumerMember(GroupMember):
         self.ask(CONSUMER_GROUP_HEARTBEAT, 1, message, take)
 
 
-class GroupSchedule:
+class GroupSchedule(MovingSchedule):
     """``run`` runs it. Raises SimulationFailure."""
 
     def __init__(self, seed: int) -> None:
-        self.nodes = GroupNodes(seed=seed, topic_partitions=SHARED)
-        self.world = self.nodes.world
-        self.rng = self.world.rng
-        self.nodes.network.most_travel_ms = 20
-        self.counts: Counter[str] = Counter()
+        nodes = GroupNodes(seed=seed, topic_partitions=SHARED)
+        super().__init__(nodes, [(OFFSETS_TOPIC, index) for index in range(PARTITIONS)], STEPS)
         topic = self.nodes.controller.broker.catalog.topic(TOPIC)
         assert topic is not None
         self.topic_id = UUID(bytes=topic.id.bytes)
@@ -460,16 +456,6 @@ class GroupSchedule:
             for at in range(2)
         ]
         self.members: list[GroupMember] = [*self.classic, *self.consumers]
-        self._down: set[int] = set()
-        self._without_power: set[int] = set()
-
-    def run(self) -> None:
-        for _ in range(STEPS):
-            self._step()
-            self.act()
-            self.world.advance(self.rng.choice((1, 5, 20, 100, 400, 1200)))
-        self._heal()
-        self._check_end()
 
     def act(self) -> None:
         """Each client may send a request."""
@@ -484,87 +470,17 @@ class GroupSchedule:
         """The leader epoch of a group's partition of the offsets topic."""
         return self.nodes.registration(OFFSETS_TOPIC, self.nodes.index_of(group)).leader_epoch
 
-    def serves(self, number: int) -> bool:
-        broker = self.nodes.brokers[number]
-        return broker.node.process.is_alive and number not in self._down and broker.is_joined
+    def change_clients(self) -> None:
+        member = self.rng.choice(self.members)
+        member.is_wanted = not member.is_wanted
 
-    # --- faults -------------------------------------------------------------------------------------------------
-
-    def _step(self) -> None:
-        rng, nodes = self.rng, self.nodes
-        kind = rng.choices(
-            ("nothing", "kill", "power", "start", "cut", "join", "stop", "member", "elect"),
-            (40, 3, 1, 9, 3, 8, 2, 4, 4),
-        )[0]
-        up = [number for number in nodes.alive if number not in self._down]
-        if kind == "kill" and up:
-            self._kill(self._victim(up))
-        elif kind == "power" and up and not self._without_power and self._is_whole():
-            number = rng.choice(up)
-            self._kill(number)
-            nodes.brokers[number].files.power_cut(lambda: rng.choice((0.0, 1.0, rng.random())))
-            self._without_power.add(number)
-        elif kind == "stop" and len(up) == 3:
-            self._stop(self._victim(up))
-        elif kind == "start" and self._down:
-            number = rng.choice(sorted(self._down))
-            self._down.discard(number)
-            nodes.brokers[number].begin()
-        elif kind == "cut":
-            nodes.network.cut_off.add(self._victim([1, 2, 3]))
-        elif kind == "join":
-            nodes.network.cut_off.clear()
-        elif kind == "member":
-            member = rng.choice(self.members)
-            member.is_wanted = not member.is_wanted
-        elif kind == "elect":
-            self._elect()
-
-    def _victim(self, some: list[int]) -> int:
-        """Mostly the coordinator of a group."""
-        leader = self.nodes.coordinator(self.rng.choice(self._clients).group)
-        return leader if leader in some and self.rng.random() < 0.6 else self.rng.choice(some)
-
-    def _is_whole(self) -> bool:
-        whole = all(set(self.nodes.registration(OFFSETS_TOPIC, at).isr) == {1, 2, 3} for at in range(PARTITIONS))
-        if not whole or self._down or self.nodes.network.cut_off:
-            return False
-        self._without_power.clear()
-        return True
-
-    def _kill(self, number: int) -> None:
-        self._down.add(number)
-        self.nodes.brokers[number].kill()
-        self.counts["kills"] += 1
-
-    def _stop(self, number: int) -> None:
-        try:
-            self.nodes.brokers[number].stop()
-        except AssertionError:
-            self._kill(number)
-        else:
-            self._down.add(number)
-            self.counts["stops"] += 1
-
-    def _elect(self) -> None:
-        """Asks for the preferred leaders of the offsets topic: coordinators move while all brokers live."""
-        rows = [{"topic": OFFSETS_TOPIC, "partitions": list(range(PARTITIONS))}]
-        message = {"election_type": 0, "topic_partitions": rows, "timeout": 1_000}
-        wire = self.nodes.controller.node.connect(lambda frame: None)
-        wire.send(frames.encode_request(43, 2, 1, "admin", message))
-        self.counts["elections"] += 1
+    def wanted_victim(self) -> int:
+        """The coordinator of a group."""
+        return self.nodes.coordinator(self.rng.choice(self._clients).group)
 
     # --- the end ------------------------------------------------------------------------------------------------
 
-    def _heal(self) -> None:
-        nodes = self.nodes
-        nodes.network.cut_off.clear()
-        for number in sorted(self._down):
-            nodes.brokers[number].begin()
-        self._down.clear()
-        nodes.run_until(lambda: all(one.is_joined for one in nodes.brokers.values()), 60_000)
-        for index in range(PARTITIONS):
-            nodes.run_until(partial(self._is_in_sync, index), 60_000)
+    def settle(self) -> None:
         for member in self.members:
             member.is_wanted = True
         end_ms = self.world.now_ms + 60_000
@@ -573,9 +489,6 @@ class GroupSchedule:
                 raise SimulationFailure(f"a rebalance does not end: {self._described()}")
             self.act()
             self.world.advance(200)
-
-    def _is_in_sync(self, index: int) -> bool:
-        return set(self.nodes.registration(OFFSETS_TOPIC, index).isr) == {1, 2, 3}
 
     def _is_settled(self) -> bool:
         groups: tuple[list[GroupMember], ...] = (list(self.classic), list(self.consumers))
@@ -589,7 +502,7 @@ class GroupSchedule:
     def _described(self) -> str:
         return ", ".join(f"{one.name} {one.generation} {one.owned}" for one in self.members)
 
-    def _check_end(self) -> None:
+    def check_end(self) -> None:
         self.nodes.run_until(lambda: not any(client.waits for client in self._clients), 60_000)
         for client in self._clients:
             number = self.nodes.run_until_coordinated(client.group)

@@ -210,7 +210,7 @@ USES = {
     "coordinators": {"of_key_type", "runtime"},
     "producer_ids": {"next", "ready"},
     "quorum": {"committed_offset", "epoch", "leader"},
-    "role": {"check_broker_name", "check_transactions", "has_broker_settings", "registered_brokers"},
+    "role": {"check_broker_name", "has_broker_settings", "registered_brokers"},
     "quotas": {"has_quota", "most_in_window", "record", "take_back"},
     "groups": {"batch_bytes", "partitions", "partition_of", "submit", "submit_checked"},
 }

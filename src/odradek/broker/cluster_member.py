@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -17,6 +17,7 @@ from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers
 from odradek.broker.replication.node_replication import NodeReplication
+from odradek.broker.transactions.across_brokers import AcrossBrokers
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.image_delta import delta_between
@@ -24,7 +25,7 @@ from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes, reply_tim
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
-from odradek.core.errors import ErrorCode, KafkaError, OdradekError
+from odradek.core.errors import ErrorCode, OdradekError
 from odradek.security.protocols import PROTOCOLS
 from odradek.storage.disk import checkpoints
 
@@ -73,20 +74,6 @@ _WILDCARDS = ("", "0.0.0.0", "::")
 
 class MembershipEnded(OdradekError):
     """The broker cannot join its cluster, or cannot stay in it. The message has the reason."""
-
-
-def refuse_transactions() -> None:
-    """Raises KafkaError (COORDINATOR_NOT_AVAILABLE): no node of a cluster is the coordinator."""
-    _report_missing_coordinator()
-    raise KafkaError(ErrorCode.coordinator_not_available)
-
-
-@cache
-def _report_missing_coordinator() -> None:
-    log.warning(
-        "transactional producers get COORDINATOR_NOT_AVAILABLE: this release has no transactions in a cluster. Use a "
-        "lone broker for them: leave process.roles out"
-    )
 
 
 class NodeMember:
@@ -335,8 +322,12 @@ class MemberRole:
     def check_broker_name(self, name: str) -> None:
         self.node.check_own_name(name)
 
-    def check_transactions(self) -> None:
-        refuse_transactions()
+    def across_brokers(self) -> AcrossBrokers:
+        return AcrossBrokers(self.node.catalog, self.node.node_id, self.peers)
+
+    def overdue_markers(self) -> None:
+        """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""
+        return
 
 
 class BrokerMember(NodeMember):

@@ -159,9 +159,3 @@ class ClusterRole(MemberRole):
         self.node.scheduler.stop()
         if self._copy is not None:
             self._copy.metadata_log.abandon()
-
-    # --- what requests ask --------------------------------------------------------------------------------------
-
-    def overdue_markers(self) -> None:
-        """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""
-        return

@@ -150,9 +150,6 @@ class _AtController:
     def check_broker_name(self, name: str) -> None:
         ControllerRole.check_broker_name(self._role, name)
 
-    def check_transactions(self) -> None:
-        """Raises nothing: the API is not served here."""
-
 
 class LocalController(Controller):
     """The controller of a node with both roles."""

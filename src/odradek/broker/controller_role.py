@@ -28,6 +28,7 @@ from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
+    from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.catalog_view import Publisher
     from odradek.broker.node import Node
@@ -125,10 +126,11 @@ class ControllerRole(WriterRole):
         if int(name) != self.node.node_id and int(name) not in self.node.catalog.registered_brokers():
             raise KafkaError(ErrorCode.broker_id_not_registered, f"No node with id {name} found.")
 
-    def check_transactions(self) -> None:
-        """Raises nothing: the API is not served here."""
-
     def overdue_markers(self) -> None:
+        return None
+
+    def across_brokers(self) -> AcrossBrokers | None:
+        """Returns None: a controller serves no transactions."""
         return None
 
     def close(self) -> None:

@@ -50,8 +50,9 @@ class LoneRole(WriterRole):
     def check_broker_name(self, name: str) -> None:
         self.node.check_own_name(name)
 
-    def check_transactions(self) -> None:
-        """Raises nothing: the node is the coordinator of all transactional ids."""
+    def across_brokers(self) -> None:
+        """Returns None: the node is the coordinator of all transactional ids, and leads all partitions."""
+        return
 
     def overdue_markers(self) -> LocalOverdueMarkers:
         from odradek.broker.metadata.lone_broker import LocalOverdueMarkers

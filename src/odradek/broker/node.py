@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from odradek.batches.steps import BatchSteps
     from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
@@ -114,6 +115,9 @@ if TYPE_CHECKING:
 
         def overdue_markers(self) -> OverdueMarkers | None:
             """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
+
+        def across_brokers(self) -> AcrossBrokers | None:
+            """Returns how transactions reach other brokers; None if this broker leads all partitions."""
 
         def hold_fetches(self, is_held: bool) -> None:
             """Lets the node's replicas fetch no more, for a test of what follows then; or lets them fetch again."""

@@ -27,8 +27,9 @@ class ShardLog(Protocol):
     def max_message_bytes(self) -> int:
         """The topic's ``max.message.bytes``. No batch for ``append`` is longer."""
 
-    is_held: bool
-    """Whether an append leaves the high watermark where it is: other replicas have to get the records first."""
+    @property
+    def is_held(self) -> bool:
+        """Whether an append leaves the high watermark where it is: other replicas have to get the records first."""
 
     @property
     def log_start_offset(self) -> int: ...

@@ -7,17 +7,33 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     from odradek.broker.controller.write_events import TopicSpec
     from odradek.broker.coordinators.group_runtime import GroupRuntime
+    from odradek.broker.coordinators.remote_calls import LocalPartitions, WriteMarkers
     from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.loop.clock import Clock
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.catalog_view import CatalogView
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.partitions.partition import Partition
+    from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.delta import Delta
     from odradek.coordinator_runtime.runtime import Environment, Runtime
+    from odradek.coordinator_runtime.shard_log import ShardLog
 
 R = TypeVar("R", bound="Runtime[Any]")
+
+
+class AcrossBrokers(Protocol):
+    """How transactions reach other brokers."""
+
+    def markers(self, local: WriteMarkers) -> WriteMarkers:
+        """Returns what writes markers at all leaders. ``local`` writes those for the logs of this broker."""
+
+    def partitions(self, local: LocalPartitions) -> PartitionsOfTransactions:
+        """Returns what asks all coordinators. ``local`` asks that of this broker."""
+
+    def log(self, log: ShardLog) -> ShardLog:
+        """Returns a partition of ``__transaction_state`` as its coordinator writes it."""
 
 
 class CoordinatorRole(Protocol):
@@ -25,6 +41,9 @@ class CoordinatorRole(Protocol):
 
     def overdue_markers(self) -> OverdueMarkers | None:
         """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
+
+    def across_brokers(self) -> AcrossBrokers | None:
+        """Returns how transactions reach other brokers; None if this broker leads all partitions."""
 
 
 class CoordinatorBroker(Protocol):

@@ -2,13 +2,14 @@
 
 ``partitions/transaction_verification.PartitionsOfTransactions`` has the calls that verify partitions. A lone broker
 leads every partition and every transactional id, so its implementations call its own coordinators:
-``transaction_markers.MarkerWriter`` and ``LocalPartitions``. An answer may come at once or later. A caller has to keep
+``transaction_markers.MarkerWriter`` and ``LocalPartitions``. In a cluster ``broker/transactions`` uses these for what
+the broker leads, and asks other brokers for the rest. An answer may come at once or later. A caller has to keep
 the order of a producer's batches until then: Produce serves no later request of its connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from odradek.transactions.messages import AddPartitions, VerifyPartitions
@@ -25,15 +26,22 @@ PARTITIONS_VERSION = 2
 
 
 class WriteMarkers(Protocol):
-    """Writes markers at the leaders of their partitions. The times are in milliseconds."""
+    """Writes markers at the leaders of their partitions. The times are in milliseconds.
+
+    ``reply_ms``: the longest time that EndTxn waits for its markers; None if it waits until they are written or held.
+    """
 
     retry_ms: int
     refused_retry_ms: int
+    reply_ms: int | None
 
     def exists(self, partition: PartitionKey) -> bool: ...
 
     def load_end(self, partition: PartitionKey) -> Deferred[None] | None:
         """Returns a promise that is resolved when the partition is loaded, or None if the marker need not wait."""
+
+    def is_offline(self, partition: PartitionKey, code: ErrorCode) -> bool:
+        """Returns whether EndTxn does not wait for the marker of a partition whose attempt has failed with ``code``."""
 
     def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
@@ -50,11 +58,13 @@ if TYPE_CHECKING:
 class LocalPartitions:
     """The calls of a broker that is the coordinator of all transactional ids.
 
-    ``ask`` passes a request to the shard of a transactional id.
+    ``ask`` passes a request to the shard of a transactional id. ``partition_of`` returns the partition of
+    ``__transaction_state`` of a transactional id.
     """
 
-    def __init__(self, ask: Asking) -> None:
+    def __init__(self, ask: Asking, partition_of: Callable[[str], int]) -> None:
         self._ask = ask
+        self.partition_of = partition_of
 
     def add(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]

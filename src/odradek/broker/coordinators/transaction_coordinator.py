@@ -58,6 +58,7 @@ class TransactionCoordinator:
             version=lambda: catalog.features().get(TRANSACTION, 0),
             markers=MarkerWriter(catalog, broker.partition, write_offsets_marker, load_of_groups),
             overdue=broker.role.overdue_markers(),
+            across=broker.role.across_brokers(),
         )
 
     def on_metadata_update(self, runtime: TransactionRuntime, delta: Delta) -> None:

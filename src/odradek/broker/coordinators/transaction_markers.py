@@ -46,8 +46,8 @@ _NOT_LOADED = (
 
 
 class MarkerWriter:
-    """The ``WriteMarkers`` of a broker that leads all partitions. ``write_offsets_marker`` writes a marker into a
-    partition of ``__consumer_offsets``.
+    """The ``WriteMarkers`` for the logs of this broker: at a lone broker for all. ``write_offsets_marker`` writes a
+    marker into a partition of ``__consumer_offsets``.
 
     ``load_of_groups`` returns a promise that is resolved when such a partition is loaded, or None if no load is in
     progress.
@@ -55,6 +55,7 @@ class MarkerWriter:
 
     retry_ms = RETRY_MS
     refused_retry_ms = REFUSED_RETRY_MS
+    reply_ms: int | None = None
 
     def __init__(
         self,
@@ -78,6 +79,12 @@ class MarkerWriter:
         topic, index = partition
         return self._load_of_groups(index) if topic == OFFSETS_TOPIC else None
 
+    def is_offline(self, partition: PartitionKey, code: ErrorCode) -> bool:
+        """Whether the partition stays without its marker until somebody acts."""
+        if partition[0] == OFFSETS_TOPIC and code is ErrorCode.not_leader_or_follower:  # its log cannot be read
+            return True
+        return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_topic_or_partition)
+
     def write_marker(self, partition: PartitionKey, marker: EndTransactionMarker) -> Deferred[ErrorCode]:
         """Writes a marker. The promise holds NONE once the high watermark has passed the marker, or an error code."""
         topic, index = partition
@@ -99,13 +106,6 @@ class MarkerWriter:
 
 def _group_error(code: ErrorCode) -> ErrorCode:
     return ErrorCode.not_leader_or_follower if code in _NOT_LOADED else code
-
-
-def _is_offline(partition: PartitionKey, code: ErrorCode) -> bool:
-    """Whether the partition stays without its marker until somebody acts."""
-    if partition[0] == OFFSETS_TOPIC and code is ErrorCode.not_leader_or_follower:  # its log cannot be read
-        return True
-    return code in (ErrorCode.kafka_storage_error, ErrorCode.unknown_topic_or_partition)
 
 
 class OverdueMarkers(Protocol):
@@ -231,7 +231,7 @@ class PendingMarkers:
         return self._marker if overdue is None else overdue.marker(partition, self._marker)
 
     def _note(self, partition: PartitionKey, code: ErrorCode) -> None:
-        if _is_offline(partition, code):
+        if self._writer.is_offline(partition, code):
             self._offline.add(partition)
         else:
             self._offline.discard(partition)

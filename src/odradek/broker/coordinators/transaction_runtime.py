@@ -18,6 +18,7 @@ from odradek.transactions.messages import Markers, MarkersDelayed, MarkersWritte
 from odradek.transactions.shard import TransactionShard
 
 if TYPE_CHECKING:
+    from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.coordinator_runtime.shard_log import ShardLog
 
@@ -27,7 +28,8 @@ R = TypeVar("R")
 class TransactionRuntime(Runtime[TransactionShard]):
     """The runtime of transactional ids. ``markers`` writes the markers of each decision that a shard announces.
 
-    ``overdue``: the rules of a lone broker for markers that are refused for long.
+    ``overdue``: the rules of a lone broker for markers that are refused for long. ``across``: how transactions reach
+    the other brokers of a cluster; then the argument ``markers`` writes those for the logs of this broker.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
         version: Callable[[], int],
         markers: WriteMarkers,
         overdue: OverdueMarkers | None = None,
+        across: AcrossBrokers | None = None,
     ) -> None:
         self.config = config
         super().__init__(
@@ -47,8 +50,14 @@ class TransactionRuntime(Runtime[TransactionShard]):
             environment,
             TransactionRuns,
         )
+        self.local_markers = markers
+        """Writes markers into the logs of this broker."""
+        local = LocalPartitions(self.ask, self.partition_of)
+        self.partitions_of_transactions: PartitionsOfTransactions = local
         self.markers = markers
-        self.partitions_of_transactions: PartitionsOfTransactions = LocalPartitions(self.ask)
+        self._across = across
+        if across is not None:
+            self.markers, self.partitions_of_transactions = across.markers(markers), across.partitions(local)
         self._overdue = overdue
         self._call_at = environment.call_at
         self._pending: dict[tuple[int, str], PendingMarkers] = {}
@@ -67,6 +76,8 @@ class TransactionRuntime(Runtime[TransactionShard]):
         self._forget(key)
         self._pending[key] = pending
         self._write(key, pending)
+        if self.markers.reply_ms is not None and pending.left:
+            self._call_at(self.clock() + self.markers.reply_ms, lambda: self._note_delay(key, pending))
 
     def _write(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         if self._pending.get(key) is pending:
@@ -86,11 +97,16 @@ class TransactionRuntime(Runtime[TransactionShard]):
     def _try_later(self, key: tuple[int, str], pending: PendingMarkers) -> None:
         if self._pending.get(key) is not pending:
             return
-        if not pending.is_delayed and pending.are_held():
+        if pending.are_held():
+            self._note_delay(key, pending)
+        self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
+
+    def _note_delay(self, key: tuple[int, str], pending: PendingMarkers) -> None:
+        """Reports once that markers are late: the producer gets its reply."""
+        if self._pending.get(key) is pending and not pending.is_delayed:
             pending.is_delayed = True
             index, transactional_id = key
             self.submit(index, MarkersDelayed(transactional_id, pending.markers.producer))
-        self._call_at(self.clock() + pending.retry_ms(), lambda: self._write(key, pending))
 
     def unmarked_partitions(self, transactional_id: str) -> Collection[PartitionKey] | None:
         """Returns the partitions that still need the marker of a decision; None if no decision is pending."""
@@ -99,7 +115,7 @@ class TransactionRuntime(Runtime[TransactionShard]):
 
     def load(self, index: int, partition: ShardLog, leader_epoch: int) -> None:
         """A shard that continues in a newer term does not announce its decisions again: they take the new epoch."""
-        super().load(index, partition, leader_epoch)
+        super().load(index, partition if self._across is None else self._across.log(partition), leader_epoch)
         for key, pending in self._pending.items():
             if key[0] == index:
                 pending.begin_term(self.epoch(index))

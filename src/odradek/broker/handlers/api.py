@@ -179,9 +179,6 @@ if TYPE_CHECKING:
             """Raises KafkaError (INVALID_REQUEST) if the node does not answer for the settings of this broker. The
             name "" means all brokers."""
 
-        def check_transactions(self) -> None:
-            """Raises KafkaError (COORDINATOR_NOT_AVAILABLE) if the node serves no transactional ids."""
-
     class NodeServices(Protocol):
         """The parts of a node that handlers at all kinds of listeners may use."""
 

@@ -37,7 +37,6 @@ def handle(broker: BrokerServices, context: Context, message: InitProducerIdRequ
         return _row(ErrorCode.invalid_request)
     if message.transactional_id is None:
         return _row(producer_id=(yield from broker.producer_ids.next()), epoch=0)
-    broker.role.check_transactions()
     producer_reply = yield from _initialize(broker, message, known)
     error = producer_reply.error
     if error is ErrorCode.producer_fenced and context.version < 4:

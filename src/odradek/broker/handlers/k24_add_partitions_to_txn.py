@@ -19,6 +19,7 @@ from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
 from odradek.broker.handlers.authorization import check_cluster, is_allowed
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.core.access.acl import Operation, Resource
+from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import INTERNAL_TOPICS, ProducerIdentity
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         v3_and_below_producer_epoch: i16
         v3_and_below_topics: tuple[AddPartitionsToTxnTopic, ...]
 
+    _Codes = Mapping[PartitionKey, ErrorCode]
 
 VERSIONS = (0, 5)
 MANY = 4
@@ -51,19 +53,25 @@ def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxn
         transactional_id = message.v3_and_below_transactional_id
         producer = message.v3_and_below_producer_id, message.v3_and_below_producer_epoch
         topics = message.v3_and_below_topics
-        errors = yield from _add(broker, context, transactional_id, producer, topics)
+        promise = yield from _add(broker, context, transactional_id, producer, topics)
+        errors = yield promise
         path = ("results_by_topic_v3_and_below",)
         return reply(context, {path[0]: (yield from _rows(context, topics, errors, *path))})
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    transactions = elements(context, "results_by_transaction")
-    for row in message.transactions:
-        producer = row.producer_id, row.producer_epoch
+    asked: list[tuple[AddPartitionsToTxnTransaction, Deferred[_Codes]]] = []
+    for row in message.transactions:  # their records wait for their replicas at the same time
         if row.verify_only:
-            errors = yield from _verify(broker, row)
+            asked.append((row, (yield from _verify(broker, row))))
         else:
-            errors = yield from _add(broker, context, row.transactional_id, producer, row.topics)
-            if ErrorCode.unsupported_version in errors.values():  # as in Kafka, the whole request ends with it
-                return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
+            producer = row.producer_id, row.producer_epoch
+            asked.append((row, (yield from _add(broker, context, row.transactional_id, producer, row.topics))))
+        yield None
+    transactions = elements(context, "results_by_transaction")
+    for row, promise in asked:
+        errors = yield promise
+        if not row.verify_only and ErrorCode.unsupported_version in errors.values():
+            # As in Kafka, the whole request ends with it.
+            return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
         results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
         transactions.add({"transactional_id": row.transactional_id, "topic_results": results})
         yield None
@@ -76,7 +84,7 @@ def _add(
     transactional_id: str,
     producer: tuple[int, int],
     topics: Iterable[AddPartitionsToTxnTopic],
-) -> Steps[Mapping[PartitionKey, ErrorCode]]:
+) -> Steps[Deferred[_Codes]]:
     from odradek.transactions.messages import AddPartitions
 
     version = context.version
@@ -85,30 +93,29 @@ def _add(
         broker, client, Operation.WRITE, Resource.TRANSACTIONAL_ID, transactional_id
     ):
         existing, missing = yield from _partitions(broker, topics)
-        return dict.fromkeys([*existing, *missing], ErrorCode.transactional_id_authorization_failed)
+        return Deferred.of(dict.fromkeys([*existing, *missing], ErrorCode.transactional_id_authorization_failed))
     partitions, absent = yield from _partitions(broker, topics, client)
     if absent:
-        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
+        return Deferred.of(dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent)
     client_version = 2 if version >= MANY else 0
     request = AddPartitions(transactional_id, ProducerIdentity(*producer), partitions, client_version)
-    error: ErrorCode = yield broker.coordinators.runtime(TRANSACTIONS).ask(transactional_id, request)
-    if error is ErrorCode.producer_fenced and version < 2:
-        error = ErrorCode.invalid_producer_epoch
-    return dict.fromkeys(partitions, error)
+
+    def codes(error: ErrorCode) -> _Codes:
+        is_old = error is ErrorCode.producer_fenced and version < 2
+        return dict.fromkeys(partitions, ErrorCode.invalid_producer_epoch if is_old else error)
+
+    return broker.coordinators.runtime(TRANSACTIONS).ask(transactional_id, request).map(codes)
 
 
-def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps[Mapping[PartitionKey, ErrorCode]]:
+def _verify(broker: BrokerServices, row: AddPartitionsToTxnTransaction) -> Steps[Deferred[_Codes]]:
     from odradek.transactions.messages import VerifyPartitions
 
     partitions, absent = yield from _partitions(broker, row.topics)
     if absent:
-        return dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent
+        return Deferred.of(dict.fromkeys(partitions, ErrorCode.operation_not_attempted) | absent)
     producer = ProducerIdentity(row.producer_id, row.producer_epoch)
     request = VerifyPartitions(row.transactional_id, producer, partitions)
-    errors: Mapping[PartitionKey, ErrorCode] = yield broker.coordinators.runtime(TRANSACTIONS).ask(
-        row.transactional_id, request
-    )
-    return errors
+    return broker.coordinators.runtime(TRANSACTIONS).ask(row.transactional_id, request)
 
 
 def _partitions(

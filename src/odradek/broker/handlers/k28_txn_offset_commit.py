@@ -145,13 +145,18 @@ def _submit(
         guard, pending = verification.begin(partition, producer, NO_SEQUENCE)
     except KafkaError as error:
         return OffsetCommitReply(error.code)
+    epoch = partition.leader_epoch
     error_code = ErrorCode.none if pending is None else (yield pending)
+    if error_code is ErrorCode.network_exception:  # as in Kafka: older clients do not try again after this error
+        error_code = ErrorCode.coordinator_load_in_progress
     if error_code is not ErrorCode.none:
         return OffsetCommitReply(error_code)
 
     def check() -> ErrorCode:
         """Checks the transaction again. If a marker has ended it, the commit must not begin another transaction."""
         try:
+            if partition.leader_epoch != epoch:  # an answer of a former term is void
+                return ErrorCode.not_coordinator
             if partition.log.config.transaction_partition_verification_enable:
                 partition.log.producers.check_verified(*producer, guard)
         except KafkaError as error:

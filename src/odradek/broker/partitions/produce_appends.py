@@ -366,11 +366,16 @@ class ProduceAppends:
     def _verify_later(
         self, partition: Partition, index: int, data: bytes, guard: Guard, promise: Deferred[KafkaError | None]
     ) -> Steps[ProducedPartition]:
-        """Waits for the coordinator, which is busy. The connection serves no later request meanwhile."""
+        """Waits for the coordinator, which is busy, or another broker. The connection serves no later request
+        meanwhile. An answer of a former term is void: another leader may have written the end of the transaction."""
+        epoch = partition.leader_epoch
         refusal: KafkaError | None = yield promise
         if refusal is not None:
             return _failed(index, refusal)
-        if self._broker.partition(partition.topic, index) is not partition:
+        if self._broker.partition(partition.topic, index) is not partition or partition.leader_epoch != epoch:
+            if partition.leader_epoch != epoch:
+                self.is_led_elsewhere = True
+                return ProducedPartition(index, ErrorCode.not_leader_or_follower)
             return ProducedPartition(index, self._broker.missing_partition(partition.topic, index))
         result = self._append_batch(partition, index, data, guard)
         return result if isinstance(result, ProducedPartition) else (yield from result)

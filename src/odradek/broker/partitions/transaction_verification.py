@@ -36,6 +36,7 @@ _UNAVAILABLE = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
     ErrorCode.not_coordinator,
+    ErrorCode.network_exception,
 )
 _RETRIED = (*_UNAVAILABLE, ErrorCode.concurrent_transactions)
 """After these errors the producer sends its batch again. Until then no later batch may be appended."""

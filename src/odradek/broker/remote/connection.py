@@ -70,7 +70,8 @@ class RemoteNode:
     """Another node, which the dialer reaches and names in log lines. ``client_id``: in the requests' headers.
 
     ``most_bytes``: the longest reply; a longer one ends the connection. ``log_level``: that of the lines about a node
-    that cannot be reached, and that can be reached again.
+    that cannot be reached, and that can be reached again. ``keeps_requests``: whether requests outlive a failed attempt
+    to connect.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class RemoteNode:
         client_id: str,
         most_bytes: int = MOST_REPLY_BYTES,
         log_level: int = logging.WARNING,
+        keeps_requests: bool = True,
     ) -> None:
         self._log_level = log_level
+        self._keeps_requests = keeps_requests
         self._loop = loop
         self._dialer = dialer
         self._client_id = client_id
@@ -189,6 +192,10 @@ class RemoteNode:
         pause_s = min(FIRST_PAUSE_S * (1 << min(self._failures, _MOST_DOUBLINGS)), LAST_PAUSE_S)
         self._failures += 1
         self._timer = self._loop.call_later(pause_s, self._end_pause)
+        if not self._keeps_requests:
+            waiting, self._waiting = self._waiting, deque()
+            for request in waiting:
+                request.answer()
 
     def _end_pause(self) -> None:
         self._timer = None

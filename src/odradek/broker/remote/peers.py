@@ -30,12 +30,15 @@ class Channel(NamedTuple):
     may wait there delays the later ones of its connection.
 
     ``most_bytes``: the longest reply. ``log_level``: that of the lines about a node that cannot be reached.
-    ``at_controller``: the requests are for the node's listener for controllers, and not for that between brokers."""
+    ``at_controller``: the requests are for the node's listener for controllers, and not for that between brokers.
+    ``keeps_requests``: whether requests wait for the next attempt when an attempt to connect fails, until their time is
+    over; otherwise they end without a reply."""
 
     name: str
     most_bytes: int = MOST_REPLY_BYTES
     log_level: int = logging.INFO
     at_controller: bool = False
+    keeps_requests: bool = True
 
 
 REQUESTS = Channel("requests")
@@ -163,7 +166,7 @@ class Peers:
             )
             node = self._nodes[node_id, channel] = RemoteNode(
                 self._loop, dialer, client_id=self._client_id, most_bytes=channel.most_bytes,
-                log_level=channel.log_level,
+                log_level=channel.log_level, keeps_requests=channel.keeps_requests,
             )  # fmt: skip
             if self._is_closed:
                 node.close()
