@@ -17,7 +17,7 @@ from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
 from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers
 from odradek.broker.replication.node_replication import NodeReplication
-from odradek.broker.transactions.across_brokers import AcrossBrokers
+from odradek.broker.transactions.across_brokers import ClusterTransactions
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.image_delta import delta_between
@@ -322,8 +322,8 @@ class MemberRole:
     def check_broker_name(self, name: str) -> None:
         self.node.check_own_name(name)
 
-    def across_brokers(self) -> AcrossBrokers:
-        return AcrossBrokers(self.node.catalog, self.node.node_id, self.peers)
+    def across_brokers(self) -> ClusterTransactions:
+        return ClusterTransactions(self.node.catalog, self.node.node_id, self.peers)
 
     def overdue_markers(self) -> None:
         """Returns None: the marker of another coordinator may be that of a successor, whose decision counts."""

@@ -57,7 +57,7 @@ REPLY_MS = 1_000
 _Codes = Mapping[PartitionKey, ErrorCode]
 
 
-class AcrossBrokers:
+class ClusterTransactions:
     """``kinds.AcrossBrokers``: transactions of a broker in a cluster. ``peers`` are the other brokers."""
 
     def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers) -> None:
