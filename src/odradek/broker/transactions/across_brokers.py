@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 QUESTIONS = Channel("transactions", keeps_requests=False)
 MARKERS = Channel("markers", keeps_requests=False)
-RETRY_MS = 100
-REFUSED_RETRY_MS = 10_000
 REPLY_MS = 1_000
 """The time after which EndTxn waits no more for its markers: in Kafka it waits for none."""
 
@@ -153,8 +151,6 @@ class MarkersForLeaders:
     NETWORK_EXCEPTION: then the marker may be written, and another attempt repeats it.
     """
 
-    retry_ms = RETRY_MS
-    refused_retry_ms = REFUSED_RETRY_MS
     reply_ms: int | None = REPLY_MS
 
     def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers, local: WriteMarkers) -> None:
@@ -162,6 +158,7 @@ class MarkersForLeaders:
         self._node_id = node_id
         self._peers = peers
         self._local = local
+        self.retry_ms, self.refused_retry_ms = local.retry_ms, local.refused_retry_ms
         self._queues: NodeQueues[tuple[PartitionMarker, Deferred[ErrorCode]]] = NodeQueues()
 
     def exists(self, partition: PartitionKey) -> bool:

@@ -57,6 +57,8 @@ class Brokers:
 class Local:
     """The own coordinator, and the own logs."""
 
+    retry_ms, refused_retry_ms = 100, 10_000
+
     def __init__(self) -> None:
         self.written: list[PartitionKey] = []
 
