@@ -19,7 +19,7 @@ from odradek.monitor.offsets_reader import Trouble
 from odradek.monitor.terminal.app import TopApp
 from odradek.monitor.terminal.line_table import LineTable
 from odradek.monitor.terminal.screen_parts import StateLine
-from odradek.monitor.terminal.view_sources import SourceLost
+from odradek.monitor.view_sources import SourceLost
 
 EVERY_S = 0.02
 Play = Callable[[TopApp, Pilot[None]], Awaitable[None]]

@@ -44,6 +44,7 @@ _COMMANDS = {
     "consume": _SubApp("odradek.cli.consume.command", "Print or save a topic's records."),
     "monitor": _SubApp("odradek.cli.monitor.command", "Follow groups: metrics, Burrow's API, states."),
     "top": _SubApp("odradek.cli.top.command", "Show the groups of a cluster in the terminal."),
+    "mcp": _SubApp("odradek.cli.mcp.command", "Answer an agent's questions about groups."),
     "check-history": _SubApp("odradek.cli.consistency.command", "Check what clients saw of a cluster."),
 }
 _SUB_APPS = _COMMANDS | {

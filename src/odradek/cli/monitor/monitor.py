@@ -141,10 +141,10 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_exposure(host: str, token: str) -> None:
-    """Raises CommandError if another machine could read the service without a token."""
+def check_exposure(host: str, token: str, option: str = "--token-file") -> None:
+    """Raises CommandError if another machine could read the service without a token. ``option``: that of the token."""
     if not is_loopback(host) and not token:
-        raise CommandError(f"--listen {host}: other machines can connect to it: give --token-file, or use 127.0.0.1")
+        raise CommandError(f"--listen {host}: other machines can connect to it: give {option}, or use 127.0.0.1")
 
 
 def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from odradek.cli.top.options import TopLine
 from odradek.core.extras import command_of
 from odradek.monitor.choices import MOST_GROUPS, SHORTEST_INTERVAL_MS, SORTS, SOURCES
 from odradek.monitor.terminal.cells import GROUPS, PARTITIONS, Column
-from odradek.monitor.terminal.view_sources import (
+from odradek.monitor.view_sources import (
     Json,
     MonitorSource,
     ReaderSource,
@@ -47,7 +47,7 @@ def run_top(line: TopLine) -> None:
         raise CommandError("the output is not a terminal: add --once to print the groups once")
     if line.url is not None:
         _check_monitor_line(line)
-        source = MonitorSource(_checked_url(line.url), read_token(line.token_file))
+        source = MonitorSource(checked_url(line.url), read_token(line.token_file))
         _run_at_monitor(line, source)
     else:
         _run_alone(line)
@@ -127,7 +127,8 @@ def _check_monitor_line(line: TopLine) -> None:
         raise CommandError(f"{given[0]} is for -b: the monitor at --url has its own")
 
 
-def _checked_url(url: str) -> str:
+def checked_url(url: str) -> str:
+    """Returns the address of a monitor. Raises CommandError."""
     try:
         parts = urlsplit(url)
         is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

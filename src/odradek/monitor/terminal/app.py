@@ -16,7 +16,7 @@ from odradek.monitor.terminal.group_screen import GroupScreen
 from odradek.monitor.terminal.line_table import LineTable
 from odradek.monitor.terminal.row_list import RowView
 from odradek.monitor.terminal.screen_parts import StateLine, in_thread
-from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused, ViewSource
+from odradek.monitor.view_sources import Json, SourceLost, SourceRefused, ViewSource
 
 _SORT_KEYS = {column.key: column for column in GROUPS if column.key}
 _LABELS = {"t": "Time", "r": "Rate", "c": "Clear", "p": "Parts", "e": "Expiry", "m": "Commit"}

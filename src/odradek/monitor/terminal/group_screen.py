@@ -16,7 +16,7 @@ from odradek.monitor.terminal.cells import FINDINGS, PARTITIONS, PROOF, partitio
 from odradek.monitor.terminal.group_texts import facts, finding_text, partition_reason
 from odradek.monitor.terminal.line_table import LineTable
 from odradek.monitor.terminal.screen_parts import FollowedView, StateLine, in_thread
-from odradek.monitor.terminal.view_sources import Json, SourceLost, SourceRefused
+from odradek.monitor.view_sources import Json, SourceLost, SourceRefused
 from odradek.monitor.web.formats import shown_name
 from odradek.text.printable import printable
 

@@ -12,7 +12,7 @@ from typing import ParamSpec, Protocol, TypeVar
 from textual.widgets import Static
 
 from odradek.monitor.terminal.cells import Cell
-from odradek.monitor.terminal.view_sources import Json, ViewSource
+from odradek.monitor.view_sources import Json, ViewSource
 
 
 class FollowedView(Protocol):

@@ -1,6 +1,6 @@
-"""Where ``odradek top`` gets its numbers: a reader in this process, or a running monitor over HTTP.
+"""Where ``odradek top`` and ``odradek mcp`` get their numbers: a reader in this process, or a running monitor.
 
-Both give the values of ``/api/v1``. Calls block; the terminal makes them in threads.
+Both give the values of ``/api/v1``. Calls block; the callers make them in threads.
 """
 
 from __future__ import annotations
@@ -51,6 +51,12 @@ class ViewSource(Protocol):
     def group(self, name: str) -> Json | None:
         """Returns the value of ``/api/v1/groups/NAME``; None if there is no such group."""
 
+    def findings(self) -> list[Json]:
+        """Returns the findings of ``/api/v1/findings``."""
+
+    def topic(self, name: str) -> Json | None:
+        """Returns the value of ``/api/v1/topics/NAME``; None if no group has a committed offset there."""
+
 
 class ReaderSource:
     """A reader in a thread of this process. ``make`` returns it; the first call of ``make`` loads large packages."""
@@ -63,7 +69,7 @@ class ReaderSource:
         self._stop = threading.Event()
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="odradek-top", daemon=True).start()
+        threading.Thread(target=self._run, name="odradek-view", daemon=True).start()
 
     def step(self) -> None:
         """Takes one complete view in this thread. Raises SourceLost without one."""
@@ -103,6 +109,22 @@ class ReaderSource:
         with self._reader.access:
             return group_detail(self._reader, name)
 
+    def findings(self) -> list[Json]:
+        from odradek.monitor.http.json_api import findings
+
+        if self._reader is None:
+            return []
+        with self._reader.access:
+            return findings(self._reader)
+
+    def topic(self, name: str) -> Json | None:
+        from odradek.monitor.http.json_api import topic_detail
+
+        if self._reader is None:
+            return None
+        with self._reader.access:
+            return topic_detail(self._reader, name)
+
 
 class _RedirectRefusal(urllib.request.HTTPRedirectHandler):
     """Follows no redirect: the token would go with it."""
@@ -133,6 +155,13 @@ class MonitorSource:
 
     def group(self, name: str) -> Json | None:
         return self._get("/api/v1/groups/" + quote(name, safe=""))
+
+    def findings(self) -> list[Json]:
+        reply = self._get("/api/v1/findings")
+        return [] if reply is None else list(reply["findings"])
+
+    def topic(self, name: str) -> Json | None:
+        return self._get("/api/v1/topics/" + quote(name, safe=""))
 
     def _get(self, path: str) -> Json | None:
         """Returns a reply; None for 404. Raises SourceLost, SourceRefused."""

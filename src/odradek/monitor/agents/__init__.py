@@ -1,0 +1,1 @@
+"""What agents may ask about the groups of a cluster: tools of the Model Context Protocol."""
