@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -294,9 +296,10 @@ class HistoryRounds:
             raise AssertionError("\n".join([f"no progress of {silent}, after {self.faults}", *lines])) from error
 
     def _evidence(self, silent: RecordedClient) -> Iterator[str]:
-        """What is known about a client that does not go on: its errors, its log, and its group."""
-        yield f"{silent.name}: errors {silent.errors}"
-        yield from silent.log
+        """What is known about a client that does not go on: its errors, where it waits, and its group."""
+        yield f"{silent.name}, thread {silent.native_id}: errors {silent.errors}"
+        frame = sys._current_frames().get(silent.ident or 0)
+        yield from traceback.format_stack(frame)[-3:]
         if isinstance(silent, RecordedMember):
             with Admin(self.nodes.bootstrap_servers) as admin:
                 yield f"{admin.describe_groups([silent.group])}"

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from odradek.client import metadata_wire
 from odradek.client.config import ClientConfig
+from odradek.client.current_leaders import with_leader
 from odradek.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -417,6 +418,24 @@ class Cluster:
     @property
     def controller_id(self) -> int:
         return self.metadata.controller_id
+
+    def take_leaders(
+        self, leaders: Mapping[TopicPartition, tuple[int, int]], nodes: Iterable[Node]
+    ) -> set[TopicPartition]:
+        """Takes over the leaders, each with its leader epoch, that a reply to a refused request names, and ``nodes``,
+        their addresses. Returns the partitions whose leader is newer than the known one: they can be asked at once."""
+        known, taken = self.metadata, set()
+        named = known.nodes | {node.node_id: node for node in nodes}
+        for tp, (leader, epoch) in leaders.items():
+            topic = known.topics.get(tp.topic)
+            if topic is None or (changed := with_leader(topic, tp.partition, leader, epoch, named)) is None:
+                continue
+            known.topics[tp.topic] = known.newest[tp.topic] = changed
+            if known.nodes.get(leader) != named[leader] and (stale := self._connections.pop(leader, None)):
+                stale.close()
+            known.nodes[leader] = named[leader]
+            taken.add(tp)
+        return taken
 
     def forget_topics(self, names: Iterable[str]) -> None:
         """Removes topics from the cached metadata: the next lookup asks the cluster."""

@@ -27,6 +27,7 @@ from odradek.client import loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
+from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import (
     LOOKUP_REFUSED,
     BrokerUnreachable,
@@ -39,7 +40,7 @@ from odradek.client.errors import (
     corrupt_record,
     error_for,
 )
-from odradek.client.model import PartitionDescription
+from odradek.client.model import Node, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, TopicPartition
 from odradek.net import fetch_exchange
@@ -514,6 +515,10 @@ class _Source:
         if row.error_code is ErrorCode.none:
             self.topic_id = topic_id  # later fetches require the same topic
             return row
+        if row.error_code in NAMES_LEADER and row.current_leader is not None and self._follower is None:
+            nodes = (Node(*one) for one in reply.leader_nodes)
+            if self.cluster.take_leaders({self.partition: row.current_leader}, nodes):
+                return await self._fetch_once(offset, deadline)  # its leader epoch is newer: this ends
         raise await self._failure(row, offset)
 
     async def _leader_and_topic(self, deadline: Deadline) -> tuple[int, UUID | None]:

@@ -4,7 +4,7 @@ The versions of the request add these fields: 5 log start offset, 7 sessions, 9 
 lengths, tagged fields and last fetched epoch, 13 topic ids instead of names. Version 15 replaces the replica id by a
 tagged field with the replica's id and broker epoch. The versions of the reply add these fields: 5 log start offset, 7
 session and top-level error, 11 preferred read replica, 12 compact lengths and tagged fields (0: diverging epoch, 1:
-current leader), 13 topic ids instead of names.
+current leader), 13 topic ids instead of names, 16 a tagged field with the addresses of current leaders.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from odradek.core.varints import read_uvarint, uvarint
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 IDS_FROM = 13
+LEADER_NODES_FROM = 16
 MORE_ROWS = 1_000
 """A reply may have at most 2 * (number of requested partitions) + MORE_ROWS partitions."""
 MAX_ABORTED = 1_000_000
@@ -86,12 +87,15 @@ class FetchReplyPartition(NamedTuple):
 
 
 class FetchReply(NamedTuple):
-    """A whole reply. ``throttle_ms`` above 0: the broker delayed the reply or left data out because of a quota."""
+    """A whole reply. ``throttle_ms`` above 0: the broker delayed the reply or left data out because of a quota.
+
+    ``leader_nodes``: id, host, port and rack of the current leaders that the partitions name."""
 
     throttle_ms: int
     error_code: ErrorCode
     session_id: int
     partitions: tuple[FetchReplyPartition, ...]
+    leader_nodes: tuple[tuple[int, str, int, str | None], ...] = ()
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -213,7 +217,34 @@ def _reply(version: int, data: memoryview, most: int) -> FetchReply:
             partitions.append(row)
         if flexible:
             at = _tags(data, at)[1]
-    return FetchReply(throttle_ms, _error_code(code), session_id, tuple(partitions))
+    nodes = _leader_nodes(data, at, most) if version >= LEADER_NODES_FROM else ()
+    return FetchReply(throttle_ms, _error_code(code), session_id, tuple(partitions), nodes)
+
+
+def _leader_nodes(data: memoryview, at: int, most: int) -> tuple[tuple[int, str, int, str | None], ...]:
+    """Reads the tagged fields of the whole reply."""
+    if (tag := _tags(data, at)[0].get(0)) is None:
+        return ()
+    nodes = []
+    count, at = _count(tag, 0, flexible=True, smallest=11, most=most)
+    for _ in range(count):
+        (node_id,) = _INT32.unpack_from(tag, at)
+        host, at = _text(tag, at + 4)
+        (port,) = _INT32.unpack_from(tag, at)
+        rack, at = _text(tag, at + 4)
+        at = _tags(tag, at)[1]
+        if host is None:
+            raise ValueError("fetch reply: a broker without a host")
+        nodes.append((node_id, host, port, rack))
+    return tuple(nodes)
+
+
+def _text(data: memoryview, at: int) -> tuple[str | None, int]:
+    size, at = _length(data, at, flexible=True)
+    if size < 0:
+        return None, at
+    packed, at = _view(data, at, size)
+    return bytes(packed).decode(), at
 
 
 def _partition(data: memoryview, at: int, version: int, topic: str | UUID) -> tuple[FetchReplyPartition, int]:

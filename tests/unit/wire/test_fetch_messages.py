@@ -107,9 +107,11 @@ def test_a_reply_may_name_the_current_leader(version: int) -> None:
     }  # fmt: skip
     rows = [row | ({"current_leader": {"leader_id": 2, "leader_epoch": 7}} if version >= 12 else {}), row]
     topic = {"topic": "a", "topic_id": IDS["a"], "partitions": rows}
-    body = schemas.encode(
-        FETCH, version, Kind.RESPONSE, {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": [topic]}
-    )
+    nodes = [{"node_id": 2, "host": "b.example", "port": 9093, "rack": rack} for rack in ("r", None)]
+    message = {"throttle_time": 0, "error_code": 0, "session_id": 0, "responses": [topic]}
+    body = schemas.encode(FETCH, version, Kind.RESPONSE, message | ({"node_endpoints": nodes} if version >= 16 else {}))
     head = b"\0\0\0\1" + (b"\0" if version >= 12 else b"")
     reply = fetch_messages.parse_reply(version, memoryview(head + body), 2)
     assert [part.current_leader for part in reply.partitions] == [(2, 7) if version >= 12 else None, None]
+    expected = ((2, "b.example", 9093, "r"), (2, "b.example", 9093, None))
+    assert reply.leader_nodes == (expected if version >= 16 else ())

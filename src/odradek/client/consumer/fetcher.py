@@ -21,8 +21,10 @@ from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_fetches import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
+from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, corrupt_record, error_for
 from odradek.client.group.offset_storage import OffsetStorage
+from odradek.client.model import Node
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.wire import fetch_messages
@@ -318,10 +320,11 @@ class Fetcher:
     def on_reply(self, fetch: InFlightFetch, reply: fetch_messages.FetchReply) -> set[str]:
         """Buffers the records of partitions whose version and fetch offset have not changed.
 
-        Returns the topics whose metadata must be looked up again."""
+        Returns the topics whose metadata must be looked up again: not those whose new leaders the reply names."""
         wanted, versions = fetch.wanted, fetch.versions
         by_id = {one.topic_id: tp.topic for tp, one in wanted.items() if one.topic_id is not None}
-        outdated: set[str] = set()
+        outdated: set[TopicPartition] = set()
+        leaders: dict[TopicPartition, tuple[int, int]] = {}
         for row in reply.partitions:
             topic = row.topic if isinstance(row.topic, str) else by_id.get(row.topic, "")
             tp = TopicPartition(topic, row.partition)
@@ -334,10 +337,14 @@ class Fetcher:
                 if tp not in fetch.of_followers:
                     self._on_out_of_range(tp, state, one.offset)
             elif self._on_row(tp, state, versions[tp], one, row):
-                outdated.add(tp.topic)
+                outdated.add(tp)
+                if row.error_code in NAMES_LEADER and row.current_leader is not None:
+                    leaders[tp] = row.current_leader
+        if leaders:
+            outdated -= self._cluster.take_leaders(leaders, (Node(*one) for one in reply.leader_nodes))
         if outdated:
             self._wake_poll()
-        return outdated
+        return {tp.topic for tp in outdated}
 
     def _wake_poll(self) -> None:
         """Wakes a poll if records have arrived. Usually ``_on_end`` calls it, after the next fetch is sent: a thread

@@ -18,7 +18,9 @@ from odradek.batches.row_sets import needs_columns
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
+from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
+from odradek.client.model import Node
 from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
@@ -343,6 +345,7 @@ class ProducerEngine:
 
     async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
         outcome: dict[TopicPartition, Any] = {}
+        moved: set[TopicPartition] = set()
         failure: Exception | None = None
         topics: dict[str, list[dict[str, object]]] = {}
         for batch in list(batches):
@@ -370,11 +373,22 @@ class ProducerEngine:
                 for topic in reply.responses:
                     for row in topic.partition_responses:
                         outcome[TopicPartition(topic.name, row.index)] = row
+                moved = self._take_leaders(outcome, reply)
         except Exception as error:  # any error is reported for the records of all batches
             failure = error
         for batch in batches:
-            self._settle(batch, outcome.get(batch.partition), failure)
+            self._settle(batch, outcome.get(batch.partition), failure, is_moved=batch.partition in moved)
         self._wake.set()
+
+    def _take_leaders(self, outcome: Mapping[TopicPartition, Any], reply: Any) -> set[TopicPartition]:
+        """Takes over the leaders that a reply names. Returns the partitions that have a newer leader by it."""
+        refused = {tp: getattr(row, "current_leader", None) for tp, row in outcome.items()
+                   if row.error_code in NAMES_LEADER}  # fmt: skip
+        leaders = {tp: (one.leader_id, one.leader_epoch) for tp, one in refused.items() if one is not None}
+        if not leaders:
+            return set()
+        nodes = getattr(reply, "node_endpoints", None) or ()
+        return self.cluster.take_leaders(leaders, (Node(one.node_id, one.host, one.port, one.rack) for one in nodes))
 
     async def _post(self, leader: int, connection: BrokerConnection, message: Mapping[str, Any]) -> None:
         """Sends a request under acks=0. A broker refuses it by closing the connection, without a reason.
@@ -386,7 +400,8 @@ class ProducerEngine:
         self._unanswered[leader] = connection
         await connection.post(PRODUCE, connection.version(PRODUCE, PRODUCE_NAMES_CEILING), message)
 
-    def _settle(self, batch: ProducerBatch, row: Any, failure: Exception | None) -> None:
+    def _settle(self, batch: ProducerBatch, row: Any, failure: Exception | None, *, is_moved: bool = False) -> None:
+        """``is_moved``: the reply names a newer leader, which is asked at once."""
         code = row.error_code if row is not None else None
         with self.lock:
             queue = self._queues[batch.partition]
@@ -399,12 +414,13 @@ class ProducerEngine:
                     f"{batch.partition}: {getattr(row, 'error_message', None) or 'not appended'}",
                 )
                 again = self._is_worth_retrying(batch, code, error)
-                self.cluster.forget_topics([batch.partition.topic])
+                if not is_moved:
+                    self.cluster.forget_topics([batch.partition.topic])
                 late = _monotonic_ms() >= batch.created_ms + self.producer_config.delivery_timeout_ms
                 if again and late:
                     error = self._too_late(batch, error)
                 elif again and batch.tries <= self.producer_config.retries:
-                    queue.put_back(batch, _monotonic_ms(), self._backoff_ms(code), code)
+                    queue.put_back(batch, _monotonic_ms(), 0 if is_moved else self._backoff_ms(code), code)
                     return
                 queue.remove_answered(batch, appended=False)
                 offset = -1
