@@ -212,7 +212,7 @@ def finish(cluster: odradek.Cluster, writing: threading.Event, senders: list[Wor
             producer.send(TOPIC, b"fill", partition=0)
 
 
-@pytest.mark.claim(108, by="by our producer")
+@pytest.mark.claim(108, by="by us")
 def test_a_producer_loses_and_repeats_nothing_over_a_change_of_leader(failovers: Failovers) -> None:
     log = dict(failovers.seen(LowLevelReader))
     for kind, letter in ((Sender, b"s"), (AsyncSender, b"a")):
@@ -223,7 +223,7 @@ def test_a_producer_loses_and_repeats_nothing_over_a_change_of_leader(failovers:
         assert written == [value for _, value in sent]
 
 
-@pytest.mark.claim(96, by="by our low-level reader")
+@pytest.mark.claim(96, by="by us")
 def test_a_low_level_reader_has_no_gap_and_no_repeat_over_a_change_of_leader(failovers: Failovers) -> None:
     offsets = [offset for offset, _ in failovers.seen(LowLevelReader)]
     assert offsets[: failovers.end] == list(range(failovers.end))
@@ -241,14 +241,14 @@ def test_a_consumer_reads_each_record_once_and_its_commits_stand(failovers: Fail
         assert admin.list_group_offsets(group)[TP].offset == commits[-1]
 
 
-@pytest.mark.claim(112, by="by our clients")
+@pytest.mark.claim(112, by="by us")
 def test_no_committed_offset_goes_back_at_the_next_coordinator(failovers: Failovers) -> None:
     found = failovers.workers[Lookups].commits
     assert len(set(found)) > 3
     assert found == sorted(found)
 
 
-@pytest.mark.claim(60, by="by our admin client")
+@pytest.mark.claim(60, by="by us")
 def test_commands_for_groups_ask_the_coordinators_of_all_brokers(
     failovers: Failovers, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -372,6 +372,6 @@ def our_nodes(**settings: object) -> odradek.Cluster:
 SETTINGS = {
     "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 3_000,
     "replica.socket.timeout.ms": 3_000, "replica.fetch.wait.max.ms": 100, "min.insync.replicas": 2,
-    "group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 500,
+    "group.initial.rebalance.delay.ms": 0, "group.consumer.heartbeat.interval.ms": 3_000,
     "group.consumer.min.heartbeat.interval.ms": 500,
 }  # fmt: skip
