@@ -165,7 +165,7 @@ def end_of(cluster: odradek.Cluster) -> int:
         return int(admin.list_offsets({TP: LATEST})[TP].offset)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def failovers() -> Iterator[Failovers]:
     """All clients work, while first the leader and then the coordinator is killed."""
     writing, reading = threading.Event(), threading.Event()
@@ -212,8 +212,7 @@ def finish(cluster: odradek.Cluster, writing: threading.Event, senders: list[Wor
             producer.send(TOPIC, b"fill", partition=0)
 
 
-@pytest.mark.claim(108, by="by us")
-def test_a_producer_loses_and_repeats_nothing_over_a_change_of_leader(failovers: Failovers) -> None:
+def check_senders(failovers: Failovers) -> None:
     log = dict(failovers.seen(LowLevelReader))
     for kind, letter in ((Sender, b"s"), (AsyncSender, b"a")):
         sent = failovers.seen(kind)
@@ -223,14 +222,12 @@ def test_a_producer_loses_and_repeats_nothing_over_a_change_of_leader(failovers:
         assert written == [value for _, value in sent]
 
 
-@pytest.mark.claim(96, by="by us")
-def test_a_low_level_reader_has_no_gap_and_no_repeat_over_a_change_of_leader(failovers: Failovers) -> None:
+def check_reader(failovers: Failovers) -> None:
     offsets = [offset for offset, _ in failovers.seen(LowLevelReader)]
     assert offsets[: failovers.end] == list(range(failovers.end))
 
 
-@pytest.mark.parametrize("kind", [GroupMember, AsyncGroupMember])
-def test_a_consumer_reads_each_record_once_and_its_commits_stand(failovers: Failovers, kind: type[Worker]) -> None:
+def check_member(failovers: Failovers, kind: type[Worker]) -> None:
     seen = failovers.seen(kind)
     assert [offset for offset, _ in seen][: failovers.end] == list(range(failovers.end))
     assert dict(seen).items() >= dict(failovers.seen(LowLevelReader)[: failovers.end]).items()
@@ -241,18 +238,15 @@ def test_a_consumer_reads_each_record_once_and_its_commits_stand(failovers: Fail
         assert admin.list_group_offsets(group)[TP].offset == commits[-1]
 
 
-@pytest.mark.claim(112, by="by us")
-def test_no_committed_offset_goes_back_at_the_next_coordinator(failovers: Failovers) -> None:
+def check_lookups(failovers: Failovers) -> None:
     found = failovers.workers[Lookups].commits
     assert len(set(found)) > 3
     assert found == sorted(found)
 
 
-@pytest.mark.claim(60, by="by us")
-def test_commands_for_groups_ask_the_coordinators_of_all_brokers(
-    failovers: Failovers, capsys: pytest.CaptureFixture[str]
-) -> None:
-    cluster, groups = failovers.cluster, [f"g{number}" for number in range(12)]
+def check_commands(cluster: odradek.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands for groups ask the coordinators of all brokers."""
+    groups = [f"g{number}" for number in range(12)]
     with odradek.Admin(cluster.bootstrap_servers) as admin:
         admin.elect_leaders("preferred")
         for number, group in enumerate(groups):
@@ -269,3 +263,18 @@ def test_commands_for_groups_ask_the_coordinators_of_all_brokers(
     assert run(["groups", "list", "-b", cluster.bootstrap_servers]) == 0
     assert set(groups) <= set(capsys.readouterr().out.split())
     cluster.start(victim)
+
+
+@pytest.mark.claim(60, by="by us")
+@pytest.mark.claim(96, by="by us")
+@pytest.mark.claim(108, by="by us")
+@pytest.mark.claim(112, by="by us")
+def test_our_clients_lose_skip_and_repeat_nothing_when_leaders_and_coordinators_die(
+    failovers: Failovers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_senders(failovers)
+    check_reader(failovers)
+    for kind in (GroupMember, AsyncGroupMember):
+        check_member(failovers, kind)
+    check_lookups(failovers)
+    check_commands(failovers.cluster, capsys)
