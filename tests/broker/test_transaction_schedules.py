@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from odradek.broker.coordinators.transaction_runtime import TransactionRuntime
 from odradek.broker.front_end.connection import Connection
 from odradek.broker.partitions.produce_appends import ProduceAppends
 from odradek.broker.publishers.coordinator_loads import CoordinatorResignations
-from odradek.broker.transactions.across_brokers import MarkersForLeaders
+from odradek.broker.transactions.across_brokers import MarkersForLeaders, PartitionsAtCoordinators
 from odradek.coordinator_runtime.driver import Driver
 from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.deferred import Deferred
@@ -121,7 +122,20 @@ def a_refused_question_is_taken_for_a_good_answer(patch: pytest.MonkeyPatch) -> 
 
 
 def a_batch_overtakes_one_that_waits(patch: pytest.MonkeyPatch) -> None:
-    """The connection serves the next request while the first one waits for the coordinator."""
+    """The connection serves the next request while the first one waits for the coordinator. Every second answer is
+    late: that alone is no bug."""
+    right, asked = PartitionsAtCoordinators.add, itertools.count()
+
+    def add(self: PartitionsAtCoordinators, *question: Any) -> Deferred[Any]:
+        answer: Deferred[Any] = right(self, *question)
+        if next(asked) % 2:
+            return answer
+        late: Deferred[Any] = Deferred()
+        loop = self._peers._loop  # type: ignore[attr-defined]
+        answer.then(lambda codes: loop.call_later(0.2, late.resolve, codes))
+        return late
+
+    patch.setattr(PartitionsAtCoordinators, "add", add)
     patch.setattr(Connection, "pause_for", lambda self, task: self.parked.add(task))
 
 

@@ -1,0 +1,198 @@
+"""Transactions and the terms of leaders: an answer of a former term, markers of two coordinators, too few replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import pytest
+from support.group_nodes import commit_message
+from support.transaction_schedule import RECORDS, TIMEOUT_MS, TransactionNodes
+
+from odradek.batches.encode import encode_batch
+from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
+from odradek.core.deferred import Deferred
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.core.ids import OFFSETS_TOPIC, TRANSACTION_TOPIC, PartitionKey, ProducerIdentity, partition_for_key
+from odradek.wire.api_keys import END_TXN, INIT_PRODUCER_ID, PRODUCE, TXN_OFFSET_COMMIT
+
+E = ErrorCode
+Answer = Deferred[Mapping[PartitionKey, ErrorCode]]
+
+
+class Held:
+    """Questions to coordinators that wait for ``answer_all``."""
+
+    def __init__(self, right: Any) -> None:
+        self._right = right
+        self.asked: list[tuple[Answer, tuple[Any, ...]]] = []
+
+    def add(self, *question: Any) -> Answer:
+        answer: Answer = Deferred()
+        self.asked.append((answer, question))
+        return answer
+
+    def verify(self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]) -> Answer:
+        raise AssertionError("a producer of version 2 adds its partitions")
+
+    def answer_all(self) -> None:
+        while self.asked:
+            answer, question = self.asked.pop()
+            self._right.add(*question).then(answer.resolve)
+
+
+class Producing:
+    """A producer whose coordinator is broker 3, and the leaders of its partitions are others."""
+
+    def __init__(self) -> None:
+        self.nodes = TransactionNodes(1)
+        self.name = next(name for name in map(str, range(20)) if partition_for_key(name, 2) == 1)
+        message = {
+            "transactional_id": self.name, "transaction_timeout": TIMEOUT_MS, "producer_id": -1, "producer_epoch": -1
+        }  # fmt: skip
+        replies: list[Any] = []
+
+        def has_id() -> bool:
+            replies.append(self.nodes.brokers[3].call(INIT_PRODUCER_ID, 5, message))
+            return replies[-1].error_code is E.none
+
+        self.nodes.run_until(has_id)
+        self.producer = ProducerIdentity(replies[-1].producer_id, replies[-1].producer_epoch)
+
+    def send(self, broker: int, api_key: int, version: int, message: Mapping[str, Any]) -> list[Any]:
+        return self.nodes.send(broker, api_key, version, message, lambda: None)
+
+    def produce(self, broker: int, sequence: int = 0) -> list[Any]:
+        data = encode_batch(
+            [SimpleRecord(b"k", b"v")], now_ms=self.nodes.world.now_ms, producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch, base_sequence=sequence, transactional=True,
+        )  # fmt: skip
+        row = {"name": RECORDS, "partition_data": [{"index": 0, "records": data}]}
+        message = {"transactional_id": self.name, "acks": -1, "timeout": 30_000, "topic_data": [row]}
+        return self.send(broker, PRODUCE, 12, message)
+
+    def commit_offset(self, broker: int, group: str) -> list[Any]:
+        message = commit_message(group, 5) | {
+            "transactional_id": self.name, "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.producer_epoch, "generation_id": -1,
+        }  # fmt: skip
+        return self.send(broker, TXN_OFFSET_COMMIT, 5, message)
+
+    def end(self, *, commits: bool) -> list[Any]:
+        message = {
+            "transactional_id": self.name, "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.producer_epoch, "committed": commits,
+        }  # fmt: skip
+        return self.send(3, END_TXN, 5, message)
+
+    def move_away_and_back(self, topic: str, index: int) -> None:
+        """Another broker leads for a while."""
+        nodes, first = self.nodes, self.nodes.leader(topic, index)
+        nodes.network.cut_off.add(first)
+        nodes.run_until_led(topic, index, not_by=first)
+        nodes.network.cut_off.clear()
+        nodes.run_until_in_sync(1, 2, 3, name=topic, index=index)
+        rows = [{"topic": topic, "partitions": [index]}]
+        nodes.controller.connect().call(43, 2, {"election_type": 0, "topic_partitions": rows, "timeout": 5_000})
+        nodes.run_until(lambda: nodes.leader(topic, index) == first)
+        nodes.settle()
+
+
+def hold(producing: Producing, broker: int) -> Held:
+    runtime = producing.nodes.brokers[broker].broker.coordinators.runtime(TRANSACTIONS)
+    held: Any = Held(runtime.partitions_of_transactions)
+    runtime.partitions_of_transactions = held
+    found: Held = held
+    return found
+
+
+def code_of_produce(reply: Any) -> ErrorCode:
+    code: ErrorCode = reply.responses[0].partition_responses[0].error_code
+    return code
+
+
+def code_of_offset(reply: Any) -> ErrorCode:
+    code: ErrorCode = reply.topics[0].partitions[0].error_code
+    return code
+
+
+@pytest.mark.parametrize(("topic", "send", "code_of", "refused"), [
+    (RECORDS, lambda one, group: one.produce(1), code_of_produce, E.not_leader_or_follower),
+    (OFFSETS_TOPIC, lambda one, group: one.commit_offset(1, group), code_of_offset, E.not_coordinator),
+], ids=["produce", "offsets"])  # fmt: skip
+def test_an_answer_of_a_former_term_lets_nothing_in(
+    topic: str, send: Callable[[Producing, str], list[Any]], code_of: Callable[[Any], ErrorCode], refused: ErrorCode
+) -> None:
+    """Meanwhile another leader may have written the end of the transaction."""
+    producing = Producing()
+    nodes = producing.nodes
+    group = nodes.group_at(1)
+    index = nodes.index_of(group) if topic == OFFSETS_TOPIC else 0
+    assert nodes.run_until_led(topic, index) == 1
+    if topic == OFFSETS_TOPIC:
+        nodes.run_until_coordinated(group)
+    held = hold(producing, 1)
+    replies = send(producing, group)
+    nodes.run_until(lambda: held.asked)
+    producing.move_away_and_back(topic, index)
+    if topic == OFFSETS_TOPIC:
+        nodes.run_until_coordinated(group)
+    end = nodes.partition(1, topic, index).log_end_offset
+    held.answer_all()
+    nodes.run_until(lambda: replies)
+    assert code_of(replies[0]) is refused
+    assert nodes.partition(1, topic, index).log_end_offset == end
+    again = send(producing, group)
+    nodes.run_until(lambda: held.asked)
+    held.answer_all()
+    nodes.run_until(lambda: again)
+    assert code_of(again[0]) is E.none
+    assert nodes.partition(1, topic, index).log_end_offset == end + 1
+
+
+def test_no_marker_is_written_before_the_decision_is_replicated() -> None:
+    """The coordinator's replicas fetch nothing: the decision is in its log, and no reader sees the transaction."""
+    producing = Producing()
+    nodes = producing.nodes
+    replies = producing.produce(1)
+    nodes.run_until(lambda: replies)
+    assert code_of_produce(replies[0]) is E.none
+    for other in (1, 2):
+        nodes.brokers[other].broker.role.hold_fetches(True)
+    decided = nodes.partition(3, TRANSACTION_TOPIC, 1).log_end_offset
+    ended = producing.end(commits=True)
+    nodes.run_until(lambda: nodes.partition(3, TRANSACTION_TOPIC, 1).log_end_offset > decided)
+    nodes.world.advance(500)
+    assert not ended
+    assert nodes.partition(1, RECORDS, 0).log.last_stable_offset == 0
+    assert nodes.partition(1, RECORDS, 0).log_end_offset == 1
+    for other in (1, 2):
+        nodes.brokers[other].broker.role.hold_fetches(False)
+    nodes.run_until(lambda: ended)
+    assert ended[0].error_code is E.none
+    nodes.run_until(lambda: nodes.partition(1, RECORDS, 0).log.last_stable_offset == 2)
+
+
+def test_the_coordinator_writes_nothing_below_the_minimum_and_goes_on_later() -> None:
+    producing = Producing()
+    nodes = producing.nodes
+    replies = producing.produce(1)
+    nodes.run_until(lambda: replies)
+    for other in (1, 2):
+        nodes.brokers[other].kill()
+    nodes.run_until(lambda: nodes.registration(TRANSACTION_TOPIC, 1).isr == (3,))
+    nodes.settle()
+    end = nodes.partition(3, TRANSACTION_TOPIC, 1).log_end_offset
+    refused = producing.end(commits=True)
+    nodes.run_until(lambda: refused)
+    assert refused[0].error_code is E.coordinator_not_available
+    assert nodes.partition(3, TRANSACTION_TOPIC, 1).log_end_offset == end
+    for other in (1, 2):
+        nodes.brokers[other].begin()
+        nodes.brokers[other].run_until_joined()
+    nodes.run_until_in_sync(1, 2, 3, name=TRANSACTION_TOPIC, index=1)
+    ended = producing.end(commits=True)
+    nodes.run_until(lambda: ended)
+    assert ended[0].error_code is E.none
+    nodes.run_until(lambda: nodes.partition(nodes.leader(RECORDS, 0), RECORDS, 0).log.last_stable_offset == 2)
