@@ -70,7 +70,7 @@ def test_too_few_replicas_refuse_a_record_before_the_append(nodes: ReplicatedNod
     assert nodes.fetch(1, 0).high_watermark == 2
 
 
-def test_replicas_that_leave_after_the_append_are_reported(nodes: ReplicatedNodes) -> None:
+def test_replicas_that_leave_after_the_append_hold_the_watermark(nodes: ReplicatedNodes) -> None:
     nodes.create("t", THREE, min_insync_replicas="3")
     nodes.network.cut_off.add(3)
     nodes.partition(1).wait_for(1, (found := []).append)

@@ -91,7 +91,7 @@ HARMLESS = {
         controlled.shutdown.enable cordoned.log.dirs
         follower.replication.throttled.rate
         leader.replication.throttled.rate log.dir.failure.timeout.ms num.replica.alter.log.dirs.threads
-        replica.alter.log.dirs.io.max.bytes.per.second replica.selector.class replica.socket.receive.buffer.bytes
+        replica.alter.log.dirs.io.max.bytes.per.second replica.socket.receive.buffer.bytes
         replication.quota.window.num replication.quota.window.size.seconds
     """,
     "It only allows requests that the broker does not serve.": "transaction.two.phase.commit.enable",

@@ -2,9 +2,8 @@
 ``python -m tests.oracle.record_clusters [scenario …]``.
 
 Each node is a process of its own on loopback. Without names, all scenarios are recorded; with names, their traces
-replace those in ``traces/clusters.json``, ``replicas.json``, ``moving_groups.json`` and
-``moving_transactions.json``. The comparison with Odradek
-needs no Java.
+replace those in ``traces/clusters.json``, ``replicas.json``, ``racks.json``, ``moving_groups.json`` and
+``moving_transactions.json``. The comparison with Odradek needs no Java.
 """
 
 from __future__ import annotations
@@ -30,6 +29,8 @@ from cluster_group_run import run_group_conversation
 from cluster_scenarios import SCENARIOS, base_of
 from cluster_scenarios_failover import SCENARIOS as FAILOVER_SCENARIOS
 from cluster_scenarios_groups import SCENARIOS as GROUP_SCENARIOS
+from cluster_scenarios_racks import SCENARIOS as RACK_SCENARIOS
+from cluster_scenarios_racks import SETTINGS as RACK_SETTINGS
 from cluster_scenarios_replicas import SCENARIOS as REPLICA_SCENARIOS
 from cluster_scenarios_replicas import SETTINGS as REPLICA_SETTINGS
 from cluster_scenarios_transactions import SCENARIOS as TRANSACTION_SCENARIOS
@@ -41,8 +42,8 @@ from support.jvm import kafka_java_options
 
 from bench.apache import ApacheBroker, new_cluster_id
 
-TRACE, REPLICAS, GROUPS, TRANSACTIONS = (
-    TRACES / f"{name}.json" for name in ("clusters", "replicas", "moving_groups", "moving_transactions")
+TRACE, REPLICAS, IN_RACKS, GROUPS, TRANSACTIONS = (
+    TRACES / f"{name}.json" for name in ("clusters", "replicas", "racks", "moving_groups", "moving_transactions")
 )
 HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
@@ -145,6 +146,7 @@ def main(wanted: list[str]) -> int:
     failed = record(TRACE, SCENARIOS, SETTINGS, wanted)
     of_replicas = (*FAILOVER_SCENARIOS, *REPLICA_SCENARIOS)
     failed += record(REPLICAS, of_replicas, SETTINGS | REPLICA_SETTINGS, wanted)
+    failed += record(IN_RACKS, RACK_SCENARIOS, SETTINGS | RACK_SETTINGS, wanted)
     failed += record(GROUPS, GROUP_SCENARIOS, GROUP_SETTINGS, wanted, run_group_conversation)
     failed += record(TRANSACTIONS, TRANSACTION_SCENARIOS, TRANSACTION_SETTINGS, wanted, run_transaction_conversation)
     print("failed:", ", ".join(failed) if failed else "none")

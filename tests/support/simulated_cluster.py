@@ -665,7 +665,7 @@ class ChanceCluster:
         for (topic, index), row in rows.items():
             is_changed = context.session is None or context.session.note(
                 (topic, index), error_code=row["error_code"], size=len(row["records"]),
-                high_watermark=row["high_watermark"], log_start_offset=row["log_start_offset"], diverging=False,
+                high_watermark=row["high_watermark"], log_start_offset=row["log_start_offset"], names_other=False,
                 full=context.full,
             )  # fmt: skip
             # A preferred read replica is always in the reply.

@@ -70,6 +70,16 @@ class Followers:
                     leader_end=start_offset, fetched_ms=caught_up_ms, caught_up_ms=caught_up_ms
                 )
 
+    def most_caught_up(self, broker_ids: Collection[int], offset: int) -> int | None:
+        """Returns the one of these followers that has the most records, was caught up last, or has the largest id, in
+        this order. Only those count whose log has ``offset``, or ends there. None without one."""
+        able = [
+            (state.end_offset, state.caught_up_ms, number)
+            for number, state in self._states.items()
+            if number in broker_ids and state.log_start <= offset <= state.end_offset
+        ]
+        return max(able)[2] if able else None
+
     def note_fetch(
         self, replica: FetchingReplica, offset: int, log_start: int, leader_end: int, now_ms: int
     ) -> FollowerState:

@@ -104,3 +104,21 @@ def test_a_reassignment_keeps_the_followers_that_stay() -> None:
     with pytest.raises(KeyError):
         followers.note_fetch(FetchingReplica(A), 3, 0, 3, 100)
     assert list(followers.states) == [B, 4]
+
+
+def test_the_most_caught_up_follower_has_the_offset_the_most_records_the_latest_time_and_the_largest_id() -> None:
+    followers = Followers()
+    followers.assign([A, B, 4])
+    assert followers.most_caught_up([A, B, 4], 0) is None, "none has fetched"
+    followers.note_fetch(FetchingReplica(A), 9, 3, 9, 10)
+    followers.note_fetch(FetchingReplica(B), 8, 0, 9, 20)
+    assert followers.most_caught_up([A, B], 5) == A
+    assert followers.most_caught_up([B], 5) == B
+    assert followers.most_caught_up([A, B], 9) == A, "a follower that ends there will have the next record"
+    assert followers.most_caught_up([A, B], 2) == B, "A begins later"
+    assert followers.most_caught_up([B], 9) is None
+    assert followers.most_caught_up([7], 5) is None
+    followers.note_fetch(FetchingReplica(4), 9, 0, 9, 30)
+    assert followers.most_caught_up([A, 4], 5) == 4, "it was caught up later"
+    followers.note_fetch(FetchingReplica(A), 9, 0, 9, 30)
+    assert followers.most_caught_up([4, A], 5) == 4

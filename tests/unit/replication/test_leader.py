@@ -87,6 +87,18 @@ def test_alone_in_the_isr_each_append_moves_the_watermark_unless_replicas_are_to
     assert leading.leader.on_limits(IsrLimits(LAG_MS, 1), leading.now_ms) == (MoveWatermark(11),)
 
 
+def test_below_the_watermark_who_is_about_to_join_counts_for_the_minimum() -> None:
+    """As in Kafka: before the append it does not count."""
+    leading = Leading((1,), min_isr=1)
+    assert not leading.leader.lacked_replicas
+    leading.leader.on_limits(IsrLimits(LAG_MS, 2), leading.now_ms)
+    assert leading.leader.lacks_replicas
+    assert leading.leader.lacked_replicas, "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
+    asked_for(leading.fetch(3, 10))
+    assert leading.leader.lacks_replicas
+    assert not leading.leader.lacked_replicas
+
+
 def test_the_minimum_counts_at_most_the_number_of_replicas() -> None:
     leading = Leading((1,), min_isr=3)
     one = registered((1,), partition_epoch=8, replicas=(1,))

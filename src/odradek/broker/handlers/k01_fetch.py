@@ -13,13 +13,15 @@
 
 With read_committed, a reply ends at the last stable offset and lists the aborted transactions of its records. The fetch
 of a broker that follows a partition ends at the log end (broker/partitions/fetch_readers). From version 11 on, a
-consumer may read at a follower, too (KIP-392): up to the high watermark that the follower knows.
+consumer may read at a follower, too (KIP-392): up to the high watermark that the follower knows. If the brokers have a
+``replica.selector.class``, the leader names the follower in the consumer's rack.
 
-The broker replies at once if the reply holds ``min_bytes``, an error or a diverging epoch, or if ``max_wait`` is 0 or
-the fetch has no partition. It also replies at once if a reader is not at the active segment yet (with read_committed:
-at the segment with the last stable offset). Otherwise it parks the request (broker/partitions/purgatory) until enough
-bytes have arrived or the time is over. Then it reads again if a partition has changed; a large fetch always reads
-again. The first non-empty partition returns at least one batch of any size, so that a reader always makes progress.
+The broker replies at once if the reply holds ``min_bytes``, an error, a diverging epoch or another replica, or if
+``max_wait`` is 0 or the fetch has no partition. It also replies at once if a reader is not at the active segment yet
+(with read_committed: at the segment with the last stable offset). Otherwise it parks the request
+(broker/partitions/purgatory) until enough bytes have arrived or the time is over. Then it reads again if a partition
+has changed; a large fetch always reads again. The first non-empty partition returns at least one batch of any size, so
+that a reader always makes progress.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from uuid import UUID
 from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
 from odradek.broker.loop.scheduler import Steps, finish
-from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader
+from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader, RackReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
 from odradek.broker.partitions.partition_roles import PartitionRole
 from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
     from odradek.broker.handlers.api import BrokerServices, Context, ControllerServices, Reply
     from odradek.broker.handlers.current_leaders import CurrentLeaders
     from odradek.broker.metadata.authorizer import Authorizer
-    from odradek.broker.partitions.fetch_readers import Reader
+    from odradek.broker.partitions.fetch_readers import ConsumerReader, Reader
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.purgatory import Wake
 
@@ -143,8 +145,16 @@ def _replica(version: int, message: FetchRequest) -> FetchingReplica:
 def _reader(broker: BrokerServices, context: Context, message: FetchRequest) -> Reader:
     broker_id = message.replica_id if context.version < STATES_EPOCH else message.replica_state.replica_id
     if broker_id < 0:
-        return COMMITTED if message.isolation_level == 1 else CONSUMER
+        reader = COMMITTED if message.isolation_level == 1 else CONSUMER
+        if broker.config.replica_selector_class and context.version >= _AT_FOLLOWERS and message.rack_id:
+            return _in_rack(broker, context, message.rack_id, reader)
+        return reader
     return _follower(broker, context, _replica(context.version, message))
+
+
+def _in_rack(broker: BrokerServices, context: Context, rack: str, reader: ConsumerReader) -> Reader:
+    there = [one.broker_id for one in broker.brokers.reachable(context) if one.rack == rack]
+    return RackReader(there, reader) if there else reader
 
 
 def _follower(broker: BrokerServices, context: Context, replica: FetchingReplica) -> Reader:
@@ -372,7 +382,7 @@ class _Fetch:
                 continue
             self._size += result.size
             self._left = max(self._left - result.size, 0)
-            if result.diverging is not None:
+            if result.diverging is not None or result.preferred_read_replica != NO_NODE:
                 self._is_urgent = True
 
     def _read_one(self, item: RequestedPartition, max_bytes: int, min_one: bool) -> _Result:
@@ -534,7 +544,7 @@ class _Fetch:
             # A follower whose log diverges takes no high watermark from this reply, so the next one has it again.
             high_watermark=-1 if row.diverging and self._reader.is_follower else row.high_watermark,
             log_start_offset=row.log_start_offset,
-            diverging=row.diverging is not None,
+            names_other=row.diverging is not None or row.preferred_read_replica != NO_NODE,
             full=self._session.full,
         ):
             return row

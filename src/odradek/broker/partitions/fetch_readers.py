@@ -8,7 +8,7 @@ has come.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from odradek.broker.partitions.purgatory import Wake
@@ -72,6 +72,31 @@ class ConsumerReader:
             aborted = _aborted(log, offset, records)
         row = FetchedPartition(asked.partition, 0, *marks, aborted, size=records.size)
         return row, records, offset < (log.stable_base_offset if is_committed else log.active.base_offset)
+
+
+class RackReader:
+    """A consumer that says its rack (KIP-392): a leader names a follower there, and returns no records.
+
+    As in Kafka's RackAwareReplicaSelector. ``broker_ids``: those in the rack that the consumer can reach. ``reader``:
+    of partitions without such a follower.
+    """
+
+    is_follower: ClassVar[bool] = False
+
+    def __init__(self, broker_ids: Collection[int], reader: ConsumerReader) -> None:
+        self._broker_ids, self._reader = broker_ids, reader
+        self.awaits = reader.awaits
+
+    def read(
+        self, partition: Partition, asked: RequestedPartition, max_bytes: int, *, min_one: bool, is_first: bool
+    ) -> PartitionRead:
+        nearest = partition.nearest_replica(self._broker_ids, asked.fetch_offset)
+        if nearest is None:
+            return self._reader.read(partition, asked, max_bytes, min_one=min_one, is_first=is_first)
+        partition.check_epoch(max(asked.current_leader_epoch, NO_EPOCH))
+        log = partition.log
+        marks = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        return FetchedPartition(asked.partition, 0, *marks, preferred_read_replica=nearest), None, False
 
 
 class FollowerReader:

@@ -102,11 +102,12 @@ class Session:
 
     def note(
         self, key: Key, *, error_code: int, size: int, high_watermark: int, log_start_offset: int,
-        diverging: bool, full: bool,
+        names_other: bool, full: bool,
     ) -> bool:  # fmt: skip
         """Returns whether the reply contains this partition, and stores the offsets of the reply.
 
-        ``full``: the reply contains every partition, as the first reply of a session does.
+        ``names_other``: the reader should read at another offset or replica. ``full``: the reply contains every
+        partition, as the first reply of a session does.
         """
         known = self._partitions.get(key)
         if known is None:
@@ -114,7 +115,7 @@ class Session:
         changed = (
             size > 0
             or error_code != 0
-            or diverging
+            or names_other
             or known.high_watermark != high_watermark
             or known.log_start_offset != log_start_offset
         )

@@ -9,7 +9,7 @@ held; ``move_high_watermark`` wakes them, the produce requests that wait for rep
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from odradek.batches.header import LOG_OVERHEAD, size_of_batch
@@ -395,6 +395,10 @@ class Partition:
     def note_fetch(self, replica: FetchingReplica, offset: int, log_start: int, now_ms: int) -> None:
         """Notes what a follower has, as its fetch says, before any later append. ``now_ms``: of a clock that never
         jumps. Raises KafkaError for a fetch of a former incarnation."""
+
+    def nearest_replica(self, broker_ids: Collection[int], offset: int) -> int | None:
+        """Returns which of these brokers a consumer should read from ``offset`` on; None if it is this one."""
+        return None
 
     def read_bytes(self, offset: int, max_bytes: int) -> bytes:
         """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.

@@ -12,7 +12,7 @@ log belongs to the next term then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from odradek.broker.partitions.partition import Partition
@@ -181,6 +181,12 @@ class ReplicatedPartition(Partition):
         if self.leader is not None:
             self._carry_out(self.leader.on_fetch(replica, offset, log_start, self.log_end_offset, now_ms))
             self._end_deletions()
+
+    def nearest_replica(self, broker_ids: Collection[int], offset: int) -> int | None:
+        leader = self.leader
+        if leader is None or self._services.local.broker_id in broker_ids:
+            return None
+        return leader.followers.most_caught_up(set(broker_ids) & set(leader.isr), offset)
 
     def tick(self, steady_ms: int) -> None:
         """Looks for followers that are behind. Call it at each half of replica.lag.time.max.ms."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _NO_HOST = f"max.connections.per.ip can be set to zero only if {OVERRIDES} property is set."
 MIN_ISR = "min.insync.replicas"
+_SELECTOR = "replica.selector.class"
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _OF_LISTENERS = (
     "listener", "advertised.listeners", "sasl.", "ssl.", "inter.broker.listener.name", "security.inter.broker.protocol",
 )  # fmt: skip
@@ -190,6 +192,11 @@ class BrokerConfig:
             from odradek.broker.settings.protection import check_authorizer
 
             check_authorizer(self.texts)
+        selector = self.texts.get(_SELECTOR, "").strip()
+        if selector not in ("", RACK_AWARE_SELECTOR):
+            raise ConfigError(
+                f"{_SELECTOR}: this broker has no class {selector!r}; set {RACK_AWARE_SELECTOR} or leave it out"
+            )
         for name, text in self.texts.items():
             try:
                 find_broker_key(name).parse(text)

@@ -162,7 +162,6 @@ controlled.shutdown.enable | boolean | true
 cordoned.log.dirs | list |
 log.dir.failure.timeout.ms | long | 30000 | 1..
 num.replica.alter.log.dirs.threads | int | -
-replica.selector.class | string | -
 replica.socket.receive.buffer.bytes | int | 65536
 replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..

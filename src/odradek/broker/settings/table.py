@@ -135,6 +135,7 @@ replica.fetch.max.bytes | int | 1048576 | 0.. | Most bytes of one partition in a
 replica.fetch.min.bytes | int | 1 | | Least bytes for which a reply to a replica waits.
 replica.fetch.response.max.bytes | int | 10485760 | 0.. | Most bytes of records in one reply to a replica.
 replica.fetch.wait.max.ms | int | 500 | | Longest wait in ms of a reply to a replica.
+replica.selector.class | string | - | | How a leader chooses the replica that a consumer reads, or empty: always itself.
 replica.lag.time.max.ms | long | 30000 | | Time in ms after which a replica that is behind leaves the ISR.
 replica.socket.timeout.ms | int | 30000 | | Time in ms in which a leader has to answer a replica.
 replica.high.watermark.checkpoint.interval.ms | long | 5000 | | Interval at which high watermarks are stored.

@@ -30,7 +30,7 @@ class Broker:
 def note(context, partition: int, *, size: int = 0, high_watermark: int = 5, start: int = 0, error: int = 0) -> bool:
     return context.session.note(
         ("t", partition), error_code=error, size=size, high_watermark=high_watermark, log_start_offset=start,
-        diverging=False, full=context.full,
+        names_other=False, full=context.full,
     )  # fmt: skip
 
 
