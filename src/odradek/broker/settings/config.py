@@ -103,6 +103,7 @@ class BrokerConfig:
     replica_lag_time_max_ms: int
     replica_socket_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    replica_selector_class: str | None
     metadata_log_max_record_bytes_between_snapshots: int
     metadata_log_max_snapshot_interval_ms: int
     metadata_log_segment_bytes: int
