@@ -16,7 +16,6 @@ from odradek.broker.front_end.connection import Connection
 from odradek.broker.partitions.produce_appends import ProduceAppends
 from odradek.broker.publishers.coordinator_loads import CoordinatorResignations
 from odradek.broker.transactions.across_brokers import MarkersForLeaders, PartitionsAtCoordinators
-from odradek.coordinator_runtime.driver import Driver
 from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
@@ -50,27 +49,11 @@ def test_many_schedules(first: int) -> None:
 # --- planted bugs -------------------------------------------------------------------------------------------------
 
 
-def is_of_transactions(driver: Driver[Any]) -> bool:
-    return driver._runtime.topic == TRANSACTION_TOPIC
-
-
 def an_answer_comes_before_the_replicas_have_it(patch: pytest.MonkeyPatch) -> None:
-    """Also the announcement of a decision: markers are written before it is replicated."""
+    """Also the announcement of a decision: markers are written before it is replicated (test_transaction_terms)."""
     patch.setattr(
         UnreplicatedWrites, "send", lambda self, end, entries, replies, former=None: self._outgoing.send(replies)
     )
-
-
-def markers_are_written_before_the_decision_is_replicated(patch: pytest.MonkeyPatch) -> None:
-    right = Driver._carry_out
-
-    def carry_out(self: Driver[Any], effects: list[Any], origin: Any) -> None:
-        if is_of_transactions(self):
-            for effect in [each for each in effects if isinstance(getattr(each, "value", None), Markers)]:
-                self._runtime.call_soon(lambda effect=effect: self._runtime.on_announced(self._index, effect.value))
-        right(self, effects, origin)
-
-    patch.setattr(Driver, "_carry_out", carry_out)
 
 
 def markers_are_lost_at_a_change_of_the_leader(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +145,6 @@ def a_marker_is_not_tried_again(patch: pytest.MonkeyPatch) -> None:
 
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     an_answer_comes_before_the_replicas_have_it,
-    markers_are_written_before_the_decision_is_replicated,
     markers_are_lost_at_a_change_of_the_leader,
     an_old_coordinators_marker_is_taken,
     batches_are_appended_without_a_question,
