@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from odradek.consistency.operations import ClientOperation
 
@@ -70,4 +70,4 @@ def merged(found: Iterable[Anomaly]) -> list[Anomaly]:
 
 def _shortest(alike: Sequence[Anomaly]) -> Anomaly:
     best = min(alike, key=lambda one: len(one.proof))
-    return Anomaly(best.name, best.subject, best.text, best.proof, len(alike) - 1)
+    return replace(best, more=len(alike) - 1)

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from odradek.consistency.anomalies import LATEST_GOES_BACK, LOST_WRITE, Anomaly, proof
-from odradek.consistency.operations import ClientOperation, Isolation, ListedEnd, SentRecord, TopicPartition
+from odradek.consistency.operations import ClientOperation, Isolation, ListedEnd, SentRecord
 from odradek.consistency.partition_records import PartitionRecords, RecordTable
-from odradek.consistency.records import name_of
+from odradek.core.ids import TopicPartition
 
 
 class _Bound(NamedTuple):
@@ -57,15 +57,15 @@ def _behind(
             passed += 1
         if one.isolation == isolation and highest is not None and one.offset < highest.offset:
             text = f"the latest offset was at least {highest.offset}, and then {one.offset}"
-            yield Anomaly(LATEST_GOES_BACK, name_of(where), text, proof(highest.witness, one))
+            yield Anomaly(LATEST_GOES_BACK, str(where), text, proof(highest.witness, one))
 
 
 def _lost_at_the_end(where: TopicPartition, last: ListedEnd, partition: PartitionRecords) -> Iterator[Anomaly]:
     """Acknowledged records that no poll saw, behind the last known end."""
+    if last.isolation == "read_committed":
+        return
     for offset, seen in partition.by_offset.items():
         send: SentRecord | None = seen.send
         if send is not None and seen.poll is None and offset >= last.offset and send.end < last.start:
-            if last.isolation == "read_committed":
-                continue
             text = f"record {send.value!r} was acknowledged at offset {offset}, and the log ends at {last.offset}"
-            yield Anomaly(LOST_WRITE, name_of(where), text, proof(send, last))
+            yield Anomaly(LOST_WRITE, str(where), text, proof(send, last))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
+from odradek.core.ids import TopicPartition
+
 Outcome: TypeAlias = Literal["done", "failed", "unknown"]
 """``failed``: it certainly has no effect. ``unknown``: it may have one, now or later."""
 Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
-TopicPartition: TypeAlias = tuple[str, int]
 Register: TypeAlias = tuple[str, str, int]
 """Group, topic, partition."""
 
@@ -46,7 +47,7 @@ class SentRecord(ClientOperation):
 
     @property
     def where(self) -> TopicPartition | None:
-        return None if self.partition is None else (self.topic, self.partition)
+        return None if self.partition is None else TopicPartition(self.topic, self.partition)
 
     @property
     def is_acknowledged(self) -> bool:
@@ -60,20 +61,39 @@ class SentRecord(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class PolledRecords(ClientOperation):
+class PartitionOperation(ClientOperation):
+    """An operation on one partition."""
+
+    topic: str
+    partition: int
+
+    @property
+    def where(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOperation(ClientOperation):
+    """An operation on the offset of a group in one partition."""
+
+    group: str
+    topic: str
+    partition: int
+
+    @property
+    def register(self) -> Register:
+        return self.group, self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class PolledRecords(PartitionOperation):
     """``records``: offsets and values, in the order of the poll. ``position``: the consumer's next offset, if known.
     A value is None if the recorder does not see it."""
 
     kind = "poll"
-    topic: str
-    partition: int
     records: tuple[tuple[int, str | None], ...]
     position: int | None
     isolation: Isolation
-
-    @property
-    def where(self) -> TopicPartition:
-        return self.topic, self.partition
 
     def describe(self) -> str:
         name = f"{self.topic}-{self.partition}"
@@ -86,17 +106,11 @@ class PolledRecords(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class SetPosition(ClientOperation):
+class SetPosition(PartitionOperation):
     """An assignment, a seek or a reset. ``offset``: the position afterwards; None if it is not known."""
 
     kind = "assign"
-    topic: str
-    partition: int
     offset: int | None
-
-    @property
-    def where(self) -> TopicPartition:
-        return self.topic, self.partition
 
     def describe(self) -> str:
         at = "an unknown position" if self.offset is None else f"position {self.offset}"
@@ -104,19 +118,12 @@ class SetPosition(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class CommittedOffset(ClientOperation):
+class CommittedOffset(GroupOperation):
     """``transaction``: the commit takes effect with it."""
 
     kind = "commit"
-    group: str
-    topic: str
-    partition: int
     offset: int
     transaction: str | None
-
-    @property
-    def register(self) -> Register:
-        return self.group, self.topic, self.partition
 
     def describe(self) -> str:
         within = f" in {self.transaction}" if self.transaction else ""
@@ -124,19 +131,12 @@ class CommittedOffset(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetLookup(ClientOperation):
+class OffsetLookup(GroupOperation):
     """``offset``: None if the group has no commit there. ``is_stable``: the read waits for open transactions."""
 
     kind = "offset_fetch"
-    group: str
-    topic: str
-    partition: int
     offset: int | None
     is_stable: bool
-
-    @property
-    def register(self) -> Register:
-        return self.group, self.topic, self.partition
 
     def describe(self) -> str:
         found = self.outcome if self.outcome != "done" else "none" if self.offset is None else f"offset {self.offset}"
@@ -144,19 +144,13 @@ class OffsetLookup(ClientOperation):
 
 
 @dataclass(frozen=True, slots=True)
-class ListedEnd(ClientOperation):
+class ListedEnd(PartitionOperation):
     """The earliest or the latest offset of a partition."""
 
     kind = "list_offsets"
-    topic: str
-    partition: int
     of: Literal["earliest", "latest"]
     offset: int
     isolation: Isolation
-
-    @property
-    def where(self) -> TopicPartition:
-        return self.topic, self.partition
 
     def describe(self) -> str:
         kind = f"{self.of} ({self.isolation})" if self.isolation == "read_committed" else self.of

@@ -6,8 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from odradek.consistency.operations import Isolation, ListedEnd, PolledRecords, SentRecord, TopicPartition
+from odradek.consistency.operations import Isolation, ListedEnd, PolledRecords, SentRecord
 from odradek.consistency.transactions import Decisions
+from odradek.core.ids import TopicPartition
 
 
 @dataclass(slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from odradek.consistency.anomalies import HALF_VISIBLE, LOST_WRITE, REPEATED, SKIPPED, Anomaly, proof
-from odradek.consistency.operations import Isolation, PolledRecords, SentRecord, SetPosition, TopicPartition
+from odradek.consistency.operations import Isolation, PolledRecords, SentRecord, SetPosition
 from odradek.consistency.partition_records import RecordTable
-from odradek.consistency.records import name_of
 from odradek.consistency.transactions import Decisions
+from odradek.core.ids import TopicPartition
 
 Step = PolledRecords | SetPosition
 
@@ -49,7 +49,7 @@ class _PolledPartition:
         for offset, value in poll.records:
             if self._position is not None and offset < self._position:
                 text = f"offset {offset} ({value!r}) was polled, and the position was {self._position}"
-                yield Anomaly(REPEATED, name_of(self._where), text, proof(self._since, poll))
+                yield Anomaly(REPEATED, str(self._where), text, proof(self._since, poll))
             yield from self._gap(offset, poll)
             self._position = max(self._position or 0, offset + 1)
             self._since = poll
@@ -66,7 +66,7 @@ class _PolledPartition:
     def _missing(self, offset: int, poll: PolledRecords) -> Anomaly:
         """What it means that a poll passed over a record."""
         seen = self._table.of(self._where).by_offset[offset]
-        name = name_of(self._where)
+        name = str(self._where)
         send = seen.send or next((self._table.sends[one] for one in seen.values if one in self._table.sends), None)
         other = seen.committed_poll or seen.poll if poll.isolation == "read_committed" else seen.poll
         half = self._half_visible(send, poll.isolation)

@@ -15,13 +15,10 @@ from odradek.consistency.anomalies import (
     Anomaly,
     proof,
 )
-from odradek.consistency.operations import PolledRecords, SentRecord, TopicPartition
+from odradek.consistency.operations import PolledRecords, SentRecord
 from odradek.consistency.partition_records import PartitionRecords, RecordTable
 from odradek.consistency.transactions import Decisions
-
-
-def name_of(where: TopicPartition) -> str:
-    return f"{where[0]}-{where[1]}"
+from odradek.core.ids import TopicPartition
 
 
 def record_anomalies(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
@@ -42,11 +39,9 @@ def _different_records(where: TopicPartition, partition: PartitionRecords, table
             lost = next((one for one in given if _is_lost(one, table)), None)
             if lost is not None and not all(isinstance(one, SentRecord) for one in evidence):
                 text = f"record {lost.value!r} was acknowledged at offset {offset}, which has another record"
-                yield Anomaly(LOST_WRITE, name_of(where), text, evidence)
+                yield Anomaly(LOST_WRITE, str(where), text, evidence)
             else:
-                yield Anomaly(
-                    DIFFERENT_RECORDS, name_of(where), f"offset {offset} has {first!r} and {second!r}", evidence
-                )
+                yield Anomaly(DIFFERENT_RECORDS, str(where), f"offset {offset} has {first!r} and {second!r}", evidence)
 
 
 def _is_lost(send: SentRecord, table: RecordTable) -> bool:
@@ -62,8 +57,8 @@ def _duplicates(table: RecordTable) -> Iterator[Anomaly]:
         (one, first), (other, second) = sorted(places.items(), key=lambda place: place[0])[:2]
         text = f"record {value!r} is at offset {one[1]} and at offset {other[1]}"
         if one[0] != other[0]:
-            text += f" of {name_of(other[0])}"
-        yield Anomaly(DUPLICATE, name_of(one[0]), text, proof(send, first, second))
+            text += f" of {other[0]}"
+        yield Anomaly(DUPLICATE, str(one[0]), text, proof(send, first, second))
 
 
 def _failed_sends(table: RecordTable) -> Iterator[Anomaly]:
@@ -71,7 +66,7 @@ def _failed_sends(table: RecordTable) -> Iterator[Anomaly]:
         if send.outcome == "failed":
             for (where, offset), witness in table.places.get(value, {}).items():
                 text = f"record {value!r}, which was not written, is at offset {offset}"
-                yield Anomaly(FAILED_SEND, name_of(where), text, proof(send, witness))
+                yield Anomaly(FAILED_SEND, str(where), text, proof(send, witness))
 
 
 def _aborted(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
@@ -84,7 +79,7 @@ def _aborted(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
                     continue
                 decision = decisions.of(send.transaction)
                 if decision.result == "aborted":
-                    text = f"record {value!r} at offset {offset} of {name_of(where)} was read with read_committed"
+                    text = f"record {value!r} at offset {offset} of {where} was read with read_committed"
                     evidence = proof(send, decision.end_call, seen.committed_poll)
                     yield Anomaly(ABORTED, send.transaction, text, evidence)
 
@@ -111,7 +106,7 @@ def _broken_order(table: RecordTable) -> Iterator[Anomaly]:
             if before > after:
                 text = f"{client} sent {first.value!r} (offset {before}) before {second.value!r} (offset {after})"
                 witnesses = (table.places[one.value][where, at] for one, at in ((first, before), (second, after)))
-                yield Anomaly(BROKEN_ORDER, name_of(where), text, proof(first, second, *witnesses))
+                yield Anomaly(BROKEN_ORDER, str(where), text, proof(first, second, *witnesses))
 
 
 def _one_after_the_other(
