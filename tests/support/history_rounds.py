@@ -104,10 +104,10 @@ def killed(nodes: FaultyNodes, *victims: Node) -> Iterator[None]:
 
 
 @contextmanager
-def paused(nodes: FaultyNodes, victim: Node) -> Iterator[None]:
-    nodes.pause(victim)
+def paused(rounds: HistoryRounds, victim: int) -> Iterator[None]:
+    rounds.nodes.pause(victim)
     yield
-    nodes.resume(victim)
+    rounds.resume(victim)
 
 
 @contextmanager
@@ -128,9 +128,10 @@ def alone_and_killed(rounds: HistoryRounds, victim: int) -> Iterator[None]:
         rounds.nodes.pause(one)
     rounds.wait_for_requests()
     rounds.nodes.kill(victim)
-    for one in others:
-        rounds.nodes.resume(one)
-    rounds.wait_until_deposed(victim)
+    with rounds.stale_lookups():
+        for one in others:
+            rounds.nodes.resume(one)
+        rounds.wait_until_deposed(victim)
     yield
     rounds.nodes.start(victim)
 
@@ -144,8 +145,7 @@ def without_followers(rounds: HistoryRounds) -> Iterator[None]:
         rounds.nodes.pause(one)
     rounds.wait_for_isr((leader,))
     yield
-    for one in others:
-        rounds.nodes.resume(one)
+    rounds.resume(*others)
 
 
 @contextmanager
@@ -192,7 +192,7 @@ class Fault:
 FAULTS: Mapping[str, Fault] = {
     "the leader is killed": Fault(lambda rounds: killed(rounds.nodes, leader_of(rounds))),
     "a follower is killed": Fault(lambda rounds: killed(rounds.nodes, follower_of(rounds))),
-    "the leader is paused": Fault(lambda rounds: paused(rounds.nodes, leader_of(rounds))),
+    "the leader is paused": Fault(lambda rounds: paused(rounds, leader_of(rounds))),
     "two brokers are killed": Fault(lambda rounds: killed(rounds.nodes, *two_of(rounds)), is_survived=False),
     "the controller is killed": Fault(lambda rounds: killed(rounds.nodes, CONTROLLER)),
     "a rolling restart": Fault(restarted),
@@ -246,6 +246,31 @@ class HistoryRounds:
                 self.wait_for_progress(self.producers)
         self.wait_until_in_sync()
         self.wait_for_progress(self.clients)
+
+    def resume(self, *brokers: int) -> None:
+        """Lets paused brokers go on, and waits until they know the present leaders."""
+        with self.stale_lookups():
+            for one in brokers:
+                self.nodes.resume(one)
+            eventually(self._agree_on_leaders, within_s=PROGRESS_S)
+
+    @contextmanager
+    def stale_lookups(self) -> Iterator[None]:
+        """Resumed brokers may answer lookups as former leaders here, as Apache Kafka's brokers do."""
+        since = time.time()
+        yield
+        self.history.stale.append((since, time.time()))
+
+    def _agree_on_leaders(self) -> bool:
+        try:
+            first, *others = [self._leader_epochs(one) for one in BROKERS]
+        except OdradekError:
+            return False
+        return all(one == first for one in others)
+
+    def _leader_epochs(self, broker: int) -> list[int]:
+        with Admin(self.nodes.address(broker), default_api_timeout_ms=2_000, bootstrap_timeout_ms=2_000) as admin:
+            return [one.leader_epoch for one in admin.describe_topics([self.topic])[self.topic].partitions]
 
     def end(self) -> list[Anomaly]:
         """Stops the clients, readers last: they read to the end of the log. Returns what is wrong."""

@@ -36,7 +36,9 @@ from odradek.consistency.client_history import history_of
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LATEST, TopicPartition
 
-REQUEST_MS, DELIVERY_MS = 4_000, 30_000
+REQUEST_MS, DELIVERY_MS = 4_000, 180_000
+"""No record expires within a round: librdkafka begins an epoch of its producer id then, and repeats in it what the
+brokers may have of the former one, so idempotence ends."""
 PRODUCE_MS = 1_500
 """Shorter than a session: a producer repeats what a leader without followers has written."""
 POLL_S = 0.2
@@ -50,6 +52,8 @@ class RecordedHistory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rows: list[dict[str, Any]] = []
+        self.stale: list[tuple[float, float]] = []
+        """From when to when a resumed broker may have answered lookups with what it had when it was paused."""
 
     def add(self, op: str, client: str, start: float, **fields: Any) -> None:
         with self._lock:
@@ -64,8 +68,14 @@ class RecordedHistory:
             )
 
     def lines(self) -> list[str]:
+        """The lines without the lookups that a broker may have answered before it learned that it leads no more."""
         with self._lock:
-            return [json.dumps(row) for row in self._rows]
+            return [json.dumps(row) for row in self._rows if not self._may_be_stale(row)]
+
+    def _may_be_stale(self, row: dict[str, Any]) -> bool:
+        if row["op"] not in ("list_offsets", "offset_fetch") or "end" not in row:
+            return False
+        return any(row["start"] <= until and row["end"] >= since for since, until in self.stale)
 
     def check(self) -> list[Anomaly]:
         return find_anomalies(history_of((f"line {number}", line) for number, line in enumerate(self.lines(), 1)))
