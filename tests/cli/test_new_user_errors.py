@@ -358,4 +358,4 @@ def test_a_wrong_format_names_the_content_and_not_its_bytes(
 def test_a_demo_in_a_file_says_that_it_is_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
-    assert line_of(capsys, "demo", "--data-dir", str(file)).endswith("it is a file, not a directory")
+    assert line_of(capsys, "demo", "--data-dir", str(file)).endswith("it is a file, not a directory: give a folder")

@@ -177,7 +177,8 @@ def test_each_wrong_input_gives_one_line_that_names_the_thing(
      (("--group", "billing\u200b"), "--group 'billing\\u200b': the name has an invisible character U+200B")],
 )  # fmt: skip
 def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, capsys: Capture) -> None:
-    assert run(["pipeline", "ingest", *VALID["pipeline ingest"], *more]) == 2
+    valid = VALID["pipeline ingest"]
+    assert run(["pipeline", "ingest", *(valid[2:] if "--group" in more else valid), *more]) == 2
     assert capsys.readouterr().err.startswith(f"odradek: {says}")
 
 

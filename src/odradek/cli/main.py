@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
 import os
 import re
@@ -64,6 +65,16 @@ _SUB_APPS = _COMMANDS | {
 }
 
 
+@functools.cache
+def _loaded(name: str) -> Any:
+    """Returns a command or a group of commands of ``_SUB_APPS``. The checks of a command line ask for it, too."""
+    app: typer.Typer = importlib.import_module(_SUB_APPS[name].module).app
+    app.rich_markup_mode = None
+    command = typer.main.get_command(app) if name in _COMMANDS else typer.main.get_group(app)
+    command.name = name
+    return command
+
+
 class _Interrupt(BaseException):
     """Ctrl-C in a command, in a form that typer lets through; typer would end with exit code 130 and no line."""
 
@@ -93,11 +104,7 @@ class _CommandTree(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in _SUB_APPS:
             return super().get_command(ctx, cmd_name)
-        app: typer.Typer = importlib.import_module(_SUB_APPS[cmd_name].module).app
-        app.rich_markup_mode = None
-        command = typer.main.get_command(app) if cmd_name in _COMMANDS else typer.main.get_group(app)
-        command.name = cmd_name
-        return command
+        return _loaded(cmd_name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         own = [(name, super(_CommandTree, self).get_command(ctx, name)) for name in super().list_commands(ctx)]
@@ -350,7 +357,7 @@ def _end_of_command(given: list[str]) -> _End:
         prepare()
     try:
         command = typer.main.get_command(app)
-        if any(map(_is_odd, given)) and (refused := _odd_word(command, given)):
+        if (any(map(_is_odd, given)) or _has_options(given)) and (refused := _odd_word(command, given)):
             return _End(refused, at_once=False)
         code = command.main(args=given, prog_name="odradek", standalone_mode=False)
         print(end="", flush=True)  # flushed here, where a closed pipe is handled
@@ -369,13 +376,23 @@ def _is_odd(word: str) -> bool:
     return _ODD.fullmatch(word.rpartition("=")[2]) is not None or _MISTYPED.match(word) is not None
 
 
+def _has_options(given: Sequence[str]) -> bool:
+    """Whether there are two options: they may be the same one."""
+    return sum(word[:1] == "-" for word in given) > 1
+
+
 def _odd_word(command: object, given: Sequence[str]) -> int:
     """Prints a line for a whole number, a text or an option that the parser would misread, and returns the exit code; 0
     without one."""
     from odradek.cli import terminal
-    from odradek.cli.usage_errors import mistyped_option, odd_number, odd_text
+    from odradek.cli.usage_errors import mistyped_option, odd_number, odd_text, repeated_option
 
-    line = odd_number(command, given, _ODD_NUMBER) or odd_text(command, given) or mistyped_option(command, given)
+    line = (
+        odd_number(command, given, _ODD_NUMBER)
+        or odd_text(command, given)
+        or mistyped_option(command, given)
+        or repeated_option(command, given)
+    )
     if line:
         terminal.error_line(line)
     return terminal.EXIT_BAD_INPUT if line else 0
@@ -409,10 +426,11 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
             terminal.error_line(f"{where}{error.strerror}")
             return terminal.EXIT_FAILED
         case OSError(errno=errno.ENAMETOOLONG | errno.ELOOP | errno.EACCES) if error.filename:
-            terminal.error_line(f"{error.filename}: {error.strerror}")  # a path of the command line
+            # a path of the command line
+            terminal.error_line(_with_option(f"{error.filename}: {error.strerror}", given))
             return terminal.EXIT_BAD_INPUT
         case OdradekError():
-            terminal.error_line(terminal.with_remedy(error))
+            terminal.error_line(_with_option(error, given))
             return terminal.exit_code_of(error)
         case ModuleNotFoundError() if extra := extra_of(error.name or ""):
             terminal.error_line(f"this command needs {error.name}: {command_of(extra)}")
@@ -426,6 +444,16 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
 
         terminal.error_line(usage_line(error, given, typer.main.get_command(app)))
     return terminal.EXIT_BAD_INPUT
+
+
+def _with_option(error: Exception | str, given: Sequence[str]) -> str:
+    """Returns an error's text with its remedy, and with the option whose value the text begins with."""
+    from odradek.cli import terminal
+    from odradek.cli.usage_errors import option_of_value
+
+    text = terminal.with_remedy(error)
+    option = option_of_value(typer.main.get_command(app), given, text)
+    return f"{option} {text}" if option else text
 
 
 if __name__ == "__main__":

@@ -100,11 +100,19 @@ def connect(bootstrap: str, timeout_ms: int, command_config: Path | None = None)
         yield admin
 
 
+def check_reachable(config: ClientConfig) -> None:
+    """Raises BrokerUnreachable before a command begins work whose lines a wrong address would follow."""
+    from odradek.client.admin import Admin
+
+    with Admin(config) as admin:
+        admin.describe_cluster()
+
+
 def given_names(names: list[str], option: str, *, allow_empty: bool = False) -> list[str]:
     """Returns the names sorted and without duplicates. Raises CommandError for an empty name, unless it is allowed."""
     if "" in names and not allow_empty:
         what = "a group's" if option in ("--group", "GROUP") else "a topic's"
-        raise CommandError(f"{option}: {what} name cannot be empty")
+        raise CommandError(f"{option}: {what} name cannot be empty: give one")
     return sorted(set(names))
 
 

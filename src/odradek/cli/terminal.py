@@ -64,6 +64,12 @@ NO_NAME = "''"
 _REMEDIES = {
     ": No such file or directory": ": give the path of a file that exists",
     ": Is a directory": ": give a file",
+    ": Not a directory": ": a part of the path is a file: correct it",
+    ": it is a file, not a directory": ": give a folder",
+    ": Permission denied": ": give another path, or the right to use it",
+    ": File name too long": ": give a shorter one",
+    ": Too many levels of symbolic links": ": a link leads to itself: give another path",
+    ": Input/output error": ": give a file that can be read",
 }
 """What the operating system's text about a file lacks, by the end of the text."""
 _LINE_END = re.compile(r"\s*\n\s*")
@@ -72,6 +78,7 @@ _OF_THE_FILE = re.compile(r"\bset (?:security\.protocol|ssl\.|sasl\.)")
 _NO_ANSWER = re.compile(r"\bno (?:answer|reply) within \d+ ms$")
 _TOO_SHORT = re.compile(r"(\bno reply within \d{1,3} ms): is a broker running there\? check -b$")
 """The end of a line about a broker that had less than a second for its reply: the time is the likely reason."""
+_NO_PARTITION = re.compile(r"\bhas no partition -?\d+ \(it has (\d+)\)$")
 _DENIED = re.compile(r"(\w+)_AUTHORIZATION_FAILED\b")
 _RIGHTS = {
     "TOPIC": "Describe (to see it), Read (to read it) or Write (to send to it)",
@@ -109,7 +116,7 @@ def _odd_letter(message: str) -> str:
     return "" if letter is None else f" (a word has the letter {named(letter)} among Latin letters)"
 
 
-def with_remedy(error: Exception) -> str:
+def with_remedy(error: Exception | str) -> str:
     """Returns an error's text with what it lacks: what a topic's name may have, or who grants a missing right."""
     text = re.sub(r"check bootstrap_servers$", "check -b", str(error))
     if isinstance(error, KafkaError) and error.code is ErrorCode.invalid_topic_exception and text.count(": ") < 2:
@@ -122,6 +129,8 @@ def with_remedy(error: Exception) -> str:
     if _NO_ANSWER.search(text):
         text += ": try again, with a larger --timeout where the command has one"
     text = _TOO_SHORT.sub(r"\1: try again, with a larger --timeout. If that does not help, check -b", text)
+    if few := _NO_PARTITION.search(text):
+        text += f": give 0 to {int(few[1]) - 1}" if int(few[1]) > 1 else ": give 0"
     if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):
         text += _REMEDIES[ending]
     return with_plain_number(text)

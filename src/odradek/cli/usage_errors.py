@@ -224,14 +224,23 @@ def odd_text(command: object, given: Sequence[str]) -> str:
     for at, word in enumerate(given):
         name, equals, value = word.partition("=")
         param = params.get(name)
-        if param is None or param.is_flag or _MAY_BE_EMPTY & set(param.opts):
+        if param is None or param.is_flag or _may_be_empty(param, path):
             continue
         value = value if equals else "".join(given[at + 1 : at + 2])
         if not value and (equals or at + 1 < len(given)):
             return f"{name} is empty: give {param.metavar or 'a value'} (see {path} --help)"
+        if "[," in str(param.metavar) and value and not value.strip(" ,"):
+            return f"{name} {value!r} names nothing: give {param.metavar} (see {path} --help)"
         if "URI" in str(param.metavar) and {"\n", "\r"} & set(value):
             return f"{name} {value!r}: the path has a line end: remove it (see {path} --help)"
     return ""
+
+
+def _may_be_empty(param: Any, path: str) -> bool:
+    """Whether an empty value of an option means something. A pipeline commits to its group, and needs its name."""
+    if "--group" in param.opts and path.startswith("odradek pipeline"):
+        return False
+    return bool(_MAY_BE_EMPTY & set(param.opts))
 
 
 def mistyped_option(command: Any, given: Sequence[str]) -> str:
@@ -255,6 +264,48 @@ def mistyped_option(command: Any, given: Sequence[str]) -> str:
             return f"{name} {dash}: write {meant} (see {path} --help)"
         before = word
     return ""
+
+
+def repeated_option(command: Any, given: Sequence[str]) -> str:
+    """Returns the error line of an option that has two values and takes one; empty without one.
+
+    The parser takes the last value. A person who adds ``-b test:9092`` before a line with ``-b production:9092`` would
+    change the other cluster."""
+    command, path = _command_of(command, given)
+    seen: dict[int, tuple[str, str]] = {}
+    for param, name, value in _values(command, given):
+        if param.multiple:
+            continue
+        before, first = seen.setdefault(id(param), (name, value))
+        if first != value:
+            also = "" if before == name else f" (also as {before})"
+            return f"{name} is given twice{also}, with {first!r} and {value!r}: leave one out (see {path} --help)"
+    return ""
+
+
+def option_of_value(command: Any, given: Sequence[str], text: str) -> str:
+    """Returns the option whose value is the path of a message: ``PATH: No such file``, ``PATH cannot be used``. Empty
+    without one, or if the message names an option."""
+    if "--" in text:
+        return ""
+    command, _ = _command_of(command, given)
+    return next(
+        (name for _, name, value in _values(command, given)
+         if value and re.match(rf"{re.escape(value)}(?: cannot be used|: [A-Z])", text)), ""
+    )  # fmt: skip
+
+
+def _values(command: Any, given: Sequence[str]) -> Iterator[tuple[Any, str, str]]:
+    """Yields the options with values: the parameter, the name as the command line has it, and the value."""
+    params = {name: param for param in command.params if param.param_type_name == "option" for name in param.opts}
+    at = 0
+    while at < len(given) and given[at] != "--":
+        name, equals, value = given[at].partition("=")
+        param = params.get(name)
+        if param is not None and not param.is_flag and (equals or at + 1 < len(given)):
+            at += not equals
+            yield param, name, value if equals else given[at]
+        at += 1
 
 
 def _command_of(command: Any, given: Sequence[str]) -> tuple[Any, str]:

@@ -33,6 +33,9 @@ NO_SEQUENCE = -1
 CORRELATION_IDS = 1 << 31
 """How many correlation ids a node uses for its requests to another node: after the last one it begins again at 0."""
 
+RESET_POLICIES = ("earliest", "latest", "none")
+"""The values of ``auto.offset.reset`` that are words; the other form is ``by_duration:`` and a span."""
+
 # Special timestamps of ListOffsets; any other value is milliseconds since 1970.
 LATEST = -1
 EARLIEST = -2

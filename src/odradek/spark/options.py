@@ -16,7 +16,7 @@ from uuid import UUID
 from odradek.client.config import SECURITY, ClientConfig, take_security
 from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
-from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, RESET_POLICIES, TopicPartition
 from odradek.spark.offsets.patterns import java_pattern
 from odradek.spark.offsets.zookeeper_start import LAST_READ, OPTIONS, PREFIX, ZooKeeperStart, zookeeper_start
 from odradek.text.json_depth import NameRepeated, parse_json
@@ -394,7 +394,7 @@ def _auto_offset_reset(given: str | None, starting: Position) -> str:
             "option kafka.auto.offset.reset is not supported without startingOffsets=committed or zookeeper: "
             "set the start with startingOffsets"
         )
-    return _one_of("kafka.auto.offset.reset", given, ("earliest", "latest", "none"))
+    return _one_of("kafka.auto.offset.reset", given, RESET_POLICIES)
 
 
 def _commit_offsets(options: Mapping[str, str], group_id: str | None, streaming: bool | None) -> str:

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note
+from odradek.core.errors import ConfigError
 
 
 def run_format(
@@ -97,7 +98,10 @@ def _node(data_dir: Path | None, node_id: int | None, config: Path | None) -> tu
 
         texts = {name: one.value for name, one in read_properties_file(config, "--config").items()}
         settings = {name: text for name, text in texts.items() if name not in ("log.dirs", "log.dir")}
-        checked = BrokerConfig(settings)
+        try:
+            checked = BrokerConfig(settings)
+        except ConfigError as error:
+            raise CommandError(f"--config {config}: {error}") from error
         if checked.may_be_combined:
             checked.use_both_roles()
         elif settings.get("process.roles") and checked.roles is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.broker.data_directory import check_unused_data_dir
 from odradek.cli.environment import LOG_LEVEL
+from odradek.cli.terminal import CommandError, error_line, with_remedy
 from odradek.core.counts import counted
 from odradek.text.log_lines import log_to_stderr
 
@@ -71,7 +73,7 @@ def serve(
         address = None if listen is None else parse_listen(listen)
         page = None if metrics is None else _page_address(metrics, cluster)
         file = _settings_file(config_file)
-        from odradek.broker.settings.config import BrokerConfig, start_texts
+        from odradek.broker.settings.config import start_texts
 
         texts = start_texts(config, file)
         given = {setting.partition("=")[0].strip() for setting in config}
@@ -88,12 +90,12 @@ def serve(
                 "the folder of one node"
             )
         check_unused_data_dir(directory)
-        settings = BrokerConfig(texts)
+        settings = _checked(texts, config_file, file.keys() - given)
         changes = _changes(directory, first)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
     except (OdradekError, ValueError) as error:
-        return _refuse(error)
+        raise CommandError(str(error)) from error
     return _run(settings, directory, address, changes, exit_with_parent=exit_with_parent, metrics=page)
 
 
@@ -121,10 +123,10 @@ def _run(
             extras=Extras(metrics),
         )
     except DiskFailed as error:
-        _refuse(error)
+        error_line(with_remedy(error))
         return EXIT_DISK_FAILED
     except OdradekError as error:
-        return _refuse(error)
+        raise CommandError(str(error)) from error
     return 0
 
 
@@ -203,6 +205,19 @@ def _settings_file(path: Path | None) -> dict[str, str]:
     return {name: one.value for name, one in read_properties_file(path, "--config-file").items()}
 
 
+def _checked(texts: dict[str, str], config_file: Path | None, in_file: Collection[str]) -> BrokerConfig:
+    """Returns the settings. Raises ConfigError, with the file if the error names one of its settings (``in_file``)."""
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.core.errors import ConfigError
+
+    try:
+        return BrokerConfig(texts)
+    except ConfigError as error:
+        if any(re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", str(error)) for name in in_file):
+            raise ConfigError(f"--config-file {config_file}: {error}") from error
+        raise
+
+
 def _data_directory(data_dir: Path | None, texts: dict[str, str], in_file: Collection[str]) -> Path:
     """Takes the data directory out of the settings, if the file has it. Returns it, or that of ``--data-dir``.
 
@@ -233,13 +248,6 @@ def _nodes_of_cluster(path: Path) -> int:
     if (path / "meta.properties").exists() or not (path / "controller" / "meta.properties").exists():
         return 0
     return sum(1 for one in path.glob("*/meta.properties") if one.parent.name.isdigit())
-
-
-def _refuse(error: Exception) -> int:
-    from odradek.cli.terminal import EXIT_BAD_INPUT, error_line, with_remedy
-
-    error_line(with_remedy(error))
-    return EXIT_BAD_INPUT
 
 
 def _say_ready(addresses: str) -> None:

@@ -25,6 +25,7 @@ from odradek.cli.records.record_lines import Batch
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, warning_lines
 from odradek.core.counts import counted
+from odradek.core.ids import RESET_POLICIES
 from odradek.text.output_file import is_standard_output, is_terminal
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ POLL_RECORDS = 10_000
 FETCH_BYTES = 4 << 20
 PATIENCE_S = 60.0
 """The seconds for which a member without partitions waits for some, unless --follow is given."""
-_RESETS = ("earliest", "latest", "none")
 _ISOLATIONS = ("read_committed", "read_uncommitted")
 
 
@@ -287,10 +287,10 @@ def _consume_as_member(request: _Request) -> int:
     topics, single = parse_partitions([request.topic], "")
     if single:
         raise CommandError(f"{request.topic}: a group assigns whole topics: omit the partitions, or omit --group")
-    if start not in _RESETS and not start.startswith("by_duration:"):
+    if start not in RESET_POLICIES and not start.startswith("by_duration:"):
         raise CommandError(
             f"--from {start}: with --group, it says where to begin in partitions without a commit ("
-            f"{', '.join(_RESETS)}, by_duration:P1D); use `odradek groups reset` to move a group"
+            f"{', '.join(RESET_POLICIES)}, by_duration:P1D); use `odradek groups reset` to move a group"
         )
     with _admin(request) as admin, with_suggestions(admin):
         admin.partitions(topics[0])  # fails at once if the cluster or the topic is missing; a member would wait

@@ -183,7 +183,7 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
     live = _report_live(plans, zookeeper)
     ready = [plan for plan in plans if plan not in live and plan not in missing and plan.rows]
     quiet = line.export or line.as_json
-    if not quiet:
+    if not quiet and len(missing) < len(plans):
         note(*time_of(scenario))
         _show(plans, missing)
     for plan in plans:
@@ -224,7 +224,7 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
         if line.all_groups or plan.state not in ("Dead", "Empty") or (plan.rows and plan.state != "Dead"):
             continue
         if plan.state == "Dead" and not plan.group:  # for example a variable of a script that is not set
-            error_line("--group: no group has an empty name, and a reset creates none")
+            error_line("--group: no group has an empty name, and a reset creates none: give a group's name")
         elif plan.state == "Dead":
             check_visible(plan.group, "--group")
             known = group_names(admin)
@@ -344,9 +344,10 @@ def show_plan(plan: GroupResetPlan) -> None:
 
 def _show(plans: list[GroupResetPlan], missing: list[GroupResetPlan]) -> None:
     for plan in plans:
+        if plan in missing:
+            continue
         if not plan.rows:
-            if plan not in missing:
-                note(f"Group {plan.group or NO_NAME}: nothing to reset.")
+            note(f"Group {plan.group or NO_NAME}: nothing to reset.")
             continue
         lines = [
             (

@@ -37,7 +37,7 @@ def check_scope(
         raise CommandError(
             "missing argument 'GROUP', '--group' or '--all-groups': odradek groups list shows the groups"
         )
-    return given_names(named, "GROUP" if names else "--group", allow_empty=allow_empty)
+    return given_names(named, "--group" if not names or "" in (groups or ()) else "GROUP", allow_empty=allow_empty)
 
 
 def chosen_groups(admin: Admin, named: list[str], all_groups: bool) -> list[str]:

@@ -71,10 +71,14 @@ class GroupsInZooKeeper:
 @contextmanager
 def _named(option: str) -> Iterator[None]:
     """Names the option of this command in an error about ZooKeeper's address, which has another one elsewhere."""
+    from odradek.zookeeper.errors import ZooKeeperUnreachable
+
     try:
         yield
     except CommandError as error:
         raise CommandError(re.sub(r"^-z\b", option, str(error)), error.exit_code) from error
+    except ZooKeeperUnreachable as error:
+        raise ZooKeeperUnreachable(re.sub(r"check -z$", f"check {option}", str(error))) from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from odradek.cli.command_config import without_values
 from odradek.cli.option_fields import of_fields
-from odradek.cli.options import client_config
+from odradek.cli.options import check_reachable, client_config
 from odradek.cli.pipeline.options import HistoryLine, check_pyspark, spark_client_options
 from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import CommandError, progress
@@ -148,12 +148,16 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
 
     Raises CommandError, BrokerUnreachable, RequestTimedOut, KafkaError."""
     from odradek.cli.pipeline.history_output import check_report, print_findings, write_report
+
+    check_report(line)
+    folder = None if line.output is None else _folder_of(str(line.output))
+    if folder is None or not folder.is_file():  # which is an error below
+        check_reachable(config)  # before the modules of the analysis, which take seconds to load
     from odradek.history import analysis as analysing
     from odradek.history.records.journal import Journal
 
-    check_report(line)
     journal = Journal()
-    with _tables(None if line.output is None else _folder_of(str(line.output))) as writers:
+    with _tables(folder) as writers:
         _read(line, config, journal, writers, count)
         if line.group is not None and line.group not in journal.groups:
             from odradek.cli.suggestions import group_names, some_groups

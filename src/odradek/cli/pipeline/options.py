@@ -14,6 +14,7 @@ from odradek.cli.command_config import client_settings
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, brokers_option
 from odradek.cli.terminal import CommandError
 from odradek.core.extras import command_of
+from odradek.core.ids import RESET_POLICIES
 from odradek.pipelines.given_options import OF_A_LINE, check_options
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
@@ -25,7 +26,6 @@ Start = Annotated[
     str,
     typer.Option("--from", metavar="earliest|latest|none", help="Where to begin in partitions without a commit."),
 ]
-_STARTS = ("earliest", "latest", "none")
 MaxOffsets = Annotated[
     int | None, typer.Option("--max-offsets", min=1, metavar="N", help="At most N offsets in one micro-batch.")
 ]
@@ -107,8 +107,9 @@ def query_options(line: IngestLine | TransformLine) -> dict[str, str]:
     """Returns the source's options of a command that runs a streaming query. Raises CommandError."""
     check_options(line.options or {}, _said_by_line(line), {})
     own = {}
-    if line.start.lower() not in _STARTS:
-        raise CommandError(f"--from: expected {', '.join(_STARTS[:-1])} or {_STARTS[-1]}, not {line.start!r}")
+    if line.start.lower() not in RESET_POLICIES:
+        *others, last = RESET_POLICIES
+        raise CommandError(f"--from: expected {', '.join(others)} or {last}, not {line.start!r}")
     if line.start != "earliest":
         own["kafka.auto.offset.reset"] = line.start
     if line.max_offsets is not None:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from odradek.cli import environment
 from odradek.cli.monitor.monitor import make_reader, read_token
-from odradek.cli.options import client_config, table_or_blocks
+from odradek.cli.options import check_reachable, client_config, table_or_blocks
 from odradek.cli.pipeline.history import span_ms, verdict_rules_of
 from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import EXIT_FAILED, CommandError
@@ -82,6 +82,7 @@ def _run_alone(line: TopLine) -> None:
         line.bootstrap_servers, lambda: make_reader(line.source, interval_ms, config, rules, "odradek-top")
     )
     if line.once:
+        check_reachable(config)
         notice = nullcontext() if sys.stderr.isatty() else kernel_notice(is_shown=True)
         with progress_lines(_once("The offsets topic is being read.")), notice:
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ Topics = Annotated[list[str] | None, typer.Option("--topic", metavar="TOPIC", he
 Execute = Annotated[bool, typer.Option("--execute", help="Write. Without it, the command only shows the offsets.")]
 UndoFile = Annotated[Path | None, typer.Option("--undo-file", metavar="FILE", help="File for the previous offsets.")]
 Bootstrap = Annotated[str | None, brokers_option("Addresses of Kafka's brokers.")]
+
+
+_PROBE_S = 1.0
+"""How long a first connection may take; a session with a shorter timeout ends by itself."""
 
 
 class NamesGroups(Protocol):
@@ -132,8 +137,9 @@ class ZooKeeperLine:
 
         check_undo_file(getattr(self, "undo_file", None))
         given_names(getattr(self, "topic", None) or [], "--topic")
-        layout = self.layout()
-        with ZooKeeperConnection(self.session()) as connection:
+        layout, session = self.layout(), self.session()
+        _check_reachable(session)
+        with ZooKeeperConnection(session) as connection:
             yield OffsetStore(connection, layout)
 
     def undo_command(self, undo: Path) -> str:
@@ -189,6 +195,29 @@ class KafkaLine(ZooKeeperLine):
             return
         with connect(self.bootstrap, self.timeout_ms, self.command_config) as admin:
             yield admin
+
+
+def _check_reachable(session: ZooKeeperConfig) -> None:
+    """Raises ZooKeeperUnreachable at once if each address refuses connections or has no host.
+
+    The session itself tries again until its timeout: a program waits for nodes that start, a person corrects a line."""
+    from odradek.zookeeper.errors import ZooKeeperUnreachable
+
+    reason = ""
+    for address in session.hosts.split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S).close()
+        except ConnectionRefusedError:
+            reason = "connection refused"
+        except socket.gaierror:
+            reason = "host name not found"
+        except OSError:
+            return
+        else:
+            return
+    if session.timeout_ms > _PROBE_S * 1000:
+        raise ZooKeeperUnreachable(f"cannot reach {session.hosts}: {reason}: is ZooKeeper running there? check -z")
 
 
 def named_groups(line: NamesGroups) -> list[str]:
