@@ -1,8 +1,8 @@
 """Every option of every command with each kind of wrong value, and each command with words that do not belong to it.
 
 Each ends within seconds with exit code 1 or 2, nothing on stdout, and one line that names the option or the value and
-has a remedy. ``test_wrong_inputs`` draws such lines at a broker that does not exist; here the broker exists, and a value
-that is accepted by mistake is found.
+has a remedy. ``test_wrong_inputs`` draws such lines at a broker that does not exist; here the broker exists, and a
+value that is accepted by mistake is found.
 """
 
 from __future__ import annotations
@@ -57,16 +57,19 @@ RIGHT = {
     ("cluster convert", "DIR", "file"), ("cluster convert", "DIR", "file/x"), ("cluster convert", "DIR", "fifo"),
     ("pipeline ingest", "GROUP", "no-such-group"), ("pipeline transform", "GROUP", "no-such-group"),
 }  # fmt: skip
-UNKNOWN_THERE = ("no-such-group", "no-such-topic", "no-such-host.invalid:9092", NOWHERE, "{topic}:99")
-"""Values that only a server refuses."""
+UNKNOWN_THERE = (
+    "no-such-group", "no-such-topic", "a/b", "no-such-host.invalid:9092", NOWHERE, "{topic}:99", "binary",
+    "broken.properties",
+)  # fmt: skip
+"""Values that only a server refuses, and contents that are right for some options."""
 NEW_FILES = {"--undo-file", "--output"}
 """The command writes there, so a file that exists may be replaced."""
 NOT_RUN = ("check-history", "demo", "info")
 NAMED_BY_ARGUMENT = ("--topic", "--group", "--transactional-id")
 REMEDY = re.compile(
     r"--\w|\b[bz]\b|\b(expected|give|write|did you mean|odradek|missing|the (cluster|file) has|set|try again|correct|"
-    r"remove|leave|omit|install|check|add|choose|save|see|say|quote|a (name|line) has only|must|needs|without|is for|are "
-    r"for|takes?|between|at (least|most))\b|: here, ",
+    r"remove|leave|omit|install|check|add|choose|save|see|say|quote|a (name|line) has only|must|needs|without|is for|"
+    r"are for|takes?|between|at (least|most))\b|: here, ",
     re.IGNORECASE,
 )
 
