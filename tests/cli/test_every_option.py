@@ -64,7 +64,8 @@ UNKNOWN_THERE = (
 """Values that only a server refuses, and contents that are right for some options."""
 NEW_FILES = {"--undo-file", "--output"}
 """The command writes there, so a file that exists may be replaced."""
-NOT_RUN = ("check-history", "demo", "info")
+NOT_RUN = ("check-history", "demo", "groups apply", "groups plans", "info", "mcp")
+"""They would start, read no option, or look up a plan first."""
 NAMED_BY_ARGUMENT = ("--topic", "--group", "--transactional-id")
 REMEDY = re.compile(
     r"--\w|\b[bz]\b|\b(expected|give|write|did you mean|odradek|missing|the (cluster|file) has|set|try again|correct|"
@@ -243,6 +244,32 @@ def test_an_option_with_two_values_is_refused(bootstrap: str, capsys: Capture) -
         "(see odradek topics list --help)\n"
     )
     assert run(["topics", "list", "-b", bootstrap, "-b", bootstrap, "--timeout", "9000"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "serve --data-dir --listen h:1",
+            "--data-dir needs a value before --listen: --data-dir DIR (see odradek serve",
+        ),
+        ("top --once h:9092", "unexpected argument h:9092: is it an address? Here, -b h:9092 (see odradek top"),
+    ],
+)
+def test_a_word_that_is_missing_is_named(line: str, says: str, capsys: Capture) -> None:
+    assert run(line.split()) == 2
+    assert capsys.readouterr().err.startswith(f"odradek: {says}")
+
+
+def test_a_path_with_a_space_at_its_end_is_shown(here: Path, capsys: Capture) -> None:
+    assert run(["topics", "list", "-b", NOWHERE, "--command-config", " no.properties"]) == 2
+    text = "--command-config ' no.properties': the path begins or ends with a space: remove it"
+    assert capsys.readouterr().err.startswith(f"odradek: {text}")
+
+
+def test_a_topic_that_exists_names_the_other_command(names: dict[str, str], capsys: Capture) -> None:
+    assert run(["topics", "create", names["topic"], "-b", names["bootstrap"]]) == 1
+    assert "already exists: give another name; odradek topics alter changes a topic" in capsys.readouterr().err
 
 
 def test_a_reset_of_the_empty_group_shows_no_plan(names: dict[str, str], capsys: Capture) -> None:

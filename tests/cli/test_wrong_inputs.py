@@ -28,7 +28,8 @@ TARGET = ("--to-latest",)
 VALID: dict[str, tuple[str, ...]] = {
     "demo": (), "info": (), "check-history": ("{file}",), "serve": ("--data-dir", "{folder}", "--listen", NOWHERE),
     "monitor": ("--listen", "192.0.2.1:1", *KAFKA),  # without a token: no draw may start it
-    "top": ("--once", *KAFKA),
+    "top": ("--once", *KAFKA), "mcp": ("--listen", "192.0.2.1:1", *KAFKA),
+    "groups apply": ("5a3f09c1", "--execute", *KAFKA), "groups plans": (),
     "produce": ("t", *KAFKA, "--file", "{file}"), "consume": ("t", *KAFKA),
     "groups describe": ("g", *KAFKA), "groups list": KAFKA, "groups locate": ("g", *KAFKA),
     "groups members": ("g", *KAFKA), "groups state": ("g", *KAFKA), "groups delete": ("g", "--yes", *KAFKA),

@@ -22,7 +22,7 @@ TEXTS = (
     "", "   ", "a/b", "..", "a" * 300, "x\ny", "\u202eabc", "-", "é", "*", "a,b", ",", ":", "=", "{}", "[]",
     '{"t":{"0":', "'", "%s", "9" * 23, "-1", "dir", "bin",
 )  # fmt: skip
-LEFT_OUT = ("check-history", "demo", "info", "monitor")
+LEFT_OUT = ("check-history", "demo", "groups plans", "info", "mcp", "monitor")
 """They have no wrong input of these kinds, or would start."""
 
 

@@ -129,6 +129,8 @@ def with_remedy(error: Exception | str) -> str:
     if _NO_ANSWER.search(text):
         text += ": try again, with a larger --timeout where the command has one"
     text = _TOO_SHORT.sub(r"\1: try again, with a larger --timeout. If that does not help, check -b", text)
+    if isinstance(error, KafkaError) and error.code is ErrorCode.topic_already_exists:
+        text += ": give another name; odradek topics alter changes a topic"
     if few := _NO_PARTITION.search(text):
         text += f": give 0 to {int(few[1]) - 1}" if int(few[1]) > 1 else ": give 0"
     if ending := next((end for end in _REMEDIES if text.endswith(end)), ""):

@@ -27,6 +27,7 @@ _NO_COMMAND = re.compile(r"no such command '([^']+)'", re.IGNORECASE)
 _NO_VALUE = re.compile(r"[Oo]ption '([^']+)' requires an argument")
 _LINE_END = re.compile(r"(?<!\\)(?:\\\\)*\\[nr]")
 """The escape of a line end in a quoted value."""
+_ADDRESS = re.compile(r"[\w.\[\]:-]+:\d+")
 _FLAG = re.compile(r"[Oo]ption '([^']+)' does not take a value")
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -74,9 +75,17 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             return f"no such command {missing[1]!r}: here, {form}"
     if (extra := _EXTRA.match(text)) and context and (topics := _option_for_topics(context.command, given)):
         return f"unexpected argument {extra[1]}: is it a topic? Here, {topics} {extra[1].partition(' ')[0]}{where}"
-    if (extra := _EXTRA.match(text)) and context and _takes_groups_by_option(context.command, given):
+    if (
+        (extra := _EXTRA.match(text))
+        and context
+        and not _ADDRESS.match(extra[1])
+        and _takes_groups_by_option(context.command, given)
+    ):
         return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     if (extra := _EXTRA.match(text)) and context:
+        first = extra[1].partition(" ")[0]
+        if _ADDRESS.fullmatch(first) and any("-b" in one.opts for one in context.command.params):
+            return f"unexpected argument {extra[1]}: is it an address? Here, -b {first}{where}"
         before = _option_with_a_value_before(context.command, given, extra[1])
         remedy = f": {before} takes one value; quote a value with spaces" if before else ""
         return f"unexpected argument {extra[1] or NO_NAME}{remedy}{where}"
@@ -214,6 +223,9 @@ def odd_text(command: object, given: Sequence[str]) -> str:
             return f"{option} is empty: give a path (see {path} --help)"
         if _LINE_END.search(value):
             return f"{option}{value}: the path has a line end: remove it (see {path} --help)"
+        path_text = value[2:-1]
+        if path_text != path_text.strip(" ") and not Path(path_text).exists():
+            return f"{option}{value}: the path begins or ends with a space: remove it (see {path} --help)"
     named, path = _command_of(command, given)
     files = next(
         (one for one in named.params if one.param_type_name == "argument" and "FILE" in str(one.metavar)), None
@@ -227,6 +239,8 @@ def odd_text(command: object, given: Sequence[str]) -> str:
         if param is None or param.is_flag or _may_be_empty(param, path):
             continue
         value = value if equals else "".join(given[at + 1 : at + 2])
+        if not equals and value in params and value[:2] == "--":
+            return f"{name} needs a value before {value}: {name} {param.metavar or 'VALUE'} (see {path} --help)"
         if not value and (equals or at + 1 < len(given)):
             return f"{name} is empty: give {param.metavar or 'a value'} (see {path} --help)"
         if "[," in str(param.metavar) and value and not value.strip(" ,"):
