@@ -73,22 +73,8 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
 
         if form := other_command(context.command_path, missing[1]):
             return f"no such command {missing[1]!r}: here, {form}"
-    if (extra := _EXTRA.match(text)) and context and (topics := _option_for_topics(context.command, given)):
-        return f"unexpected argument {extra[1]}: is it a topic? Here, {topics} {extra[1].partition(' ')[0]}{where}"
-    if (
-        (extra := _EXTRA.match(text))
-        and context
-        and not _ADDRESS.match(extra[1])
-        and _takes_groups_by_option(context.command, given)
-    ):
-        return f"unexpected argument {extra[1]}: is it a group? Here, --group {extra[1].partition(' ')[0]}{where}"
     if (extra := _EXTRA.match(text)) and context:
-        first = extra[1].partition(" ")[0]
-        if _ADDRESS.fullmatch(first) and any("-b" in one.opts for one in context.command.params):
-            return f"unexpected argument {extra[1]}: is it an address? Here, -b {first}{where}"
-        before = _option_with_a_value_before(context.command, given, extra[1])
-        remedy = f": {before} takes one value; quote a value with spaces" if before else ""
-        return f"unexpected argument {extra[1] or NO_NAME}{remedy}{where}"
+        return f"unexpected argument {extra[1] or NO_NAME}{_meant_by(extra[1], context.command, given)}{where}"
     if flag := _FLAG.fullmatch(text):
         return f"{flag[1]} takes no value: write {flag[1]} alone{where}"
     if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
@@ -103,6 +89,19 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _meant_by(extra: str, command: Any, given: Sequence[str]) -> str:
+    """Returns what unexpected words may be, as the end of a line; empty without a guess."""
+    first = extra.partition(" ")[0]
+    if _ADDRESS.fullmatch(first) and any("-b" in one.opts for one in command.params):
+        return f": is it an address? Here, -b {first}"
+    if topics := _option_for_topics(command, given):
+        return f": is it a topic? Here, {topics} {first}"
+    if _takes_groups_by_option(command, given):
+        return f": is it a group? Here, --group {first}"
+    before = _option_with_a_value_before(command, given, extra)
+    return f": {before} takes one value; quote a value with spaces" if before else ""
 
 
 def _line_without_a_value(option: str, command: Any, path: str) -> str:
