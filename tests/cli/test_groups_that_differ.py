@@ -275,7 +275,10 @@ def test_a_name_that_differs_in_digits_is_suggested_however_short(given: str, kn
 
 def test_a_topic_that_exists_is_named_once(groups: dict[str, str], capsys: Capture) -> None:
     _, _, error = call(groups, capsys, "topics", "create", groups["topic"])
-    assert error == f"odradek: TOPIC_ALREADY_EXISTS: topic {groups['topic']} already exists\n"
+    assert error == (
+        f"odradek: TOPIC_ALREADY_EXISTS: topic {groups['topic']} already exists: give another name; odradek topics "
+        "alter changes a topic\n"
+    )
 
 
 @pytest.mark.parametrize(
