@@ -9,6 +9,10 @@ the brokers is dead. Then each partition has a leader, all living replicas are i
 read.
 
 A schedule is a list of faults at their times. It can be run without some of them (``shrunk``).
+
+Seeds from ``OF_TRUNCATIONS`` on have schedules of another kind: leaders are isolated while they go on to append, so that
+they truncate when they are back, and lead again. Replies to producers are lost, and their next attempt may come after
+two elections. The last elections are of leaders to whom nobody writes.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ from odradek.replication.follower import FetchedPart, NextFetch
 FAULTS_MS, PEACE_MS = 8_000, 8_500
 CONTROLLER = 0
 ENTRIES = 34
+OF_TRUNCATIONS = 1_000_000
 LATE_MS = 2_300
 """For how long the requests of a fault "late ISR" come late. A session ends before, and another one can begin."""
 
@@ -70,10 +75,18 @@ class Rules(NamedTuple):
     drift: float
     is_idle: bool
     """After the faults, the producers write nothing for some time."""
+    lost_replies: float = 0.0
+    """The share of the replies to producers that are lost."""
+    patience_ms: int = 120
+    """The longest pause of a producer before it tries again."""
+    idle_from_ms: int = 0
+    """From this time on, the producers write nothing until the end; 0: they do."""
 
 
 def schedule(seed: int) -> tuple[Rules, list[Fault]]:
     """Returns the schedule of a seed."""
+    if seed >= OF_TRUNCATIONS:
+        return _of_truncations(seed)
     dice = random.Random(f"replication {seed}")
     brokers = dice.choice((3, 3, 3, 4, 5))
     topics = []
@@ -93,6 +106,21 @@ def schedule(seed: int) -> tuple[Rules, list[Fault]]:
         )
         for kind in dice.choices(list(kinds), list(kinds.values()), k=ENTRIES)
     ]  # fmt: skip
+    return rules, sorted(faults)
+
+
+def _of_truncations(seed: int) -> tuple[Rules, list[Fault]]:
+    dice = random.Random(f"truncations {seed}")
+    idle_from_ms = dice.choice((0, dice.randrange(5_000, FAULTS_MS)))
+    rules = Rules(
+        3, ((1, 3, dice.choice((1, 2))),), False, True, 0.0, 0.0, 0.0, 0.0, 0.0, False,
+        dice.choice((0.4, 0.8)), dice.choice((1_000, 3_500)), idle_from_ms,
+    )  # fmt: skip
+    kinds = dice.choices(("isolate", "elect", "retention"), (6, 14, 2), k=ENTRIES)
+    faults = [
+        Fault(dice.randrange(300, FAULTS_MS), kind, dice.randrange(3), 1, dice.choice((600, 1_500, 2_000)))
+        for kind in kinds
+    ]
     return rules, sorted(faults)
 
 
@@ -144,6 +172,8 @@ class ReplicationScenario:
             self._create(number)
         for fault in self.faults:
             world.after(fault.at_ms, partial(self._begin, fault))
+        if self.rules.idle_from_ms:
+            world.after(self.rules.idle_from_ms, self._rest)
         world.advance(FAULTS_MS + 300)
         self._end_faults()
         self._check_peace()
@@ -170,6 +200,11 @@ class ReplicationScenario:
         if self.rules.unclean:
             return True
         return self._has_lost_power and (not self.rules.is_careful or ledger.min_isr == 1)
+
+    @property
+    def longest_pause_ms(self) -> int:
+        """Before a producer tries again."""
+        return self.rules.patience_ms if self._has_faults else 120
 
     def some_view(self) -> ClusterView:
         """The metadata that a client gets from some broker."""
@@ -346,7 +381,9 @@ class ReplicationScenario:
         other = self.brokers[leader]
 
         def reply(result: ProduceResult) -> None:
-            self.send(leader, client, lambda: answer(result))
+            lost = self.rules.lost_replies
+            if not (lost and self._has_faults and self.dice.random() < lost):
+                self.send(leader, client, lambda: answer(result))
 
         self.send(client, leader, lambda: other.receive(lambda: other.produce(request, reply)))
 
@@ -379,13 +416,18 @@ class ReplicationScenario:
         if number not in self._written:
             self._written.add(number)
             for index in range(partitions):
-                for kind in self.dice.sample(("plain", "idempotent", "acks=1", "acks=0"), self.dice.randrange(1, 3)):
+                for kind in self._kinds_of_producers():
                     acks = {"acks=1": 1, "acks=0": 0}.get(kind, -1)
                     producer = ReplicaProducer(self, len(self.producers), f"t{number}", index, acks)
                     if kind == "idempotent":
                         producer.make_idempotent()
                     self.producers.append(producer)
                     producer.run()
+
+    def _kinds_of_producers(self) -> list[str]:
+        if self.rules.lost_replies:
+            return ["idempotent", "acks=1"]
+        return self.dice.sample(("plain", "idempotent", "acks=1", "acks=0"), self.dice.randrange(1, 3))
 
     def _delete(self, number: int) -> None:
         topic_id = self.controller.view.topics.get(f"t{number}")
@@ -452,6 +494,8 @@ class ReplicationScenario:
             self.note("storm", number)
             self._storms[number] += 1
             after(fault.for_ms, lambda: self._storms.subtract((number,)))
+        elif fault.kind == "isolate":
+            self._isolate(fault)
         elif fault.kind == "late ISR":
             self._late.append(fault)
         elif fault.kind == "stop":
@@ -471,6 +515,21 @@ class ReplicationScenario:
         elif fault.kind == "store" and broker.is_up and not broker.is_paused:
             broker.store()
 
+    def _isolate(self, fault: Fault) -> None:
+        """Cuts a leader off from all nodes. Clients reach it."""
+        leaders = [one.leader for one in self.controller.view.partitions.values() if one.leader > 0]
+        if not leaders or any(self._cuts.values()):
+            return
+        self.note("isolate", leaders[0])
+        others = {CONTROLLER, *self.brokers} - {leaders[0]}
+        links = {(leaders[0], one) for one in others} | {(one, leaders[0]) for one in others}
+        self._cuts.update(links)
+        self.world.after(fault.for_ms, lambda: self._cuts.subtract(links))
+
+    def _rest(self) -> None:
+        for producer in self.producers:
+            producer.is_idle = True
+
     # --- the end ------------------------------------------------------------------------------------------------
 
     def _end_faults(self) -> None:
@@ -489,7 +548,7 @@ class ReplicationScenario:
             broker.start()
         self.world.advance(2 * PEACE_MS // 5)
         for producer in self.producers:
-            producer.is_idle = self.rules.is_idle
+            producer.is_idle = self.rules.is_idle or self.rules.idle_from_ms > 0
         self.dead = self._minority()
         for number in self.dead:
             self.brokers[number].kill()
@@ -509,6 +568,8 @@ class ReplicationScenario:
         return dead
 
     def _check_peace(self) -> None:
+        if self.rules.idle_from_ms:
+            self._check_replicas(0)
         self._check_replicas(20 if not self.rules.is_idle else 0)
         accepted = {producer: producer.accepted for producer in self.producers}
         for producer in self.producers:

@@ -98,7 +98,8 @@ class ReplicaProducer:
         else:
             self._stage.counts["no answer" if result is None else result.code.name] += 1
             self._view = None
-            self._world.after(self._world.between(20, 120), lambda: self._send(values, tries - 1))
+            pause_ms = self._world.between(20, self._stage.longest_pause_ms)
+            self._world.after(pause_ms, lambda: self._send(values, tries - 1))
 
     def _later(self, count: int) -> None:
         if self.is_idempotent:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from sim_replication import ReplicationScenario
+from sim_replication import OF_TRUNCATIONS, ReplicationScenario
 from sim_replication_bugs import BUGS, FIRST_SEEDS
 from sim_schedules import counted
 from support.world import SimulationFailure
@@ -37,6 +37,12 @@ def test_replicas_keep_what_is_acknowledged_in_300_seeds(first: int) -> None:
     assert counts["alter: request_timed_out"] > 5
     assert counts["not_enough_replicas"] > 500
     assert counts["lost"] > 50, "of those that this schedule may lose"
+
+
+def test_replicas_keep_what_is_acknowledged_over_many_truncations() -> None:
+    counts = simulated(OF_TRUNCATIONS, 60)
+    assert counts["isolate"] > 100
+    assert counts["truncate"] > 60
 
 
 @pytest.mark.slow
