@@ -27,8 +27,9 @@ if os.environ.get("PYTHONHASHSEED") != "0":  # the iteration order of sets of st
         os.environ | {"PYTHONHASHSEED": "0"},
     )
 
-from sim_replication import ReplicationScenario, schedule, shrunk
+from sim_replication import ReplicationScenario, shrunk
 from sim_replication_bugs import BUGS
+from sim_replication_schedules import schedule
 from support.world import SimulationFailure
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from sim_replication import OF_TRUNCATIONS, ReplicationScenario
+from sim_replication import ReplicationScenario
 from sim_replication_bugs import BUGS, FIRST_SEEDS
+from sim_replication_schedules import OF_TRUNCATIONS
 from sim_schedules import counted
 from support.world import SimulationFailure
 
