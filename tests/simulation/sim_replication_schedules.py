@@ -1,8 +1,8 @@
 """The schedules of simulated replicas: what is the same in a whole one, and a list of faults at their times.
 
-Seeds from ``OF_TRUNCATIONS`` on have schedules of another kind: leaders are isolated while they go on to append. So they
-truncate when they are back, and lead again. Replies to producers are lost, and their next attempt may come after two
-elections. The last elections are of leaders to whom no producer writes.
+Seeds from ``OF_TRUNCATIONS`` on have schedules of another kind: leaders are isolated while they go on to append. So
+they truncate when they are back, and lead again. Replies to producers are lost, and their next attempt may come after
+two elections. The last elections are of leaders to whom no producer writes.
 """
 
 from __future__ import annotations
