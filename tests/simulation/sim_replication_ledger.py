@@ -199,8 +199,6 @@ class ReplicationLedger:
         ledger, log = self.partitions[replica.name], replica.log
         if replica.epoch < ledger.loss_epoch:
             return  # its term ended with a loss that was allowed
-        if replica.name not in self._view.partitions:
-            return  # its topic was deleted
         watermark, committed = log.high_watermark, ledger.committed
         if watermark > log.log_end_offset:
             self._fail(f"{replica.name}: the watermark {watermark} of broker {replica.broker_id} is above its log")
@@ -212,8 +210,9 @@ class ReplicationLedger:
         for offset, record in log.records(replica.checked, watermark):
             if offset < len(committed):
                 # After a loss, a follower may have other records below its leader's log start. It removes them in the
-                # same step, after the move of its watermark.
-                is_deleted = ledger.loss_epoch >= 0 and offset < ledger.deleted
+                # same step, after the move of its watermark. A loss while a topic is deleted is not noted.
+                is_deleted = offset < ledger.deleted or replica.name not in self._view.partitions
+                is_deleted = is_deleted and ledger.loss_epoch >= 0
                 if committed[offset].epoch >= 0 and committed[offset] != record and not is_deleted:
                     self._fail(
                         f"{replica.name}: at offset {offset}, a reader of broker {replica.broker_id} sees {record}, "

@@ -133,7 +133,9 @@ class PartitionLeader:
         known = self.leader_epoch, self.partition_epoch
         if epochs <= known:
             return _NOTHING
-        is_new_leader = self.leader_epoch == NO_EPOCH
+        # A leader epoch that this broker has missed may have had another leader, and followers that were truncated to
+        # its log. Kafka keeps what it knew of them, and its high watermark may pass what they have.
+        is_new_leader = self.leader_epoch == NO_EPOCH or registration.leader_epoch > self.leader_epoch + 1
         self._end, self.watermark = end, max(watermark, self.watermark)
         self.followers.assign(number for number in registration.replicas if number != self._local.broker_id)
         self._min_isr = min(self._limits.min_isr, len(registration.replicas))
