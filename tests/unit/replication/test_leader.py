@@ -286,6 +286,18 @@ def test_a_leader_that_is_elected_again_keeps_the_ends_and_begins_its_epoch_at_i
     assert leading.fetch(3, 12) == []
 
 
+def test_a_leader_that_has_missed_an_epoch_counts_no_earlier_fetch() -> None:
+    """In epoch 6 another broker may have led, and follower 2 may have been truncated to its log."""
+    leading = Leading((1, 2))
+    leading.append(3)
+    leading.fetch(2, 13)
+    leading.append(2)
+    assert leading.leader.on_registration(registered((1, 2), epoch=7, partition_epoch=9), 15, 4, leading.now_ms) == ()
+    assert leading.leader.followers.states[2].end_offset == -1
+    assert leading.fetch(2, 10) == []
+    assert leading.fetch(2, 15) == [MoveWatermark(15)]
+
+
 def test_the_low_watermark_counts_the_followers_outside_of_the_fence() -> None:
     leading = Leading()
     for number, start in ((2, 3), (3, 1)):
