@@ -120,8 +120,8 @@ def test_a_broker_of_another_cluster_ends(
     controller: SimulatedController, start: Callable[..., BlockingBroker]
 ) -> None:
     broker = start(cluster_id="another")
-    broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED, within_ms=120_000)
-    assert "=60000: it answers inconsistent_cluster_id. The directory belongs to another cluster" in broker.failure
+    broker.run_until(lambda: broker.lifecycle.state is LifecycleState.ENDED, within_ms=5_000)
+    assert "broker 3: it answers inconsistent_cluster_id. The directory belongs to another cluster" in broker.failure
     assert broker.log.end.end_offset == 0
 
 

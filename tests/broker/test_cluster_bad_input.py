@@ -95,15 +95,20 @@ def test_two_processes_with_one_id_wait_for_one_another(cluster: odradek.Cluster
 
 
 def test_the_id_of_another_cluster_is_refused(cluster: odradek.Cluster, tmp_path: Path) -> None:
-    other = node(cluster, tmp_path, 3, "J8aAPcfLQt2bqs1JT_rMgQ", initial_broker_registration_timeout_ms="1500")
-    assert "inconsistent_cluster_id" in refusal(other)
+    """At once, with the default of initial.broker.registration.timeout.ms, and by one line."""
+    other = node(cluster, tmp_path, 3, "J8aAPcfLQt2bqs1JT_rMgQ")
+    line = refusal(other)
+    assert "it answers inconsistent_cluster_id. The directory belongs to another cluster: choose the right one" in line
+    assert other.log_tail().count("another cluster") == 1
 
 
 def test_the_directory_of_another_broker_is_refused(cluster: odradek.Cluster, tmp_path: Path) -> None:
     cluster.stop(2)
     shutil.copytree(cluster.data_dir / "2", tmp_path / "data", ignore=shutil.ignore_patterns(".lock"))
     cluster.start(2)
-    assert f"{tmp_path}/data belongs to node.id 2, not 3" in refusal(node(cluster, tmp_path, 3))
+    assert f"{tmp_path}/data belongs to node.id 2, not 3: choose the directory of node 3, or set node.id=2" in refusal(
+        node(cluster, tmp_path, 3)
+    )
     properties = checkpoints.read_meta_properties(tmp_path / "data", OsFiles())
     checkpoints.write_meta_properties(tmp_path / "data", properties | {"node.id": "3"}, OsFiles())
     line = refusal(node(cluster, tmp_path, 3, initial_broker_registration_timeout_ms="1500"))

@@ -114,7 +114,8 @@ def test_a_directory_that_is_not_formatted_is_refused(tmp_path: Path) -> None:
 
 def test_a_directory_of_another_node_is_refused(tmp_path: Path) -> None:
     formatted(tmp_path / "data", 7)
-    assert refusal(tmp_path) == f"{tmp_path}/data belongs to node.id 7, not 100"
+    remedy = "choose the directory of node 100, or set node.id=7"
+    assert refusal(tmp_path) == f"{tmp_path}/data belongs to node.id 7, not 100: {remedy}"
 
 
 def test_a_metadata_log_of_apache_kafka_is_refused(tmp_path: Path) -> None:
@@ -146,7 +147,18 @@ def test_a_damaged_metadata_log_is_refused(tmp_path: Path, controller: BrokerPro
 def test_a_lost_quorum_state_is_refused(tmp_path: Path, controller: BrokerProcess) -> None:
     controller.stop()
     (tmp_path / "data" / DIRECTORY / "quorum-state").unlink()
-    assert "quorum-state is missing, but the log beside it has the leader epoch 1" in refusal(tmp_path)
+    line = refusal(tmp_path)
+    assert "quorum-state is missing, but the log beside it has the leader epoch 1" in line
+    assert line.endswith("put the files of this directory back from a copy (docs/cluster.md)")
+
+
+def test_a_lost_identity_is_refused(tmp_path: Path, controller: BrokerProcess) -> None:
+    controller.stop()
+    (tmp_path / "data" / "meta.properties").unlink()
+    line = refusal(tmp_path)
+    assert (
+        "meta.properties is missing, but a broker has used the directory; put the files of this directory back" in line
+    )
 
 
 def test_a_lost_metadata_log_is_refused(tmp_path: Path, controller: BrokerProcess) -> None:

@@ -239,7 +239,9 @@ def test_the_epoch_of_the_leader_is_noted(files: MemoryFiles, caplog: pytest.Log
     assert opened(files).leader_epoch == 7
     files.write(PATH / "quorum-state", b"{")
     assert opened(files).leader_epoch == 0
-    assert "quorum-state is damaged" in caplog.text
+    (line,) = caplog.messages
+    assert "quorum-state is damaged" in line
+    assert line.endswith("; the broker learns the epoch from the controller again")
 
 
 def test_the_log_of_another_quorum_is_refused(controller: SimulatedController, files: MemoryFiles) -> None:

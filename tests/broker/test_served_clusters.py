@@ -161,6 +161,23 @@ def test_the_data_of_a_cluster_stay_together(tmp_path: Path) -> None:
         odradek.Cluster(1, data_dir=tmp_path / "one")
 
 
+def test_the_directory_of_a_lone_broker_is_to_be_converted(tmp_path: Path) -> None:
+    for name in ("one/1", "two/2"):
+        with odradek.Broker(data_dir=tmp_path / name, in_thread=True):
+            pass
+    path = tmp_path / "one" / "1"
+    with pytest.raises(StorageError) as refused:
+        odradek.Cluster(1, data_dir=tmp_path / "one")
+    assert str(refused.value) == (
+        f"{path} is the directory of a lone broker: `odradek cluster convert --data-dir {path}` makes it that of "
+        "broker 1, with all its topics"
+    )
+    with pytest.raises(StorageError, match=r"two/2 is the .* its node.id is 1: give it the name 1, then run `odradek"):
+        odradek.Cluster(2, data_dir=tmp_path / "two")
+    assert run(["cluster", "convert", "--data-dir", str(path)]) == 0
+    odradek.Cluster(1, data_dir=tmp_path / "one").close()
+
+
 def test_close_ends_all_processes_and_removes_their_data() -> None:
     with odradek.Cluster(2, config=SETTINGS) as cluster:
         cluster.pause(1)

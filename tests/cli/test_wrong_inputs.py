@@ -51,7 +51,7 @@ VALID: dict[str, tuple[str, ...]] = {
     "zookeeper migrate": ("--to", "kafka", "--group", "g", *ZOOKEEPER, *KAFKA),
     "zookeeper compare": ("--group", "g", *ZOOKEEPER, *KAFKA), "zookeeper delete": ("--group", "g", *ZOOKEEPER),
     "cluster format": ("--data-dir", "{folder}", "--node-id", "1"), "cluster describe": KAFKA,
-    "cluster convert": ("--data-dir", "{folder}"),
+    "cluster convert": ("--data-dir", "{folder}"), "cluster unregister": ("1", *KAFKA),
     "log check": ("--data-dir", "{folder}"), "log accept": ("t-0", "--data-dir", "{folder}", "--yes"),
     "metadata check": ("--data-dir", "{folder}"), "metadata repair": ("--data-dir", "{folder}", "--yes"),
     "metadata strays": ("--data-dir", "{folder}"), "offsets dump": KAFKA, "pipeline history": KAFKA,

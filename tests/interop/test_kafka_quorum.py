@@ -58,7 +58,7 @@ def check_kafkas(directory: Path, epoch: int) -> None:
     state = quorum_state.read(directory, files)
     assert state == QuorumState(1, epoch, voters=(1,))
     assert state.packed() == (directory / "quorum-state").read_bytes()
-    quorum_state.check(directory, state, OWNER, epoch)
+    quorum_state.check(directory, files, state, OWNER, epoch)
     checked = check_log(directory, files)
     assert (checked.fault, checked.epoch) == (None, epoch)
     data = (directory / "00000000000000000000.log").read_bytes()

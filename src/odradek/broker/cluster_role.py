@@ -17,8 +17,8 @@ from odradek.broker.cluster_member import BrokerMember, MemberRole
 from odradek.broker.forwarded_requests import ForwardingRouter, by_envelopes
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
-from odradek.broker.metadata.brokers import ImageBrokers
 from odradek.broker.metadata.committed_catalog import CommittedCatalog
+from odradek.broker.metadata.image_brokers import ImageBrokers
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.partitions import directory_identity

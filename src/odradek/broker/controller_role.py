@@ -12,7 +12,7 @@ from odradek.broker.controller.observer_reads import ObserverReads
 from odradek.broker.controller.periodic_elections import PeriodicElections
 from odradek.broker.controller.registered_brokers import RegisteredBrokers
 from odradek.broker.front_end.router import Router, served_apis
-from odradek.broker.metadata.brokers import ImageBrokers
+from odradek.broker.metadata.image_brokers import ImageBrokers
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata_log import bootstrap, quorum_state
 from odradek.broker.metadata_log import mark as metadata_mark

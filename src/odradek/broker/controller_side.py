@@ -14,7 +14,7 @@ from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.handlers.client_view import ClientView
 from odradek.broker.handlers.k58_envelope import LENGTH_BYTES
 from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.brokers import ImageBrokers
+from odradek.broker.metadata.image_brokers import ImageBrokers
 from odradek.broker.settings.listener import AT_CONTROLLER
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError

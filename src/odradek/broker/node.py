@@ -34,7 +34,6 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.log_opener import LogWork
-from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
+    from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
     from odradek.broker.settings.listener import Listener
     from odradek.catalog.state import Topic

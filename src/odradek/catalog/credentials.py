@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.access.credential import Credential
-from odradek.core.access.salts import SaltForm, salt_form
 from odradek.core.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from odradek.core.access.salts import SaltForm
 
 SCRAM_SHA_256, SCRAM_SHA_512 = 1, 2
 MECHANISMS = {SCRAM_SHA_256: "SCRAM-SHA-256", SCRAM_SHA_512: "SCRAM-SHA-512"}
@@ -72,6 +74,8 @@ class FormCounts:
 
 
 def _form(credential: Credential) -> CredentialForm:
+    from odradek.core.access.salts import salt_form  # here, because a broker without users does not need it
+
     return CredentialForm(salt_form(credential.salt), credential.iterations)
 
 

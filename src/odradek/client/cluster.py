@@ -67,6 +67,16 @@ _RETRIABLE = frozenset({
 })  # fmt: skip
 
 
+def _at_broker(connection: BrokerConnection) -> BrokerConnection:
+    """Returns a connection that leads to a broker. Raises UnsupportedVersion for one to a controller, which knows no
+    request that clients begin with."""
+    if not connection.supports(METADATA):
+        connection.close()
+        text = f"{connection.address} is the listener of a controller, and not of a broker: check bootstrap_servers"
+        raise UnsupportedVersion(text)
+    return connection
+
+
 def worth_retrying(error: BaseException) -> bool:
     """Returns whether a retry with new metadata can succeed."""
     if isinstance(error, KafkaError):
@@ -220,7 +230,7 @@ class Cluster:
                 addresses = list(dict.fromkeys([*known, *self.config.addresses]))
                 note = asyncio.get_running_loop().call_later(PATIENCE_S, self._note_silence, addresses)
                 try:
-                    self._any = await self._first_of(addresses)
+                    self._any = _at_broker(await self._first_of(addresses))
                 finally:
                     note.cancel()
                 self._bootstrapped = True

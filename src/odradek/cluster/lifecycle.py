@@ -150,10 +150,17 @@ class BrokerLifecycle:
     def on_failed(self, number: int, now_ms: int, code: ErrorCode = ErrorCode.none) -> None:
         """Notes an error, or that no reply will come (NONE). The request is sent again, after a time that grows.
 
-        An epoch that is stale stays so: the broker ends. Kafka's broker goes on without effect."""
+        An epoch that is stale stays so, and so does the id of another cluster: the broker ends. Kafka's broker goes on
+        without effect."""
         if not self._take(number):
             return
         self._refusal = code or self._refusal
+        if code is ErrorCode.inconsistent_cluster_id and not self._is_registered:
+            self._end_with(
+                f"the controller does not register broker {self._registration.broker_id}: it answers {code.name}"
+                f"{REMEDIES[code]}"
+            )
+            return
         if code is ErrorCode.stale_broker_epoch and self._is_registered:
             broker_id = self._registration.broker_id
             self._end_with(

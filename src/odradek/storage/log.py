@@ -37,7 +37,6 @@ from odradek.storage.producers.verification import Guard
 from odradek.storage.recovery.evidence import Witnesses
 from odradek.storage.recovery.recovery import LoadedLog, begin, load
 from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segment_swap import discard_cleaned, remove_files, swap
 from odradek.storage.segments.index import IndexCorrupt
 from odradek.storage.segments.segment import FoundOffset, Segment
 from odradek.storage.segments.segment_list import SegmentList
@@ -488,6 +487,8 @@ class Log:
         Returns False and removes the cleaned files if the log no longer has these segments, e.g. after a truncation.
         After a crash the next start finishes or undoes the replacement. Open readers keep the old files.
         """
+        from odradek.storage.segment_swap import swap  # here, because a start does not need it
+
         self.disk.check_online()
         self.producer_snapshots.end_rebuild()
         segments = self.segment_list
@@ -525,10 +526,14 @@ class Log:
 
     def _remove_files(self, doomed: Sequence[Path]) -> None:
         if not self.disk.closed:
+            from odradek.storage.segment_swap import remove_files
+
             remove_files(self._files, self.path, doomed)
 
     def discard_cleaned(self) -> None:
         """Removes the files of an interrupted cleaning. Raises OSError."""
+        from odradek.storage.segment_swap import discard_cleaned
+
         discard_cleaned(self._files, self.path)
 
     # the disk

@@ -18,7 +18,6 @@ from odradek.storage.client_batch import Batches, Ready, check_client_batch
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.disk_state import DiskState
 from odradek.storage.epochs import LeaderEpochs
-from odradek.storage.fetched_batches import as_fetched, check_beginning, check_fetched, group_size
 from odradek.storage.log_sync import LogSync
 from odradek.storage.producers.producers import Producers
 from odradek.storage.producers.rebuild import EndedTransaction, note_batch
@@ -151,6 +150,8 @@ class LogWriter:
         self, data: Buffer, now_ms: Callable[[], int], leader_epoch: int
     ) -> BatchSteps[AppendInfo | None]:
         """Does what ``Log.begin_append_fetched`` says."""
+        from odradek.storage.fetched_batches import check_beginning, check_fetched, group_size  # only for followers
+
         self._disk.check_online()
         batches = yield from check_fetched(data, self.end_offset, leader_epoch, self._epochs.latest)
         if not batches:
@@ -170,6 +171,8 @@ class LogWriter:
         return AppendInfo(batches[0][1].base_offset, batches[-1][1].last_offset, -1, self.log_start_offset)
 
     def _write_fetched(self, data: Buffer, batches: Batches, now_ms: int) -> None:
+        from odradek.storage.fetched_batches import as_fetched
+
         if self._producers.rebuild is not None and any(header.producer_id >= 0 for _, header in batches):
             self._snapshots.end_rebuild()
         if any(header.is_control for _, header in batches):

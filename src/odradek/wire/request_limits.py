@@ -30,11 +30,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, get_origin
 
 import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
-from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import read_uvarint, uvarint
+from odradek.wire.kio_modules import introspect
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity
@@ -231,7 +231,7 @@ def _has_arrays(entity: type[Entity]) -> bool:
 
 
 def _bears_arrays(field: Field[object]) -> bool:
-    kind = classify_field(field)
+    kind = introspect.classify_field(field)
     return kind.is_array or (_kafka_type(field) is None and _has_arrays(kind.type_))
 
 
@@ -242,25 +242,27 @@ def _is_plain(entity: type[Entity]) -> bool:
 
 
 def _is_plain_field(field: Field[object]) -> bool:
-    if get_field_tag(field) is not None:
+    if introspect.get_field_tag(field) is not None:
         return False
     kafka_type = _kafka_type(field)
-    return kafka_type != "string" if kafka_type is not None else _is_plain(classify_field(field).type_)
+    return kafka_type != "string" if kafka_type is not None else _is_plain(introspect.classify_field(field).type_)
 
 
 def _is_nullable(field: Field[object]) -> bool:
-    return get_origin(field.type) is not tuple and is_optional(field)
+    return get_origin(field.type) is not tuple and introspect.is_optional(field)
 
 
 def _least_bytes(field: Field[object], flexible: bool) -> int:
     """Returns the smallest size of one element of the field."""
     kafka_type = _kafka_type(field)
     if kafka_type is None:
-        entity: type[Entity] = classify_field(field).type_
+        entity: type[Entity] = introspect.classify_field(field).type_
         least = sum(
-            1 if classify_field(each).is_array or _is_nullable(each) else _least_bytes(each, entity.__flexible__)
+            1
+            if introspect.classify_field(each).is_array or _is_nullable(each)
+            else _least_bytes(each, entity.__flexible__)
             for each in fields(entity)
-            if get_field_tag(each) is None
+            if introspect.get_field_tag(each) is None
         )
         return max(1, least + (1 if entity.__flexible__ else 0))
     return _SIZES.get(kafka_type, 1 if flexible else 2)
@@ -331,8 +333,8 @@ def _compiled_once(entity: type[Entity], mode: _Mode) -> CountingWalk:
 
 def _compiled(entity: type[Entity], mode: _Mode) -> CountingWalk:
     code, flexible = _Code(), bool(entity.__flexible__)
-    plain = [field for field in fields(entity) if get_field_tag(field) is None]
-    tagged = [field for field in fields(entity) if get_field_tag(field) is not None]
+    plain = [field for field in fields(entity) if introspect.get_field_tag(field) is None]
+    tagged = [field for field in fields(entity) if introspect.get_field_tag(field) is not None]
     last = -1
     if mode.until_last and not any(map(_bears_arrays, tagged)):
         rest_is_plain = mode.rest_is_plain and not tagged
@@ -352,14 +354,14 @@ def _compiled(entity: type[Entity], mode: _Mode) -> CountingWalk:
 def _walk_tagged(code: _Code, entity: type[Entity], mode: _Mode) -> None:
     if not entity.__flexible__:
         return
-    tagged = [(int(tag), field) for field in fields(entity) if (tag := get_field_tag(field)) is not None]
+    tagged = [(int(tag), field) for field in fields(entity) if (tag := introspect.get_field_tag(field)) is not None]
     walks = {tag: _walk_of_tag(field, mode) for tag, field in tagged}
     over_tags = code.bind(_strip_tags if mode.strips else _walk_tags)
     code.add("if d[at]:", f"    at = {over_tags}(d, at, end, {code.bind(walks)}, left)", "else:", "    at += 1")
 
 
 def _walk_field(code: _Code, field: Field[object], flexible: bool, mode: _Mode, *, tagged: bool = False) -> None:
-    kind, kafka_type = classify_field(field), _kafka_type(field)
+    kind, kafka_type = introspect.classify_field(field), _kafka_type(field)
     if kind.is_array:
         _read_count(code, field, flexible)
         _walk_elements(code, field, flexible, mode)
@@ -387,7 +389,7 @@ def _read_count(code: _Code, field: Field[object], flexible: bool) -> None:
 
 
 def _walk_elements(code: _Code, field: Field[object], flexible: bool, mode: _Mode) -> None:
-    kind, kafka_type = classify_field(field), _kafka_type(field)
+    kind, kafka_type = introspect.classify_field(field), _kafka_type(field)
     whole = mode._replace(until_last=False, rest_is_plain=True)
     if mode.until_last and (kafka_type is not None or not _has_arrays(kind.type_)):
         is_plain = mode.rest_is_plain and _is_plain_field(field)

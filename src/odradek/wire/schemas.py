@@ -17,17 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
-from kio.index import UnknownAPIKey, UnknownEntity, load_request_schema, load_response_schema
-from kio.schema.index import api_key_map, schema_name_map
-from kio.serial import entity_reader
-from kio.serial._introspect import classify_field, get_field_tag, is_optional
 from kio.static.constants import EntityType
 
 from odradek.core.ids import MAX_STRING_BYTES
 from odradek.core.varints import uvarint
 from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
-from odradek.wire.hidden_fields import hide
+from odradek.wire.kio_modules import introspect, messages, names, serial
 from odradek.wire.request_limits import (
     ELEMENTS_AT_ONCE,
     Data,
@@ -58,10 +54,12 @@ class Kind(IntEnum):
 def message_type(api_key: int, version: int, kind: Kind) -> Any:
     """Returns kio's dataclass of a message, whose ``repr`` shows no secret. Raises UnknownMessage."""
     try:
-        load = load_request_schema if kind is Kind.REQUEST else load_response_schema
+        load = messages.load_request_schema if kind is Kind.REQUEST else messages.load_response_schema
         entity = load(api_key, version)
-    except (UnknownAPIKey, UnknownEntity) as error:
+    except (messages.UnknownAPIKey, messages.UnknownEntity) as error:
         raise UnknownMessage(f"no schema for API {api_key} version {version}") from error
+    from odradek.wire.hidden_fields import hide  # here, because a start does not need it
+
     hide(entity, api_key)
     return entity
 
@@ -83,7 +81,8 @@ def has_flexible_reply_header(api_key: int, version: int) -> bool:
 @cache
 def known_versions(api_key: int) -> tuple[int, int]:
     """Returns the oldest and the newest version that kio can read and write."""
-    versions = [v for v, kinds in schema_name_map[api_key_map[api_key]].items() if EntityType.request in kinds]
+    kinds_by_version = names.schema_name_map[names.api_key_map[api_key]]
+    versions = [version for version, kinds in kinds_by_version.items() if EntityType.request in kinds]
     return min(versions), max(versions)
 
 
@@ -92,7 +91,7 @@ def api_name(api_key: int) -> str:
 
     Nothing is kept for a key: clients that have not logged in choose it.
     """
-    name = api_key_map.get(api_key)
+    name = names.api_key_map.get(api_key)
     return f"api_{api_key}" if name is None else str(name)
 
 
@@ -106,7 +105,7 @@ def _reader(api_key: int, version: int, kind: Kind) -> tuple[_ReadMessage, int]:
     The function ignores tagged fields that kio's class does not have. ``left``: see ``length_check``.
     """
     entity = message_type(api_key, version, kind)
-    read, check = entity_reader(entity), length_check(entity)
+    read, check = serial.entity_reader(entity), length_check(entity)
 
     def check_and_read(data: Data, offset: int, left: list[int]) -> tuple[object, int]:
         if check is not None:
@@ -215,10 +214,10 @@ def element_packer(api_key: int, version: int, kind: Kind, *path: str) -> Pack:
     """Returns the packer of an array's elements (see ``Elements``). ``path``: the names of the fields to the array."""
     entity = message_type(api_key, version, kind)
     for name in path[:-1]:
-        entity = next(classify_field(field).type_ for field in fields(entity) if field.name == name)
+        entity = next(introspect.classify_field(field).type_ for field in fields(entity) if field.name == name)
     last = next((field for field in _fields_of(entity)[0] if field.name == path[-1]), None)
     if last is None:
-        inner = next(classify_field(field).type_ for field in fields(entity) if field.name == path[-1])
+        inner = next(introspect.classify_field(field).type_ for field in fields(entity) if field.name == path[-1])
         write = _entity_writer(inner)
     else:
         write = last.item or _entity_writer(last.inner)
@@ -344,8 +343,8 @@ def _array(item: Writer, flexible: bool) -> Writer:
 
 
 def _field_writer(field: Field[object], flexible: bool, *, tagged: bool, is_client_id: bool) -> Writer:
-    kind = classify_field(field)
-    optional = not tagged and is_optional(field)
+    kind = introspect.classify_field(field)
+    optional = not tagged and introspect.is_optional(field)
     kafka_type = field.metadata.get("kafka_type")
     if kafka_type is None:
         nested = _entity_writer(kind.type_)
@@ -377,7 +376,7 @@ def _default(field: Field[object]) -> object:
         return value
     if field.name == "error_code":
         return 0
-    if field.name == "error_message" and is_optional(field):
+    if field.name == "error_message" and introspect.is_optional(field):
         return None
     return _MISSING
 
@@ -411,14 +410,14 @@ def _fields_of(entity: type[Entity]) -> tuple[list[_Plain], list[Tagged]]:
     plain: list[_Plain] = []
     tagged: list[Tagged] = []
     for field in fields(entity):
-        tag = get_field_tag(field)
+        tag = introspect.get_field_tag(field)
         write = _field_writer(
             field, flexible, tagged=tag is not None, is_client_id=header and field.name == "client_id"
         )
         if field.name == "error_message":
             write = _cut(write)
         if tag is None:
-            kind = classify_field(field)
+            kind = introspect.classify_field(field)
             kafka_type = field.metadata.get("kafka_type")
             inner = kind.type_ if kind.is_array and kafka_type is None else None
             item = _primitive(kafka_type, flexible, False) if kind.is_array and kafka_type is not None else None

@@ -107,15 +107,28 @@ def test_a_registration_that_comes_too_late_ends_the_broker() -> None:
     now = 1000
     while broker.state is not LifecycleState.ENDED:
         if broker.next_request(-1, now) is not None:
-            broker.on_failed(broker.number, now, ErrorCode.inconsistent_cluster_id)
+            broker.on_failed(broker.number, now, ErrorCode.invalid_registration)
         now = min(broker.next_ms, 1 << 40)
     assert broker.failure == (
         "the broker could not register with the controller within initial.broker.registration.timeout.ms=60000: it "
-        "answers inconsistent_cluster_id. The directory belongs to another cluster: choose the right one, or format an "
-        "empty one with the cluster's id"
+        "answers invalid_registration. Perhaps another broker has a directory with the same directory.id in "
+        "meta.properties: each needs its own"
     )
     assert broker.next_ms == NEVER
     assert broker.next_request(-1, 1 << 41) is None
+
+
+def test_the_id_of_another_cluster_ends_the_broker_at_once() -> None:
+    """No time and no other node can change it."""
+    broker = BrokerLifecycle(REGISTRATION, TIMES, 1000)
+    assert broker.next_request(-1, 1000) == REGISTRATION
+    broker.on_failed(broker.number, 1001, ErrorCode.inconsistent_cluster_id)
+    assert broker.failure == (
+        "the controller does not register broker 3: it answers inconsistent_cluster_id. The directory belongs to "
+        "another cluster: choose the right one, or format an empty one with the cluster's id"
+    )
+    assert (broker.state, broker.next_ms) == (LifecycleState.ENDED, NEVER)
+    assert broker.next_request(-1, 70_000) is None
 
 
 def test_the_time_for_the_registration_is_over_with_it() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.brokers import ReplicaView
+    from odradek.broker.metadata.image_brokers import ReplicaView
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)

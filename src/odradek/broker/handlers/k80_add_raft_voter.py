@@ -34,8 +34,9 @@ def check_voter(broker: BrokerServices, message: AddRaftVoterRequest | RemoveRaf
 
 def _quorum_listener(broker: BrokerServices) -> str:
     """Returns the listener by which the voters reach each other: the first one of the controller."""
-    first = broker.config.texts.get("controller.listener.names", "").split(",")[0].strip().upper()
-    return first or LISTENER
+    from odradek.broker.settings.listener_settings import controller_listeners  # here, because it is seldom needed
+
+    return next(iter(controller_listeners(broker.config.texts)), LISTENER)
 
 
 def check_voters_change(broker: BrokerServices) -> None:

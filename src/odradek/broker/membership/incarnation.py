@@ -146,6 +146,9 @@ class BrokerMembership:
 
     def _on_registered(self, number: int, answer: int | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
+            self.lifecycle.on_failed(number, self._member.now_ms(), answer)
+            if self.lifecycle.state is LifecycleState.ENDED:
+                return  # its failure is the last line
             if answer is ErrorCode.duplicate_broker_registration and not self._has_waited:
                 self._has_waited = True
                 log.warning(
@@ -154,7 +157,6 @@ class BrokerMembership:
             elif (remedy := REMEDIES.get(answer)) and answer is not self._refusal:
                 log.warning("the controller does not register this broker: %s%s", answer.name.upper(), remedy)
             self._refusal = answer
-            self.lifecycle.on_failed(number, self._member.now_ms(), answer)
         else:
             self.lifecycle.on_registered(number, answer, self._member.now_ms())
 

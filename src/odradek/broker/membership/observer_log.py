@@ -287,8 +287,8 @@ def _noted_epoch(path: Path, files: Files) -> int:
     """Returns the epoch in ``quorum-state``; 0 if there is none that can be read: the leader tells it again."""
     try:
         state = quorum_state.read(path, files)
-    except StorageError as error:
-        _logger.warning("%s", error)
+    except quorum_state.WrongQuorumState as error:
+        _logger.warning("%s; the broker learns the epoch from the controller again", error.fault)
         return 0
     return 0 if state is None else state.epoch
 

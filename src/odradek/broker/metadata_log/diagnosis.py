@@ -124,7 +124,7 @@ class Diagnosis:
                 return epoch, None, ""  # the directory of a lone broker
             if self.is_of_a_node and self.mark is None and state is not None and self.node_id not in state.voters:
                 return max(epoch, state.epoch), state, ""  # a broker's copy
-            quorum_state.check(self.path, state, self._owner(), epoch)
+            quorum_state.check(self.path, self.files, state, self._owner(), epoch)
         except StorageError as error:
             return epoch, state, str(error)
         return max(epoch, state.epoch if state is not None else 0), state, ""

@@ -22,8 +22,7 @@ from odradek.broker.metadata_log.check import check_log, segment_bases, start_fa
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.replay import MetadataReplay, Replay, damaged
 from odradek.broker.metadata_log.snapshot import InThread, MetadataSnapshot
-from odradek.catalog import control_records, records
-from odradek.catalog.control_records import LeaderChange
+from odradek.catalog import records
 from odradek.catalog.records import (
     Id16,
     PartitionRecord,
@@ -423,8 +422,10 @@ class MetadataLog:
     def begin_epoch(self, epoch: int, leader: int, voters: tuple[int, ...]) -> None:
         """Appends and syncs the record LeaderChange, which begins a leader epoch. Raises KafkaError; then the epoch has
         not begun."""
+        from odradek.catalog import control_records  # here, because a lone broker does not need it
+
         now_ms = self._now_ms()
-        key, value = control_records.pack_leader_change(LeaderChange(leader, voters, voters))
+        key, value = control_records.pack_leader_change(control_records.LeaderChange(leader, voters, voters))
         batch = encode_batch([SimpleRecord(key, value)], now_ms=now_ms, control=True)
         offset = self._append(batch, epoch, now_ms)
         try:
@@ -516,7 +517,7 @@ def _quorum_state(path: Path, files: Files, owner: MetadataMark, epoch: int) -> 
     from odradek.broker.metadata_log import quorum_state  # here, because a lone broker does not need it
 
     state = quorum_state.read(path, files)
-    quorum_state.check(path, state, owner, epoch)
+    quorum_state.check(path, files, state, owner, epoch)
     return state
 
 

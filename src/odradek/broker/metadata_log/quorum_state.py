@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.replay import repair_remedy
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 from odradek.storage.disk.checkpoints import QUORUM_STATE
@@ -22,6 +23,15 @@ NO_DIRECTORY = "A" * 22
 NEWEST_EPOCH = (1 << 31) - 2
 """The newest epoch after which another one can begin."""
 _INT_BITS = 31
+
+
+class WrongQuorumState(StorageError):
+    """The file is damaged, or not that of this directory. ``fault``: the message without the remedy."""
+
+    def __init__(self, path: Path, files: Files, text: str) -> None:
+        self.fault = f"{path} {text}"
+        remedy = repair_remedy(path.parent.parent, files, "put the right file back from a copy")
+        super().__init__(f"{self.fault}; nothing was changed: {remedy}")
 
 
 class QuorumState(NamedTuple):
@@ -50,7 +60,8 @@ class QuorumState(NamedTuple):
 
 
 def read(directory: Path, files: Files) -> QuorumState | None:
-    """Returns the state beside the log in ``directory``, or None without the file. Raises StorageError, OSError."""
+    """Returns the state beside the log in ``directory``, or None without the file. Raises WrongQuorumState,
+    OSError."""
     path = directory / QUORUM_STATE
     if not files.exists(path):
         return None
@@ -60,10 +71,10 @@ def read(directory: Path, files: Files) -> QuorumState | None:
             raise ValueError("there is no JSON object")
         version = _number(fields, "data_version")
         if version not in (0, 1):
-            raise _fault(path, f"is of a later release: it has data_version {version}")
+            raise WrongQuorumState(path, files, f"is of a later release: it has data_version {version}")
         return _state(fields, version)
     except (ValueError, RecursionError) as error:
-        raise _fault(path, f"is damaged ({_reason(error)})") from None
+        raise WrongQuorumState(path, files, f"is damaged ({_reason(error)})") from None
 
 
 def write(directory: Path, files: Files, state: QuorumState) -> None:
@@ -71,27 +82,33 @@ def write(directory: Path, files: Files, state: QuorumState) -> None:
     files.write(directory / QUORUM_STATE, state.packed())
 
 
-def check(directory: Path, state: QuorumState | None, owner: MetadataMark, log_epoch: int) -> None:
-    """Raises StorageError if ``state`` is not that of the only voter of a log whose newest record has the epoch
+def check(directory: Path, files: Files, state: QuorumState | None, owner: MetadataMark, log_epoch: int) -> None:
+    """Raises WrongQuorumState if ``state`` is not that of the only voter of a log whose newest record has the epoch
     ``log_epoch``. ``owner``: the ids of this directory.
 
     Another file could give an epoch that was in use before. Two records could then have the same offset and epoch.
     """
     path, node_id = directory / QUORUM_STATE, int(owner.node_id)
     if state is None:
-        raise _fault(path, f"is missing, but the log beside it has the leader epoch {log_epoch}")
+        raise WrongQuorumState(path, files, f"is missing, but the log beside it has the leader epoch {log_epoch}")
     if state.voters not in ((), (node_id,)):
         nodes = ", ".join(map(str, state.voters))
-        raise _fault(path, f"is of a quorum of the nodes {nodes}, and this is node {node_id}")
+        raise WrongQuorumState(path, files, f"is of a quorum of the nodes {nodes}, and this is node {node_id}")
     for name, node in (("leader", state.leader), ("vote", state.voted)):
         if node not in (NO_NODE, node_id):
-            raise _fault(path, f"is of another quorum: its {name} is node {node}, and this is node {node_id}")
+            raise WrongQuorumState(
+                path, files, f"is of another quorum: its {name} is node {node}, and this is node {node_id}"
+            )
     if state.voted_directory not in (NO_DIRECTORY, owner.directory_id):
-        raise _fault(path, f"is of the directory {state.voted_directory}, and this is {owner.directory_id}")
+        raise WrongQuorumState(
+            path, files, f"is of the directory {state.voted_directory}, and this is {owner.directory_id}"
+        )
     if state.cluster_id not in ("", owner.cluster_id):
-        raise _fault(path, f"is of the cluster {state.cluster_id}, and this is {owner.cluster_id}")
+        raise WrongQuorumState(path, files, f"is of the cluster {state.cluster_id}, and this is {owner.cluster_id}")
     if state.epoch < log_epoch:
-        raise _fault(path, f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}")
+        raise WrongQuorumState(
+            path, files, f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}"
+        )
 
 
 def _state(fields: dict[str, object], version: int) -> QuorumState:
@@ -127,11 +144,3 @@ def _text(fields: dict[str, object], name: str) -> str:
 
 def _reason(error: Exception) -> str:
     return str(error) if type(error) is ValueError else "it is not JSON"
-
-
-def _fault(path: Path, text: str) -> StorageError:
-    data_dir = path.parent.parent
-    return StorageError(
-        f"{path} {text}; nothing was changed: put the right file back from a copy, or run "
-        f"`odradek metadata repair --data-dir {data_dir}`, which writes it with a later epoch"
-    )

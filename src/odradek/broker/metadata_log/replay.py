@@ -15,8 +15,6 @@ from odradek.batches.rows import Row, batch_rows
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import MetadataFault, segment_bases
 from odradek.broker.metadata_log.snapshot import MetadataSnapshot
-from odradek.catalog import control_records
-from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import UnsupportedRecord
 from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC
@@ -36,11 +34,21 @@ _NEWER = (
     "{place}: {record}, which this release does not read. Nothing was changed. A later release, or the controller of "
     "Apache Kafka, has written it: start that one, or {remedy}"
 )
+_COPY_OF_NODE = "put the files of this directory back from a copy (docs/cluster.md)"
 _LEFT_OUT = "see what `odradek metadata repair --data-dir {0}` leaves out"
 _FOREIGN = (
     "{place}: the log belongs to a quorum of the nodes {voters}, of which Apache Kafka's controller or a later release "
     "has written it. This release runs a broker without others: choose another directory"
 )
+
+
+def repair_remedy(data_dir: Path, files: Files, copy: str) -> str:
+    """Returns what to do about a wrong file of a directory. ``copy``: how a copy of the file helps a lone broker.
+
+    ``odradek metadata repair`` refuses the directory of a node of a cluster."""
+    if files.exists(data_dir / checkpoints.BOOTSTRAP):
+        return _COPY_OF_NODE
+    return f"{copy}, or run `odradek metadata repair --data-dir {data_dir}`"
 
 
 class DamagedMetadata(StorageError):
@@ -122,13 +130,17 @@ class MetadataReplay:
             if not header.is_control:
                 self._replay(row.offset, row.value or b"")
                 return
+            from odradek.catalog import control_records  # here, because a lone broker does not need it
+
             control = control_records.read(row.key, row.value)
             metadata_snapshot.check_fixed_voters(control)
         except UnsupportedRecord as error:
             raise self._newer(error, place) from error
         except ValueError as error:
             raise damaged(MetadataFault(self._path, row.offset, -1, str(error)), self._files) from error
-        if isinstance(control, LeaderChange) and [str(voter) for voter in control.voters] != [self._node_id]:
+        if isinstance(control, control_records.LeaderChange) and [str(voter) for voter in control.voters] != [
+            self._node_id
+        ]:
             voters = ", ".join(map(str, control.voters)) or "none"
             raise StorageError(_FOREIGN.format(place=place, voters=voters))
 

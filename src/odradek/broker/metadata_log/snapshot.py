@@ -13,25 +13,20 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.batches.encode import encode_batch, pack_record, seal_batch
 from odradek.batches.header import EPOCH_OFFSET, LENGTH_OFFSET, MAGIC_OFFSET, crc_is_valid, scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.loop.scheduler import Steps
-from odradek.catalog import control_records
-from odradek.catalog.control_records import (
-    Control,
-    KRaftVersion,
-    KRaftVoters,
-    SnapshotFooter,
-    SnapshotHeader,
-)
 from odradek.catalog.records import UnsupportedRecord
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.storage.disk.files import Files
+
+if TYPE_CHECKING:
+    from odradek.catalog.control_records import Control
 
 SUFFIX = ".checkpoint"
 PARTIAL_SUFFIX = SUFFIX + ".part"
@@ -162,6 +157,8 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
 
     Raises UnsupportedRecord for a control record that this release does not read, and OSError.
     """
+    from odradek.catalog import control_records  # here, because a start without a snapshot does not need it
+
     data = memoryview(files.view(path))
     try:
         batches = list(scan(data))
@@ -181,7 +178,8 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
     if end != len(data) or not batches[0][1].is_control or not batches[-1][1].is_control:
         return None
     header = controls[0]
-    if not isinstance(header, SnapshotHeader) or not isinstance(controls[-1], SnapshotFooter):
+    has_footer = isinstance(controls[-1], control_records.SnapshotFooter)
+    if not isinstance(header, control_records.SnapshotHeader) or not has_footer:
         return None
     for control in controls[1:-1]:
         check_fixed_voters(control)
@@ -191,6 +189,8 @@ def read(path: Path, files: Files) -> tuple[int, Iterator[bytes]] | None:
 
 def check_fixed_voters(control: Control) -> None:
     """Raises UnsupportedRecord if the voters of the quorum are records (KIP-853)."""
+    from odradek.catalog.control_records import KRaftVersion, KRaftVoters
+
     if isinstance(control, KRaftVoters) or (isinstance(control, KRaftVersion) and control.level):
         raise UnsupportedRecord("a record of a quorum whose voters change at run time (kraft.version 1)")
 

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log.check import has_content
 from odradek.broker.metadata_log.mark import MetadataMark
+from odradek.broker.metadata_log.replay import repair_remedy
 from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
@@ -39,7 +40,7 @@ def identify(
     StorageError if the file is lost, damaged or of another directory; ConfigError for another node.id.
     """
     path = data_dir / checkpoints.META_PROPERTIES
-    remedy = f"put the right file back, or run `odradek metadata repair --data-dir {data_dir}`"
+    remedy = repair_remedy(data_dir, files, "put the right file back")
     try:
         is_missing = not files.exists(path)
         properties = checkpoints.read_meta_properties(data_dir, files)
@@ -83,7 +84,7 @@ def check_origin(data_dir: Path, files: Files) -> bool:
                 raise StorageError(
                     f"{data_dir} cannot be used: it has logs of topics, {name} for one, but no metadata log. "
                     "Another kind of broker has written it: choose another directory. Or the metadata log is lost: "
-                    f"run `odradek metadata repair --data-dir {data_dir}`"
+                    f"{repair_remedy(data_dir, files, 'put it back from a copy')}"
                 )
     except OSError as error:
         raise StorageError(f"{data_dir} cannot be read: {error.strerror or error}") from error
@@ -146,7 +147,10 @@ def _node_id(path: Path, properties: dict[str, str], config: BrokerConfig, remed
     except ValueError:
         raise StorageError(f"{path} is damaged: node.id {stored!r} is not a number; {remedy}") from None
     if stored and config.is_set("node.id") and config.node_id != node_id:
-        raise ConfigError(f"{path.parent} belongs to node.id {stored}, not {config.node_id}")
+        raise ConfigError(
+            f"{path.parent} belongs to node.id {stored}, not {config.node_id}: choose the directory of node "
+            f"{config.node_id}, or set node.id={stored}"
+        )
     return node_id
 
 

@@ -30,7 +30,6 @@ from odradek.broker.partitions.checkpoints import OffsetCheckpoints
 from odradek.broker.partitions.directory_identity import DirectoryLock
 from odradek.broker.partitions.log_opener import LogOpener
 from odradek.broker.partitions.log_upkeep import LogUpkeep, is_usable
-from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole, role_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
@@ -44,6 +43,7 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.catalog_view import CatalogView
+    from odradek.broker.partitions.partition import Partition
     from odradek.catalog.registrations import PartitionRegistration
 
 log = logging.getLogger("odradek.broker")
@@ -264,6 +264,8 @@ class LogDirectory:
         return opened
 
     def _new_partition(self, topic: Topic, registration: PartitionRegistration) -> Partition:
+        from odradek.broker.partitions.partition import Partition  # here, because a start without topics needs none
+
         return Partition(topic.name, registration.partition_id, None, self._now_ms)
 
     def add(self, opened: Mapping[tuple[str, int], Partition]) -> None:

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints
-from odradek.broker.partitions.partition import Partition
 from odradek.catalog.state import Topic
 from odradek.core.errors import KafkaError, StorageError
 from odradek.core.ids import PartitionKey, TopicPartition
@@ -22,6 +21,7 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.metadata_log.log import MetadataLog
+    from odradek.broker.partitions.partition import Partition
 
 log = logging.getLogger("odradek.broker")
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata_log.check import METADATA_PARTITION
 from odradek.broker.partitions.checkpoints import OffsetCheckpoints, starts_of
-from odradek.broker.partitions.partition import Partition
 from odradek.core.errors import KafkaError
 from odradek.core.ids import PartitionKey, TopicPartition
 from odradek.storage.disk import checkpoints
@@ -19,6 +18,7 @@ from odradek.storage.log import Log
 
 if TYPE_CHECKING:
     from odradek.broker.metadata_log.log import MetadataLog
+    from odradek.broker.partitions.partition import Partition
 
 
 def is_usable(partition: Partition) -> bool:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from odradek.broker.metadata_log import conversion
 from odradek.broker.partitions.log_directory import LogDirectory
-from odradek.broker.repair.node_format import format_node
+from odradek.broker.repair.node_format import format_node, is_of_a_node
 from odradek.broker.settings.config import IN_A_CLUSTER, BrokerConfig
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage.disk import checkpoints
@@ -121,6 +121,7 @@ def prepare(nodes: Sequence[ClusterNode]) -> str:
         cluster_id = ids[nodes.index(controller)]
         for node, stored in zip(nodes, ids, strict=True):
             if stored and not cluster_id:
+                _check_not_lone(node)
                 raise StorageError(
                     f"{node.data_dir} belongs to the cluster {stored}, but {controller.data_dir}, the only copy of its "
                     "metadata, is missing: put it back from a copy, or choose another directory"
@@ -136,6 +137,18 @@ def prepare(nodes: Sequence[ClusterNode]) -> str:
     except OSError as error:
         raise StorageError(f"{error.filename or parent} cannot be used: {error.strerror or error}") from error
     return cluster_id
+
+
+def _check_not_lone(node: ClusterNode) -> None:
+    """Raises StorageError if the directory of a broker is that of a lone broker."""
+    files = OsFiles()
+    if is_of_a_node(node.data_dir, files):
+        return
+    node_id = checkpoints.read_meta_properties(node.data_dir, files).get("node.id", "")
+    remedy = f"`odradek cluster convert --data-dir {node.data_dir}` makes it that of broker {node.node_id}"
+    if node_id != str(node.node_id):
+        remedy = f"its node.id is {node_id}: give it the name {node_id}, then run `odradek cluster convert` for it"
+    raise StorageError(f"{node.data_dir} is the directory of a lone broker: {remedy}, with all its topics")
 
 
 def _finish_conversion(node: ClusterNode) -> None:

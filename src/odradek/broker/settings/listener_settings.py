@@ -17,7 +17,7 @@ from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-PROTOCOL_MAP = "listener.security.protocol.map"
+PROTOCOL_MAP, CONTROLLER_LISTENERS = "listener.security.protocol.map", "controller.listener.names"
 _ENTRY = re.compile(r"([A-Za-z0-9_-]+)://(\[[0-9A-Fa-f:.%]*\]|[^\s:/\[\]]*):(\d{1,5})")
 
 
@@ -154,8 +154,13 @@ def _kind(config: LayeredSettings, name: str) -> str:
     return AT_CONTROLLER if config.has_controller and name in _of_controllers(config) else CLIENT
 
 
+def controller_listeners(texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the names of the controllers' listeners, in upper case and in the order of the setting."""
+    return tuple(one.strip().upper() for one in texts.get(CONTROLLER_LISTENERS, "").split(",") if one.strip())
+
+
 def _of_controllers(config: LayeredSettings) -> set[str]:
-    return {name.strip().upper() for name in config.texts.get("controller.listener.names", "").split(",")} - {""}
+    return set(controller_listeners(config.texts))
 
 
 def _is_controller(config: LayeredSettings) -> bool:

@@ -15,6 +15,7 @@ from functools import cache
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import ConfigRow
 from odradek.broker.settings.keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
+from odradek.broker.settings.security_logs import AUDIT_LOG
 from odradek.broker.settings.table import NO_SUCH_GROUPS
 from odradek.catalog.state import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
@@ -154,8 +155,6 @@ def _check_subscription(own: Mapping[str, str]) -> None:
 # --- loggers ----------------------------------------------------------------------------------------------------
 
 ROOT = "root"
-AUDIT_LOG, LOGIN_LOG = "kafka.authorizer.logger", "odradek.broker.logins"
-"""The loggers of what the authorizer decides, by Kafka's name, and of refused logins."""
 _LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50}
 
 
@@ -177,15 +176,6 @@ def describe_loggers(names: Iterable[str] | None = None) -> list[ConfigRow]:
         text = max((at_least, text) for text, at_least in _LEVELS.items() if at_least <= max(level, 5))[1]
         described.append(ConfigRow(ConfigKey(name, ConfigType.UNKNOWN, None), text, ConfigSource.LOGGER, False, ()))
     return described
-
-
-def open_security_logs() -> None:
-    """Lets the loggers of refusals write their lines at INFO, as in Apache Kafka, if the level of the process is the
-    default. Another level of the process holds for them, too."""
-    for name in (AUDIT_LOG, LOGIN_LOG):
-        logger = logging.getLogger(name)
-        if logger.level == logging.NOTSET and logging.root.level == logging.WARNING:
-            logger.setLevel(logging.INFO)
 
 
 def check_loggers(changes: Mapping[str, str | None]) -> None:

@@ -12,12 +12,12 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from odradek.broker.settings.listener_settings import PROTOCOL_MAP
+from odradek.broker.settings.listener_settings import CONTROLLER_LISTENERS, PROTOCOL_MAP, controller_listeners
 from odradek.core.errors import ConfigError
 from odradek.security.protocols import PLAINTEXT, PROTOCOLS
 
 ROLES, VOTERS = "process.roles", "controller.quorum.voters"
-SERVERS, CONTROLLER_LISTENERS = "controller.quorum.bootstrap.servers", "controller.listener.names"
+SERVERS = "controller.quorum.bootstrap.servers"
 LISTENERS, INNER, INNER_PROTOCOL = "listeners", "inter.broker.listener.name", "security.inter.broker.protocol"
 SETTINGS = (ROLES, VOTERS, SERVERS, CONTROLLER_LISTENERS)
 BROKER, CONTROLLER = "broker", "controller"
@@ -98,7 +98,7 @@ def read(texts: Mapping[str, str], node_id: int | None) -> NodeRoles:
         voters,
         tuple(_address(SERVERS, part, part, "HOST:PORT") for part in _parts(texts, SERVERS)),
         tuple(name[1].upper() for part in _parts(texts, LISTENERS) if (name := _NAME_OF_LISTENER.match(part))),
-        tuple(part.upper() for part in _parts(texts, CONTROLLER_LISTENERS)),
+        controller_listeners(texts),
         {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs} if mapped else None,
         (texts.get(INNER, "").strip() or texts.get(INNER_PROTOCOL, "").strip() or PLAINTEXT).upper(),
         has_node_id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,17 +15,24 @@ from odradek.cli.options import (
     Bootstrap,
     CommandConfig,
     Timeout,
+    confirm,
     connect,
     table_or_blocks,
 )
-from odradek.cli.terminal import note, note_table, print_json
+from odradek.cli.terminal import CommandError, note, note_table, print_json
 from odradek.core.counts import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from odradek.client.admin import Admin
+    from odradek.client.model import NodeDescription
 
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
-    help="The nodes of a cluster: describe them, format or convert a directory.",
+    help="The nodes of a cluster: describe or unregister them, format or convert a directory.",
     epilog="Examples:\n\n\b\n"
     "  odradek cluster describe -b 127.0.0.1:9092\n"
     "  odradek cluster format --data-dir ./node-1 --node-id 1\n"
@@ -35,7 +42,7 @@ app = typer.Typer(
 
 @app.callback()
 def _cluster() -> None:
-    """The nodes of a cluster: describe them, format or convert a directory."""
+    """The nodes of a cluster: describe or unregister them, format or convert a directory."""
 
 
 @app.command(
@@ -171,3 +178,60 @@ def describe(
     )
     without = f", {counted(found.leaderless, 'partition')} without a leader" if found.leaderless else ""
     note(f"Cluster {found.cluster_id}, controller epoch {found.epoch}{without}.")
+
+
+@app.command(
+    epilog="Examples:\n\n\b\n"
+    "  odradek cluster unregister 3 -b 127.0.0.1:9092        say what it means, then ask\n"
+    "  odradek cluster unregister 3 -b 127.0.0.1:9092 --yes"
+)
+def unregister(
+    broker_id: Annotated[int, typer.Argument(metavar="N", min=0, max=LAST_INT32, help="Node id of a stopped broker.")],
+    *,
+    bootstrap: Bootstrap,
+    command_config: CommandConfig = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Unregister without asking.")] = False,
+    as_json: AsJson = False,
+    timeout_ms: Timeout = TIMEOUT_MS,
+) -> None:
+    """Remove a stopped broker from its cluster, as kafka-cluster unregister does.
+
+    Its directory stays, and so do its replicas in the assignments of partitions: a start of the broker with this
+    directory joins it to the cluster again. Works with Apache Kafka, too.
+    """
+    with connect(bootstrap, timeout_ms, command_config) as admin:
+        nodes = admin.describe_nodes().nodes
+        _check_stopped(broker_id, nodes)
+        total, only = _replicas_on(admin, broker_id)
+        if not confirm(_question(broker_id, total, only), yes):
+            return
+        admin.unregister_broker(broker_id)
+    if as_json:
+        print_json({"unregistered": broker_id, "partitions": total, "without_other_replica": only})
+    else:
+        note(f"Unregistered broker {broker_id}.")
+
+
+def _check_stopped(broker_id: int, nodes: Sequence[NodeDescription]) -> None:
+    """Raises CommandError for a node that is no broker, and for a broker that runs."""
+    brokers = {node.node_id: node for node in nodes if "broker" in node.roles}
+    if (node := brokers.get(broker_id)) is None:
+        others = ", ".join(map(str, sorted(brokers)))
+        raise CommandError(f"no broker {broker_id} is registered: the brokers are {others}")
+    if not node.is_fenced:
+        raise CommandError(
+            f"broker {broker_id} is running: stop it first. After a kill -9, wait for broker.session.timeout.ms"
+        )
+
+
+def _replicas_on(admin: Admin, broker_id: int) -> tuple[int, int]:
+    """Returns the numbers of partitions with a replica on a broker, and of those with no other one."""
+    topics = admin.describe_topics().values()
+    replicas = [one.replicas for topic in topics for one in topic.partitions if broker_id in one.replicas]
+    return len(replicas), sum(len(one) == 1 for one in replicas)
+
+
+def _question(broker_id: int, total: int, only: int) -> str:
+    what = f"{counted(total, 'partition')} {'has' if total == 1 else 'have'} a replica there" if total else ""
+    lost = f", {only} of them no other: their records are out of reach until it joins again" if only else ""
+    return f"Unregister broker {broker_id}?" + (f" {what}{lost}." if what else "")

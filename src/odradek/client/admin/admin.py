@@ -85,6 +85,7 @@ class Admin(OtherNames, Closeable):
     alter_configs = _blocking(AdminCalls.alter_configs)
     describe_cluster = _blocking(AdminCalls.describe_cluster)
     describe_nodes = _blocking(AdminCalls.describe_nodes)
+    unregister_broker = _blocking(AdminCalls.unregister_broker)
     elect_leaders = _blocking(AdminCalls.elect_leaders)
     delete_records = _blocking(AdminCalls.delete_records)
     partitions = _blocking(AdminCalls.partitions)

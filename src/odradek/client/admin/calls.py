@@ -127,6 +127,13 @@ class AdminCalls:
         Raises UNSUPPORTED_VERSION for a cluster without KRaft."""
         return await node_operations.describe_nodes(self._cluster)
 
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Removes a broker from the cluster, which has to be stopped: a running one ends, and joins again at its next
+        start. Partitions with a replica there keep it, and lead by their other replicas.
+
+        Raises BROKER_ID_NOT_REGISTERED, INVALID_REQUEST for a lone broker, UNSUPPORTED_VERSION without KRaft."""
+        await node_operations.unregister_broker(self._cluster, broker_id)
+
     async def elect_leaders(
         self, kind: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:

@@ -10,7 +10,7 @@ from odradek.client.errors import error_for
 from odradek.client.model import ClusterNodes, NodeDescription
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC
-from odradek.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM
+from odradek.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, UNREGISTER_BROKER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,6 +54,19 @@ async def describe_nodes(cluster: Cluster) -> ClusterNodes:
         )
 
     return await cluster.retry("describing the nodes", attempt, deadline)
+
+
+async def unregister_broker(cluster: Cluster, broker_id: int) -> None:
+    """Removes a broker from the cluster. The broker that is asked passes the request on to the controller."""
+    deadline = cluster.deadline()
+
+    async def attempt() -> None:
+        connection = await cluster.any_connection()
+        reply = await connection.call(UNREGISTER_BROKER, {"broker_id": broker_id})
+        if reply.error_code is not ErrorCode.none:
+            raise error_for(reply.error_code, f"broker {broker_id}: {reply.error_message or 'it was not unregistered'}")
+
+    await cluster.retry(f"unregistering broker {broker_id}", attempt, deadline)
 
 
 def _controllers(quorum: Any) -> dict[int, tuple[str, int]]:

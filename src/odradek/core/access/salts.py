@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import string
 from typing import NamedTuple
 
@@ -34,6 +33,8 @@ class SaltForm(NamedTuple):
     def salt(self, seed: bytes) -> bytes:
         """Returns the salt of this form that belongs to a seed. The salts of random seeds are as frequent as those that
         clients make."""
+        import hashlib  # not before: it loads OpenSSL, which takes 2 MB and some milliseconds of a broker's start
+
         stream = hashlib.shake_256(seed)
         if not self.alphabet:
             return stream.digest(self.size)

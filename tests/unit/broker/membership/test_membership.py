@@ -171,11 +171,18 @@ def test_a_refused_registration_is_named_at_once_with_its_remedy(
     broker: _Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
-        broker.asked["register"](ErrorCode.inconsistent_cluster_id)
+        broker.asked["register"](ErrorCode.invalid_registration)
         broker.now += 1_000
         broker.membership._drive()
     (line,) = [one.getMessage() for one in caplog.records]
     assert line.startswith(
-        "the controller does not register this broker: INCONSISTENT_CLUSTER_ID. The directory belongs"
+        "the controller does not register this broker: INVALID_REGISTRATION. Perhaps another broker has a directory"
     )
     assert not broker.ends
+
+
+def test_the_id_of_another_cluster_is_one_line(broker: _Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.asked["register"](ErrorCode.inconsistent_cluster_id)
+    assert caplog.messages == []
+    (end,) = broker.ends
+    assert end.endswith("choose the right one, or format an empty one with the cluster's id")

@@ -10,7 +10,7 @@ import pytest
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.mark import MetadataMark
-from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState
+from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState, WrongQuorumState
 from odradek.core.errors import StorageError
 from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
@@ -38,7 +38,7 @@ def files_with(data: bytes) -> MemoryFiles:
 def checked(data: bytes | None, log_epoch: int = 2) -> QuorumState | None:
     files = MemoryFiles() if data is None else files_with(data)
     state = quorum_state.read(PATH, files)
-    quorum_state.check(PATH, state, OWNER, log_epoch)
+    quorum_state.check(PATH, files, state, OWNER, log_epoch)
     return state
 
 
@@ -117,6 +117,19 @@ def altered(data: bytes = LEADER, **fields: object) -> bytes:
 )
 def test_a_damaged_or_foreign_file_is_named_with_the_remedy(data: bytes | None, reason: str) -> None:
     assert reason in refusal(data)
+
+
+def test_a_node_of_a_cluster_is_not_sent_to_a_repair_that_refuses_it() -> None:
+    files = files_with(b"{}")
+    files.write(PATH.parent / "bootstrap.checkpoint", b"formatted")
+    for state in (None, QuorumState(2, 7, voters=(2,))):
+        with pytest.raises(WrongQuorumState) as refused:
+            quorum_state.check(PATH, files, state, OWNER, 2)
+        assert str(refused.value).endswith(
+            "; nothing was changed: put the files of this directory back from a copy (docs/cluster.md)"
+        )
+    with pytest.raises(WrongQuorumState, match=r"is damaged .* put the files of this directory back from a copy"):
+        quorum_state.read(PATH, files)
 
 
 def test_a_file_that_is_older_than_the_log_is_refused() -> None:
