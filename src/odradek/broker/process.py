@@ -21,10 +21,10 @@ from odradek.broker.loop.garbage import Collector
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.settings.security_logs import open_security_logs
 from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.operating_system import require_posix
+from odradek.text.log_lines import open_security_logs
 
 try:
     import resource

@@ -11,6 +11,9 @@ from odradek.text.printable import printable
 
 _Error = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
+AUDIT_LOG, LOGIN_LOG = "kafka.authorizer.logger", "odradek.broker.logins"
+"""The loggers of what the authorizer decides, by Kafka's name, and of refused logins."""
+
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
@@ -74,3 +77,12 @@ def set_last_resort() -> None:
 
 def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in printable(text, line_feeds=True).split("\n"))
+
+
+def open_security_logs() -> None:
+    """Lets the loggers of refusals write their lines at INFO, as in Apache Kafka, if the level of the process is the
+    default. Another level of the process holds for them, too."""
+    for name in (AUDIT_LOG, LOGIN_LOG):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET and logging.root.level == logging.WARNING:
+            logger.setLevel(logging.INFO)

@@ -33,11 +33,14 @@ import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.static.constants import EntityType
 
 from odradek.core.ids import MAX_STRING_BYTES
+from odradek.core.lazy_import import LazyModule
 from odradek.core.varints import read_uvarint, uvarint
-from odradek.wire.kio_modules import introspect
 
 if TYPE_CHECKING:
+    from kio.serial import _introspect as introspect
     from kio.static.protocol import Entity
+else:  # as in ``schemas``
+    introspect = LazyModule("kio.serial._introspect")
 
 Data = bytes | memoryview
 Walk = Callable[[Data, int, int], int]

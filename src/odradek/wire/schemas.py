@@ -20,10 +20,10 @@ import odradek.core.kio_import  # noqa: F401  # isort: skip  (before kio)
 from kio.static.constants import EntityType
 
 from odradek.core.ids import MAX_STRING_BYTES
+from odradek.core.lazy_import import LazyModule
 from odradek.core.varints import uvarint
 from odradek.wire.api_keys import API_VERSIONS
 from odradek.wire.elements import Elements, Pack, in_pieces
-from odradek.wire.kio_modules import introspect, messages, names, serial
 from odradek.wire.request_limits import (
     ELEMENTS_AT_ONCE,
     Data,
@@ -35,7 +35,14 @@ from odradek.wire.request_limits import (
 )
 
 if TYPE_CHECKING:
+    from kio import index as messages
+    from kio import serial
+    from kio.schema import index as names
+    from kio.serial import _introspect as introspect
     from kio.static.protocol import Entity
+else:  # a broker begins to serve without them: their import takes 10 ms, most of it for dataclasses
+    messages, names = LazyModule("kio.index"), LazyModule("kio.schema.index")
+    serial, introspect = LazyModule("kio.serial"), LazyModule("kio.serial._introspect")
 
 Writer = Callable[[list[bytes], Any], None]
 _MISSING = object()
@@ -48,6 +55,11 @@ class UnknownMessage(ValueError):
 class Kind(IntEnum):
     REQUEST = 0
     RESPONSE = 1
+
+
+def load() -> None:
+    """Imports what is imported at the first message otherwise: kio's schemas and its reader."""
+    _ = messages.load_request_schema, names.api_key_map, serial.entity_reader, introspect.classify_field
 
 
 @cache

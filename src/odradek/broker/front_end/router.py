@@ -24,7 +24,7 @@ from odradek.broker.settings.listener import CLIENT
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.segments.slice import Slice
-from odradek.wire import kio_modules, schemas
+from odradek.wire import schemas
 from odradek.wire.chunks import Chunk
 from odradek.wire.frames import FrameError, RequestHead, read_request_head, reply_head
 from odradek.wire.request_limits import ImpossibleCount, TooManyElements
@@ -111,7 +111,7 @@ class Router:
     def loaders(self) -> Iterator[Callable[[], None]]:
         """Yields functions that import the schemas, and the handlers of frequently used APIs. A handler is imported
         only once."""
-        yield kio_modules.load
+        yield schemas.load
         yield from (self.apis[file.key].load for file in handler_files(CLIENT) if file.is_frequent)
 
     # --- middlewares --------------------------------------------------------------------------------------------

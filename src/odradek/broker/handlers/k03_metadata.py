@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.image_brokers import ReplicaView
+    from odradek.broker.metadata.brokers import ClientReplicas
     from odradek.wire.chunks import Chunk
     from odradek.wire.elements import Elements
 
@@ -308,7 +308,7 @@ def _topic_row(topic: Topic, operations: int, partitions: Elements | list[dict[s
 
 
 def _partition_rows(
-    partitions: Sequence[PartitionRegistration], view: ReplicaView | None, version: int
+    partitions: Sequence[PartitionRegistration], view: ClientReplicas | None, version: int
 ) -> list[dict[str, object]]:
     """Returns the rows of partitions. ``view``: the replicas that the client can reach; None if it can reach all."""
     rows: list[dict[str, object]] = [
@@ -329,7 +329,7 @@ def _partition_rows(
     return rows
 
 
-def _reachable_part(view: ReplicaView, partition: PartitionRegistration, version: int) -> dict[str, object]:
+def _reachable_part(view: ClientReplicas, partition: PartitionRegistration, version: int) -> dict[str, object]:
     """Returns the fields of a partition's row that depend on the brokers that the client can reach."""
     leader, code = view.leader(partition), ErrorCode.none
     replicas, isr = partition.replicas, partition.isr

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from odradek.broker.handlers.api import BrokerServices, Context
     from odradek.broker.loop.scheduler import Steps
-    from odradek.broker.metadata.image_brokers import ReplicaView
+    from odradek.broker.metadata.brokers import ClientReplicas
     from odradek.wire.chunks import Chunk
 
 VERSIONS = (0, 0)
@@ -106,7 +106,7 @@ def _unknown(name: str) -> dict[str, object]:
     return _failed(name, code)
 
 
-def _described(topic: Topic, page: list[PartitionRegistration], view: ReplicaView | None) -> dict[str, object]:
+def _described(topic: Topic, page: list[PartitionRegistration], view: ClientReplicas | None) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,

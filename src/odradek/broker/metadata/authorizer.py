@@ -16,10 +16,9 @@ from odradek.acls.index import AclIndex
 from odradek.acls.rules import OPERATIONS, SUPER_USER, Decision, resource_text, rule_text
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.settings.protection import allows_unlisted, super_users
-from odradek.broker.settings.security_logs import AUDIT_LOG
 from odradek.core.access.acl import Acl, Operation, Permission, Resource
 from odradek.core.pace import Pace
-from odradek.text.log_lines import escape_controls
+from odradek.text.log_lines import AUDIT_LOG, escape_controls
 
 if TYPE_CHECKING:
     from typing import Protocol

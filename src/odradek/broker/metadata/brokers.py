@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.metadata.image_brokers import ReplicaView
     from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
+    from odradek.catalog.registrations import PartitionRegistration
     from odradek.catalog.state import Topic
 
     # For type checks only: at run time each Protocol would occupy kilobytes.
@@ -40,6 +40,20 @@ if TYPE_CHECKING:
 
         def advertised_address(self, context: ClientRequest) -> tuple[str, int]: ...
 
+    class ClientReplicas(Protocol):
+        """The replicas of partitions as clients of one listener can reach them."""
+
+        def is_registered(self, broker_id: int) -> bool: ...
+
+        def leader(self, partition: PartitionRegistration) -> int:
+            """Returns the leader, or −1 if it has no endpoint on the listener. As in Kafka, a fence does not count."""
+
+        def online(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
+            """Returns the replicas on brokers without a fence that have an endpoint on the listener."""
+
+        def offline(self, partition: PartitionRegistration) -> tuple[int, ...]:
+            """Returns the replicas that clients cannot reach, and those in directories that are not online."""
+
     class Brokers(Protocol):
         """The brokers of the cluster."""
 
@@ -56,7 +70,7 @@ if TYPE_CHECKING:
             """Returns the broker that replies name as the controller: any without a fence, because a broker passes
             requests on to the controller (KIP-590). −1 if all are fenced."""
 
-        def replicas_for(self, request: ClientRequest) -> ReplicaView | None:
+        def replicas_for(self, request: ClientRequest) -> ClientReplicas | None:
             """Returns the replicas as the client can reach them; None if it can reach all of them for ever."""
 
         def racks(self, topic: Topic) -> tuple[tuple[str, ...], ...]:

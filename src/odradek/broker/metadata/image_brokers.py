@@ -67,7 +67,7 @@ class ImageBrokers:
 
 
 class ReplicaView:
-    """The replicas of partitions as clients of one listener can reach them."""
+    """``brokers.ClientReplicas`` of the image."""
 
     def __init__(self, brokers: Mapping[int, RegisteredBroker], listener: str) -> None:
         self._brokers = brokers
@@ -77,16 +77,13 @@ class ReplicaView:
         return broker_id in self._brokers
 
     def leader(self, partition: PartitionRegistration) -> int:
-        """Returns the leader, or −1 if it has no endpoint on the listener. As in Kafka, a fence does not count."""
         broker = self._brokers.get(partition.leader)
         return NO_NODE if broker is None or _address(broker, self._listener) is None else partition.leader
 
     def online(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
-        """Returns the replicas on brokers without a fence that have an endpoint on the listener."""
         return tuple(filter(self._is_online, replicas))
 
     def offline(self, partition: PartitionRegistration) -> tuple[int, ...]:
-        """Returns the replicas that clients cannot reach, and those in directories that are not online."""
         directories = partition.directories or (None,) * len(partition.replicas)
         return tuple(
             replica

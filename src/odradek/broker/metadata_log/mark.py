@@ -69,3 +69,12 @@ def write(data_dir: Path, files: Files, mark: MetadataMark) -> None:
 def move(data_dir: Path, files: Files, mark: MetadataMark) -> None:
     """Writes a mark that differs from the one in the file only in its offset. Raises OSError."""
     files.overwrite(data_dir / FILE, mark.packed())
+
+
+def repair_remedy(data_dir: Path, files: Files, copy: str) -> str:
+    """Returns what to do about a wrong file of a directory. ``copy``: how a copy of the file helps a lone broker.
+
+    ``odradek metadata repair`` refuses the directory of a node of a cluster."""
+    if files.exists(data_dir / checkpoints.BOOTSTRAP):
+        return "put the files of this directory back from a copy (docs/cluster.md)"
+    return f"{copy}, or run `odradek metadata repair --data-dir {data_dir}`"

@@ -11,8 +11,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.broker.metadata_log.mark import MetadataMark
-from odradek.broker.metadata_log.replay import repair_remedy
+from odradek.broker.metadata_log.mark import MetadataMark, repair_remedy
 from odradek.core.errors import StorageError
 from odradek.core.ids import NO_NODE
 from odradek.storage.disk.checkpoints import QUORUM_STATE

@@ -34,21 +34,11 @@ _NEWER = (
     "{place}: {record}, which this release does not read. Nothing was changed. A later release, or the controller of "
     "Apache Kafka, has written it: start that one, or {remedy}"
 )
-_COPY_OF_NODE = "put the files of this directory back from a copy (docs/cluster.md)"
 _LEFT_OUT = "see what `odradek metadata repair --data-dir {0}` leaves out"
 _FOREIGN = (
     "{place}: the log belongs to a quorum of the nodes {voters}, of which Apache Kafka's controller or a later release "
     "has written it. This release runs a broker without others: choose another directory"
 )
-
-
-def repair_remedy(data_dir: Path, files: Files, copy: str) -> str:
-    """Returns what to do about a wrong file of a directory. ``copy``: how a copy of the file helps a lone broker.
-
-    ``odradek metadata repair`` refuses the directory of a node of a cluster."""
-    if files.exists(data_dir / checkpoints.BOOTSTRAP):
-        return _COPY_OF_NODE
-    return f"{copy}, or run `odradek metadata repair --data-dir {data_dir}`"
 
 
 class DamagedMetadata(StorageError):

@@ -11,8 +11,7 @@ from uuid import UUID, uuid4
 
 from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log.check import has_content
-from odradek.broker.metadata_log.mark import MetadataMark
-from odradek.broker.metadata_log.replay import repair_remedy
+from odradek.broker.metadata_log.mark import MetadataMark, repair_remedy
 from odradek.broker.metadata_log.stray_logs import METADATA_DIRECTORY, PARTITION_DIRECTORY, has_segments, stored_id
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ConfigError, StorageError

@@ -15,10 +15,10 @@ from functools import cache
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.description import ConfigRow
 from odradek.broker.settings.keys import ConfigKey, ConfigSource, ConfigType, find_broker_key
-from odradek.broker.settings.security_logs import AUDIT_LOG
 from odradek.broker.settings.table import NO_SUCH_GROUPS
 from odradek.catalog.state import CLIENT_METRICS, GROUP
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
+from odradek.text.log_lines import AUDIT_LOG
 
 LOGGER = 8
 
