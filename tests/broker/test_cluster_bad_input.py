@@ -152,7 +152,7 @@ def test_a_broker_s_listener_serves_no_request_of_nodes(cluster: odradek.Cluster
                 API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "1"}
             ).api_keys
         }
-    assert served.isdisjoint({52, 53, 54, 58, 59, 62, 63, 67, 70})
+    assert served.isdisjoint({52, 53, 54, 58, 59, 62, 63, 67, 70, 82})
     message = {
         "broker_id": 9, "cluster_id": cluster.cluster_id, "incarnation_id": UUID(int=1), "listeners": [],
         "features": [], "rack": None, "is_migrating_zk_broker": False, "log_dirs": [], "previous_broker_epoch": -1,

@@ -164,3 +164,17 @@ def test_a_voter_cannot_be_added_and_needs_the_listener_of_the_quorum(listener: 
         "listeners": [{"name": listener, "host": "h", "port": 1}], "ack_when_committed": True,
     })  # fmt: skip
     assert reply.error_code is code
+
+
+def test_a_voter_with_a_directory_cannot_be_updated(controller: SimulatedController) -> None:
+    """Such a request ends the process of Apache Kafka 4.3's controller at ``kraft.version`` 0."""
+    voter = {
+        "cluster_id": controller.broker.cluster_id,
+        "current_leader_epoch": 1,
+        "voter_id": controller.broker.node_id,
+        "voter_directory_id": UUID(int=77 << 64),
+        "listeners": [{"name": "CONTROLLER", "host": "h", "port": 1}],
+        "k_raft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+    }
+    assert controller.connect().call(82, 0, voter).error_code is ErrorCode.unsupported_version
+    assert register(controller, 1).error_code is ErrorCode.none

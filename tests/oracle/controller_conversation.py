@@ -17,10 +17,11 @@ from odradek.catalog.features import AT_FIRST
 from odradek.catalog.records import FeatureLevelRecord, MetadataRecord, TopicRecord
 from odradek.cluster.records import BrokerRegistrationChangeRecord, NoOpRecord, RegisterControllerRecord
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import METADATA_TOPIC
 
 BROKER_REGISTRATION, BROKER_HEARTBEAT, UNREGISTER_BROKER = 62, 63, 64
 ALLOCATE_PRODUCER_IDS, CONTROLLER_REGISTRATION, ASSIGN_REPLICAS_TO_DIRS, ALTER_PARTITION = 67, 70, 73, 56
-ELECT_LEADERS, DELETE_CONFIG = 43, 1
+ELECT_LEADERS, DESCRIBE_QUORUM, UPDATE_RAFT_VOTER, DELETE_CONFIG = 43, 55, 82, 1
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS = 19, 20, 37, 44
 FEATURES = {name: (0, level) for name, level in AT_FIRST.items()} | {"kraft.version": (0, 1)}
 FAR = 1 << 60
@@ -140,6 +141,30 @@ class Conversation:
 
     def unregister(self, broker: int) -> None:
         self._note(f"unregister {broker}", self._wire.call(UNREGISTER_BROKER, 0, {"broker_id": self._base + broker}))
+
+    def update_voter(self, what: str, **changes: Any) -> None:
+        """Sends UpdateRaftVoter as the only voter does after its start, with ``changes``; ``epoch``: added to the
+        leader epoch. ``what``: the name of the step. A reply names the leader, which is the voter."""
+        asked = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+        quorum = self._wire.call(DESCRIBE_QUORUM, 2, {"topics": asked})
+        log, own = quorum.topics[0].partitions[0], quorum.nodes[0].listeners[0]
+        (voter,) = log.current_voters
+        message = {
+            "cluster_id": self.cluster_id,
+            "current_leader_epoch": log.leader_epoch + changes.pop("epoch", 0),
+            "voter_id": log.leader_id,
+            "voter_directory_id": voter.replica_directory_id,
+            "listeners": [{"name": changes.pop("listener", own.name), "host": own.host, "port": own.port}],
+            "k_raft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+        }
+        reply = self._wire.call(UPDATE_RAFT_VOTER, 0, message | changes)
+        leader = reply.current_leader
+        same = {
+            "leader": (leader.leader_id, log.leader_id), "epoch": (leader.leader_epoch, log.leader_epoch),
+            "host": (leader.host, own.host), "port": (leader.port, own.port),
+        }  # fmt: skip
+        shown = {name: "of the leader" if found == expected else found for name, (found, expected) in same.items()}
+        self._add(f"update voter: {what}", {"error_code": reply.error_code.name, **shown})
 
     def allocate(self, broker: int, epoch: int | None = None) -> None:
         epoch = self._epoch_of[broker] if epoch is None else epoch

@@ -441,6 +441,30 @@ def placed(found: list[MetadataRecord]) -> list[PartitionRegistration]:
     return [PartitionRegistration.of(record) for record in found if isinstance(record, PartitionRecord)]
 
 
+def an_updated_voter(c: Conversation) -> None:
+    """``kraft.version`` is 0, so the voters are fixed, and DescribeQuorum names no directory of theirs. With one in the
+    request, the process of Apache Kafka 4.3's controller ends: no conversation has it."""
+
+    def versions(lowest: int, highest: int) -> dict[str, int]:
+        return {"min_supported_version": lowest, "max_supported_version": highest}
+
+    c.update_voter("itself")
+    for epoch in (-1, 1):
+        c.update_voter(f"leader epoch {epoch:+}", epoch=epoch)
+    c.update_voter("no leader epoch", current_leader_epoch=-1)
+    c.update_voter("another cluster", cluster_id="AAAAAAAAAAAAAAAAAAAAAA")
+    c.update_voter("no cluster", cluster_id=None)
+    c.update_voter("another listener", listener="ELSEWHERE")
+    c.update_voter("no listener", listeners=[])
+    for range_ in ((0, 0), (1, 1), (2, 3), (1, 0)):
+        c.update_voter(f"versions {range_}", k_raft_version_feature=versions(*range_))
+    for voter in (77, -1):
+        c.update_voter(f"voter {voter}", voter_id=voter)
+    c.update_voter("another voter with another leader epoch", voter_id=77, epoch=1)
+    c.update_voter("itself again")
+    c.records()
+
+
 SCENARIOS: tuple[Scenario, ...] = (
     versions_of_a_registration, another_cluster, directories, a_directory_of_a_broker_that_is_gone, features, endpoints,
     from_zookeeper, the_same_incarnation_again, another_incarnation,
@@ -450,5 +474,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_session_that_ends_in_a_shutdown, a_clean_stop, an_unclean_stop, an_unclean_stop_of_a_leader,
     the_last_known_leader, eligible_replicas, an_unclean_election, unregistered_brokers, manual_assignments,
     assignments_during_a_shutdown, too_many_replicas, offline_directories, cordoned_directories,
-    replicas_in_directories, producer_ids, controllers,
+    replicas_in_directories, producer_ids, controllers, an_updated_voter,
 )  # fmt: skip
