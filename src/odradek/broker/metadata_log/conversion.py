@@ -69,6 +69,7 @@ def finish(data_dir: Path, files: Files, now_ms: int) -> bool:
         files.rename(copy, log)
         files.sync_dir(data_dir)
     if files.exists(data_dir / metadata_mark.FILE):
+        files.make_dirs(former, private=True)  # it is missing if the lone broker had an empty log
         files.rename(data_dir / metadata_mark.FILE, former / metadata_mark.FILE)
     if found.was_clean:
         checkpoints.write_clean_shutdown(data_dir, files, found.broker_epoch)
