@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -186,6 +187,39 @@ def test_a_table_without_the_folder_beside_it_misses_no_row_in_silence(tmp_path:
     table.add(Rows(10), plan(2))
     table.close()
     assert rows_of(tmp_path) == 30
+
+
+class TwoFiles(Rows):
+    """Twice the rows, in two files."""
+
+    def write(self, location: Any, prefix: str, partition_by: Any) -> Any:
+        return [file for _ in range(2) for file in super(TwoFiles, self).write(location, prefix, partition_by)]
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_run_that_cannot_move_its_published_files_keeps_them_for_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """The table's folder is read-only for a moment. Before, the end of the run removed the files: their rows were lost,
+    and the next run said that the folder beside the table had been lost."""
+    table = begun_table("parquet", tmp_path, "a")
+    table.add(TwoFiles(5), plan(0))
+    right = LocalLocation.move_here
+
+    def move_here(self: LocalLocation, source: Any, moves: Any) -> None:
+        right(self, source, list(moves)[:moved])
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLocation, "move_here", move_here)
+        with pytest.raises((StorageError, OSError), match="Permission denied"):
+            table.add(TwoFiles(5), plan(1))
+        table.close()
+    following = begun_table("parquet", tmp_path, "b")
+    following.add(TwoFiles(5), plan(2))
+    following.close()
+    assert rows_of(tmp_path) == 30
+    assert not (tmp_path / ".t.staging").exists()
 
 
 def test_a_removed_file_of_the_newest_micro_batch_is_named_and_may_be_left_out(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ class TableRun:
         self._begun: LogPosition | None = None  # the newest entry when the run began
         self.is_open = False
         """Whether an entry of this run may still appear in the log."""
+        self._needs_files = False  # whether an entry is published whose files could not be made visible
 
     def begin(self) -> Steps[TableState]:
         """Finishes the newest entry, and removes the files of runs that left some. Returns the table's state.
@@ -158,9 +159,10 @@ class TableRun:
                 committed = batch
 
     def end(self) -> Steps[None]:
-        """Removes files of runs that can publish no more, and of this run if it has no open entry."""
+        """Removes files of runs that can publish no more, and of this run if no entry needs them: neither an open one
+        nor a published one whose files could not be made visible. The next run does that."""
         newest = yield from self._log.newest(None)
-        is_open = self.is_open
+        is_open = self.is_open or self._needs_files
 
         def can_publish(run: RunTag) -> bool:
             return is_open if run == self.run else newest.state.may_publish(run)
@@ -176,8 +178,9 @@ class TableRun:
 
     def _finish(self, position: LogPosition) -> Steps[None]:
         if position.number > self._finished:
+            self._needs_files = True
             yield FinishEntry(position)
-            self._finished = position.number
+            self._finished, self._needs_files = position.number, False
 
     def _write(self, plan: BatchPlan) -> Steps[NewFiles]:
         """Writes the files of a micro-batch. If that fails because a newer run has removed them, raises RunFenced."""
