@@ -55,6 +55,9 @@ RIGHT = {
     ("consume", "GROUP", "no-such-group"), ("zookeeper migrate", "HOST:PORT[,HOST:PORT]", NOWHERE),
     ("transactions find-hanging", "TOPIC", "no-such-topic"),
     ("cluster convert", "DIR", "file"), ("cluster convert", "DIR", "file/x"), ("cluster convert", "DIR", "fifo"),
+    ("groups locate", "GROUP", "no-such-group"), ("topics create", "TOPIC", "no-such-topic"),
+    ("topics elect", "TOPIC[:0,1]", "{topic}:99"),  # its table has the result of each partition
+    ("pipeline adopt", "DIR|URI", "file"), ("pipeline adopt", "DIR|URI", "file/x"),
     ("pipeline ingest", "GROUP", "no-such-group"), ("pipeline transform", "GROUP", "no-such-group"),
 }  # fmt: skip
 UNKNOWN_THERE = (
@@ -66,7 +69,8 @@ NEW_FILES = {"--undo-file", "--output"}
 """The command writes there, so a file that exists may be replaced."""
 NOT_RUN = ("check-history", "demo", "groups apply", "groups plans", "info", "mcp")
 """They would start, read no option, or look up a plan first."""
-NAMED_BY_ARGUMENT = ("--topic", "--group", "--transactional-id")
+NAMED_BY_ARGUMENT = {"--topic": "t", "--group": "g"}
+EXCLUDED = {"--subscribe-pattern": ("--topics",)}
 REMEDY = re.compile(
     r"--\w|\b[bz]\b|\b(expected|give|write|did you mean|odradek|missing|the (cluster|file) has|set|try again|correct|"
     r"remove|leave|omit|install|check|add|choose|save|see|say|quote|a (name|line) has only|must|needs|without|is for|"
@@ -81,9 +85,13 @@ class Case(NamedTuple):
     """The line has one of these texts."""
 
 
+READ_A_TABLE = ("pipeline adopt", "pipeline transform", "pipeline verify")
+
+
 def is_alone(command: str) -> bool:
-    """Whether the lines of a command reach no server here: ZooKeeper's, and those that would start one or write."""
-    return "-z" in VALID[command] or command in ("serve", "monitor", "produce")
+    """Whether the lines of a command reach no server here: ZooKeeper's, those that would start one or write, and those
+    that read a table first."""
+    return "-z" in VALID[command] or command in ("serve", "monitor", "produce", *READ_A_TABLE)
 
 
 def wrong_values(option: Any) -> tuple[str, ...]:
@@ -104,11 +112,12 @@ def wrong_values(option: Any) -> tuple[str, ...]:
 def without(valid: tuple[str, ...], option: Any) -> tuple[str, ...]:
     """Returns a line without this option, and without the argument that has the same meaning."""
     words = list(valid)
-    for name in option.opts:
+    names = [*option.opts, *EXCLUDED.get(max(option.opts, key=len), ())]
+    for name in names:
         while name in words:
             at = words.index(name)
             del words[at : at + (1 if option.is_flag else 2)]
-    if set(NAMED_BY_ARGUMENT) & set(option.opts) and words and words[0] in ("t", "g"):
+    if words and any(words[0] == NAMED_BY_ARGUMENT.get(name) for name in option.opts):
         del words[0]
     return tuple(words)
 
