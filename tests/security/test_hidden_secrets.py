@@ -151,6 +151,8 @@ PUBLIC_FIELDS = {
     ("LogPosition", "token"),
     ("MonitorLine", "token_file"),
     ("TopLine", "token_file"),
+    ("McpLine", "token_file"),
+    ("McpLine", "client_token_file"),
     ("CatalogImage", "tokens"),
 }
 """A position in a log; names of files; tokens without their HMACs."""
