@@ -327,6 +327,8 @@ class TableScenario:
             return self._commit_offsets(driver, operation.batch)
         if isinstance(operation, op.FenceGroup):
             return self._fence(driver)
+        if isinstance(operation, op.WriteRows):
+            self.replays.check_topics(operation.plan)
         reply = self.store.perform(driver.tag, operation)
         if isinstance(operation, op.ReadVersion) or (isinstance(operation, op.ReadEntry) and reply is None):
             driver.looked_at = len(self.store.ever)  # the driver knows that this is the newest entry

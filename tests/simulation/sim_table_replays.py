@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from sim_table_store import REPLAYED, REPLAYS_ROWS, ROWS, TP, Broken, SimPlan, replayed_row
 
+from odradek.core.errors import StorageError
 from odradek.pipelines.commit.machine import TableRun
-from odradek.pipelines.commit.state import REPLAY, Piece, RunTag, covers_of, ends_of, merged, topic_of
+from odradek.pipelines.commit.state import REPLAY, BatchPlan, Piece, RunTag, covers_of, ends_of, merged, topic_of
 from odradek.pipelines.replays.progress import subtract
 from odradek.spark.offsets.offset_ranges import Range
 
@@ -128,6 +129,12 @@ class SimReplays:
         world.store.is_changed = True
         world.check_after_replay()
         yield from run.end()
+
+    def check_topics(self, plan: BatchPlan) -> None:
+        """Raises StorageError if a replay would read a topic that was created again since it began: a reader demands
+        the topic's id."""
+        if any(topic_of(self._world.topics.id_of(topic)) != digest for topic, digest in plan.topics.items()):
+            raise StorageError("the topic was deleted and created again")
 
     def check_end(self) -> None:
         """Runs each command once more, without faults. Then the table has each of its rows."""

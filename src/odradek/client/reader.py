@@ -23,7 +23,7 @@ from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.record_sets import record_set
 from odradek.batches.row_sets import RowBatch, RowSet, needs_columns, sound_batches, sound_records
 from odradek.batches.rows import Row, batch_rows
-from odradek.client import loop, offset_requests, topic_requests
+from odradek.client import log_tails, loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
@@ -40,6 +40,7 @@ from odradek.client.errors import (
     corrupt_record,
     error_for,
 )
+from odradek.client.log_tails import TailCheck
 from odradek.client.model import Node, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, TopicPartition
@@ -157,7 +158,7 @@ class PartitionReader:
     def read(
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
         surveyed: Callable[[BatchSpans], None] | None = None, passed: Callable[[int, int], None] | None = None,
-        null_times: bool = False,
+        null_times: bool = False, tails: TailCheck | None = None,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Yields all records with ``start <= offset < end``, in order. Offsets without a record are skipped.
 
@@ -169,13 +170,14 @@ class PartitionReader:
 
         ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
         start and end offset of a fetch after the caller has used its records. With ``null_times``, the column timestamp
-        is null for a time that it does not hold.
+        is null for a time that it does not hold. ``tails`` has the last batch before ``start``, which the log must have,
+        and gets the last one before ``end``.
 
-        Raises the errors of ``fetch``, LogTruncated, and RequestTimedOut if the log does not reach ``end`` within
+        Raises the errors of ``fetch``, LogTruncated, LogReplaced, and RequestTimedOut if the log does not reach ``end`` within
         ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
         """
         decode: _Decode[pa.RecordBatch] = partial(self._arrow, surveyed=surveyed, null_times=null_times)
-        return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
+        return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed, tails)
 
     def read_batches(self, start: int, end: int) -> Iterator[pa.RecordBatch | RowBatch]:
         """Does the same as ``read``, but records with a time that no column holds are ``RowBatch``es."""
@@ -187,7 +189,7 @@ class PartitionReader:
 
     def _read_ahead(
         self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
-        passed: Callable[[int, int], None] | None = None,
+        passed: Callable[[int, int], None] | None = None, tails: TailCheck | None = None,
     ) -> Iterator[T]:  # fmt: skip
         """Yields records of a fetch while the next fetch is in flight."""
         if start >= end:
@@ -196,7 +198,7 @@ class PartitionReader:
         source.last_epoch, source.end_epoch = epochs
         source.end = end
         position = start
-        pending: Future[FetchReplyPartition | None] = loop.start(source.advance(position, end))
+        pending: Future[FetchReplyPartition | None] = loop.start(log_tails.advance(source, position, end, tails))
         try:
             while True:
                 reply = pending.result()
@@ -215,6 +217,8 @@ class PartitionReader:
                 if passed is not None:
                     passed(position, min(decoded.next_offset, end))
                 if decoded.next_offset >= end:
+                    if tails is not None:
+                        tails.note(reply, end)
                     return
                 position = decoded.next_offset
         finally:

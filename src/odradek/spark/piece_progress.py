@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.spark.offsets.offset_ranges import Range
 
 
@@ -10,7 +11,8 @@ class PieceProgress:
     """The offsets of one piece by result, as the reader reports them.
 
     ``read``: offsets whose records were returned, including the gaps of compaction and transaction markers. ``lost``:
-    offsets that no longer exist and were left out. ``position``: the next offset to read.
+    offsets that no longer exist and were left out. ``position``: the next offset to read. ``tail``: the last batch of
+    the piece, after it was read to its end.
     """
 
     def __init__(self, partition: TopicPartition, start: int) -> None:
@@ -18,6 +20,7 @@ class PieceProgress:
         self.position = start
         self.read: list[Range] = []
         self.lost: list[Range] = []
+        self.tail: LogTail | None = None
 
     def note_read(self, start: int, end: int) -> None:
         """Adds offsets that the reader has processed, ``end`` exclusive; ``end`` is the new position."""

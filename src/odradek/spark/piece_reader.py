@@ -13,6 +13,7 @@ from odradek.batches.row_sets import TimeOutOfRange
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
+from odradek.client.log_tails import LogReplaced, TailCheck
 from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
 from odradek.core.counts import span
 from odradek.core.errors import CorruptRecord, OdradekError
@@ -46,12 +47,13 @@ def read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress | Non
 
 
 def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
-    partition, _, end, topic_id, leader_epoch = piece
+    partition, _, end, topic_id, leader_epoch, tail = piece
     _freeze_modules()
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _drop_former_topic(config, partition.topic, topic_id)
     reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
+    tails = TailCheck(tail)
     while progress.position < end:
         batches = reader.read(
             progress.position,
@@ -59,10 +61,15 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             end_leader_epoch=leader_epoch,
             passed=progress.note_read,
             null_times=options.null_bad_timestamps,
+            tails=tails,
         )
         try:
             yield from batches
+            progress.tail = tails.found
             return
+        except LogReplaced as error:
+            _fail_or_warn(options, data_loss.replaced_message(partition, error.tail), error)
+            tails.known = None
         except TimeOutOfRange as error:
             raise BadTimestamp(
                 f"{partition} offset {error.offset}: the column timestamp cannot hold the time {error.timestamp_ms} "

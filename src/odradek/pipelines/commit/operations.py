@@ -6,11 +6,12 @@ whether it was done, because the reply may be lost; it may even be done later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, new_starts
 
 T = TypeVar("T")
@@ -21,10 +22,11 @@ Steps = Generator[Any, Any, T]
 @dataclass(frozen=True)
 class NewFiles:
     """The files of a micro-batch that were written and not published yet. ``content``: for the table that wrote them.
-    ``added``: their counts."""
+    ``added``: their counts. ``tails``: the last batches of the ranges that were read, as far as they are known."""
 
     content: Any
     added: Added
+    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class TableChange:
         """Returns the table's state after this change."""
         if self.plan is None or self.files is None:
             return before.with_run(self.run)
-        after = before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added))
+        after = before.with_batch(self.run, self.plan.query, self.plan.state(self.files.added, self.files.tails))
         starts = {**before.starts, **new_starts(before, self.plan)}
         return replace(after, is_whole=after.is_whole or self.plan.is_whole, starts=starts)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 
 REPLAY = "replay-"
 ANY_REPLAY = REPLAY + "of-any-options.."
@@ -20,6 +21,7 @@ Piece = tuple[TopicPartition, int, int]
 """A range of offsets: partition, start, end."""
 ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
 """The last way out of a refusal, as the end of its line."""
+_NO_TAILS: Mapping[TopicPartition, LogTail] = {}
 _BITS = 63
 """The bits of a digest: Delta's ``txn`` has a signed integer of 64 bits."""
 
@@ -90,7 +92,8 @@ class QueryState:
     the query's offsets after it, and ``offsets``: these offsets, and those of earlier queries in other partitions; None
     if an earlier version has added it. ``topics``: the digest of each topic's id (``topic_of``), as far as it is known:
     a topic that is deleted and created again has another one. ``done``: the ranges that a replay has added; empty if an
-    earlier version has added it, which noted only the digest of its ranges.
+    earlier version has added it, which noted only the digest of its ranges. ``tails``: the last batches that the query
+    has read, as far as they are known: evidence that a log is still the same one.
     """
 
     batch: int
@@ -100,6 +103,7 @@ class QueryState:
     added: Added = field(default=Added(0, 0), compare=False)
     topics: Mapping[str, str] = field(default_factory=dict, compare=False)
     done: tuple[Piece, ...] = field(default=(), compare=False)
+    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict, compare=False)
 
     def done_in(self, topics: Mapping[str, str]) -> list[Piece]:
         """Returns the ranges that a replay has added of these topics, without those of earlier topics of the same
@@ -204,11 +208,11 @@ class BatchPlan:
         """Returns whether this micro-batch is the newest one in the table."""
         return (self.batch, self.covers) == (state.batch, state.covers) and state.ends in (None, self.ends)
 
-    def state(self, added: Added) -> QueryState:
+    def state(self, added: Added, tails: Mapping[TopicPartition, LogTail] = _NO_TAILS) -> QueryState:
         """Returns the state of the query after this micro-batch."""
         if self.is_replay:
             return QueryState(self.batch, self.covers, self.ends, None, added, self.topics, merged(self.ranges))
-        return QueryState(self.batch, self.covers, self.ends, self.offsets, added, self.topics)
+        return QueryState(self.batch, self.covers, self.ends, self.offsets, added, self.topics, tails=tails)
 
 
 def key_of(query: str) -> str:
@@ -242,7 +246,8 @@ def _with_former(batch: QueryState, former: QueryState) -> QueryState:
     gone = set(replaced_topics(former.topics, batch.topics))
     kept = {tp: at for tp, at in (former.offsets or {}).items() if tp.topic not in gone}
     topics = {topic: digest for topic, digest in former.topics.items() if topic not in gone}
-    return replace(batch, offsets=kept | dict(batch.offsets or {}), topics=topics | dict(batch.topics))
+    tails = {tp: tail for tp, tail in former.tails.items() if tp.topic not in gone} | dict(batch.tails)
+    return replace(batch, offsets=kept | dict(batch.offsets or {}), topics=topics | dict(batch.topics), tails=tails)
 
 
 def new_starts(before: TableState, plan: BatchPlan) -> dict[TopicPartition, int]:
@@ -562,6 +567,8 @@ def _query_json(one: QueryState) -> dict[str, object]:
         found["topics"] = dict(sorted(one.topics.items()))
     if one.done:
         found["done"] = [[*tp, start, end] for tp, start, end in one.done]
+    if one.tails:
+        found["tails"] = [[*tp, *tail] for tp, tail in sorted(one.tails.items())]
     return found
 
 
@@ -593,5 +600,6 @@ def _query_of(one: Mapping[str, Any]) -> QueryState:
     rows, bad, files, size = one["added"]
     topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
     done = [(TopicPartition(str(t), int(p)), int(start), int(end)) for t, p, start, end in one.get("done", ())]
+    tails = {TopicPartition(str(t), int(p)): LogTail(*map(int, tail)) for t, p, *tail in one.get("tails", ())}
     added = Added(rows, bad, files, size)
-    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, added, topics, tuple(done))
+    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, added, topics, tuple(done), tails)

@@ -14,6 +14,8 @@
 | ``odradek-at/<topic>/<partition>/<id>`` | the table's offset, of whatever query; ``<id>``: digest of the topic's id |
 | ``odradek-at/<topic>/<partition>`` | the same, if the id is unknown |
 | ``odradek-start/<topic>/<partition>`` | the offset at which the table began to read the partition (for audits) |
+| ``odradek-tail/<topic>/<partition>`` | the end of the last range that was read there |
+| … ``/batch`` | of its last batch: (that end − the base offset) times 2**32, plus the CRC |
 | ``odradek-at`` | 63 bits of the digest of the query and micro-batch that wrote the offsets, and of ``is_whole`` |
 
 Earlier versions wrote the offsets as ``<query>/at/<topic>/<partition>``, and the topics as ``<query>/topic/<topic>``.
@@ -33,6 +35,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
@@ -58,13 +61,14 @@ if TYPE_CHECKING:
 
 RUN = "odradek-run"
 QUERY = "odradek-query"
-AT, TOPIC, START = "odradek-at", "odradek-topic", "odradek-start"
+AT, TOPIC, START, TAIL = "odradek-at", "odradek-topic", "odradek-start", "odradek-tail"
 TEXT = "odradek.batch"
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The property of a table that makes Delta forget actions that were not repeated for this time."""
 _BATCH = re.compile(r"batch-\d{6,}-")
 """The start of the names of a query's files."""
-_RUN_BITS = 32
+_RUN_BITS = _CRC_BITS = 32
+_LONGEST_BATCH = 1 << 31
 _COUNTS = ("rows", "bad", "files", "bytes")
 
 
@@ -210,6 +214,25 @@ def _offset_in(log: Log, query: str, tp: TopicPartition, digest: str | None, *, 
     return next((at for name in forms if (at := _number(log, name)) is not None), None)
 
 
+def tails_in(log: Log, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogTail]:
+    """Returns the last batches that were read in these partitions, as far as they are noted."""
+    found = {}
+    for tp in partitions:
+        end, batch = (_number(log, f"{TAIL}/{tp.topic}/{tp.partition}{part}") for part in ("", "/batch"))
+        if end is not None and batch is not None:
+            found[tp] = LogTail(end, end - (batch >> _CRC_BITS), batch & ((1 << _CRC_BITS) - 1))
+    return found
+
+
+def _numbers_of_tails(tails: Mapping[TopicPartition, LogTail]) -> dict[str, int]:
+    found = {}
+    for tp, (end, base, crc) in sorted(tails.items()):
+        if end - base < _LONGEST_BATCH:
+            name = f"{TAIL}/{tp.topic}/{tp.partition}"
+            found |= {name: end, f"{name}/batch": (end - base) << _CRC_BITS | crc}
+    return found
+
+
 def _at(tp: TopicPartition, digest: str | None) -> str:
     return f"{AT}/{tp.topic}/{tp.partition}" + ("" if digest is None else f"/{digest}")
 
@@ -326,6 +349,7 @@ def _numbers_of(change: TableChange, base: TableState, *, is_whole: bool) -> Map
         return found
     offsets = {_at(tp, plan.topics.get(tp.topic)): offset for tp, offset in sorted(plan.offsets.items())}
     offsets |= {f"{TOPIC}/{topic}": as_number(digest) for topic, digest in sorted(plan.topics.items())}
+    offsets |= _numbers_of_tails(files.tails)
     writer = _writer_of(query, plan.batch, is_whole=is_whole)
     return found | {QUERY: as_number(name_digest(query)), AT: writer, **offsets}
 

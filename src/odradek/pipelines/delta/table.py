@@ -27,6 +27,7 @@ from urllib.parse import unquote
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.extras import command_of
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
@@ -245,6 +246,12 @@ class DeltaTable(CommitDriver):
             log = self._state_log()
             return {} if log is None else delta_state.offsets_in(log, plan.query, plan)
 
+    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
+        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
+        with self._reading():
+            log = self._open_log()
+            return {} if log is None else delta_state.tails_in(log, partitions)
+
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
     ) -> dict[TopicPartition, int]:
@@ -293,7 +300,7 @@ class DeltaTable(CommitDriver):
                 return self.row_ends(partitions)
             case WriteRows(plan):
                 files = self._write_files(plan)
-                return NewFiles(files, Added.of(files))
+                return NewFiles(files, Added.of(files), {} if self._rows is None else dict(self._rows.tails))
             case DiscardFiles(files):
                 self._leftovers.remove(FileStatus(file.name, file.size, time.time()) for file in files.content)
             case HasLeftovers():

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
 from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.decoders.decoder import Decoder
 from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
 from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.files.table_writer import TableWriter
-from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad
+from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad, tails_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
@@ -31,10 +32,13 @@ _READERS = 16
 
 class BatchRows(Protocol):
     """The rows of one micro-batch. ``in_place``: whether the files are written directly into the table, under unique
-    names.
+    names. ``tails``: after the write, the last batches of the ranges, as far as they are known.
     """
 
     in_place: bool
+
+    @property
+    def tails(self) -> Mapping[TopicPartition, LogTail]: ...
 
     @property
     def schema(self) -> StructType:
@@ -56,6 +60,7 @@ class SparkRows:
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
     in_place = False
+    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
     @property
     def schema(self) -> StructType:
@@ -75,7 +80,8 @@ class RangeRows:
     ``ids`` and ``epochs``: the topic ids and leader epochs when the ranges were planned. ``task_bytes``: the most data,
     as stored in the topics, that one task reads. ``most``: the largest number of tasks. These two have no effect if the
     options set ``minPartitions`` or ``maxRecordsPerPartition``. ``fail_on_bad``: whether an unreadable value raises
-    BadRecords. ``on_reports`` is called with the reports of the tasks after all their files are found.
+    BadRecords. ``on_reports`` is called with the reports of the tasks after all their files are found. ``known``: the
+    last batches that were read before; the logs must have them still.
     """
 
     spark: SparkSession
@@ -89,7 +95,9 @@ class RangeRows:
     most: int | None = None
     fail_on_bad: bool = False
     on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None
+    known: Mapping[TopicPartition, LogTail] = field(default_factory=dict)
     in_place = True
+    tails: dict[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         folder = folder_of(location)
@@ -105,12 +113,16 @@ class RangeRows:
             for file in found:
                 folder.delete(file.name)
             raise BadRecords(bad_record(bad))
+        self.tails.update(tails_of(self.planned, reports))
         self.on_reports(reports)
         return found
 
     def _tasks(self) -> list[list[Piece]]:
         def piece(item: Range) -> Piece:
-            return Piece(*item, self.ids.get(item.partition.topic), self.epochs.get(item.partition, NO_EPOCH))
+            tp = item.partition
+            tail = self.known.get(tp)
+            is_next = tail is not None and tail.end == item.start
+            return Piece(*item, self.ids.get(tp.topic), self.epochs.get(tp, NO_EPOCH), tail if is_next else None)
 
         options = self.options
         if options.min_partitions is not None or options.max_records_per_partition is not None:

@@ -88,6 +88,7 @@ class TableWriter:
             peak_bytes=_peak_bytes(),
             pieces=tuple(read),
             lost=tuple(item for progress in by_piece for item in progress.lost),
+            tails=tuple((one.partition, one.tail) for one in by_piece if one.tail is not None),
         )
 
 

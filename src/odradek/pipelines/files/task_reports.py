@@ -14,6 +14,7 @@ from typing import NamedTuple
 from odradek.core.counts import span
 from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.ranges import merge
 from odradek.spark.offsets.offset_ranges import Range
 
@@ -54,7 +55,7 @@ class TaskReport:
     ``ranges``: the ranges that were read. ``lost``: ranges that no longer exist; the task has skipped them, which the
     options allow. ``attempt``: Spark's attempt number, 0 for the first. ``bad``: the number of unreadable values.
     ``seconds``: the duration. ``peak_bytes``: the peak memory of the task's process. ``pieces``: each range
-    separately, in reading order.
+    separately, in reading order. ``tails``: the last batches of the pieces that were read to their end.
     """
 
     host: str
@@ -67,10 +68,17 @@ class TaskReport:
     peak_bytes: int = 0
     pieces: tuple[PieceReport, ...] = ()
     lost: tuple[Range, ...] = ()
+    tails: tuple[tuple[TopicPartition, LogTail], ...] = ()
 
     @property
     def rows(self) -> int:
         return sum(file.rows for file in self.files)
+
+
+def tails_of(planned: Sequence[Range], reports: Iterable[TaskReport]) -> dict[TopicPartition, LogTail]:
+    """Returns the last batches of the planned ranges, as far as they are known."""
+    ends = {(piece.partition, piece.end) for piece in planned}
+    return {tp: tail for report in reports for tp, tail in report.tails if (tp, tail.end) in ends}
 
 
 def check_ranges(planned: Sequence[Range], reports: Iterable[TaskReport]) -> None:

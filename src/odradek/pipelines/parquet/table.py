@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import FileLog
@@ -152,6 +153,11 @@ class ParquetTable(CommitDriver):
         held = {} if known is None or known.offsets is None else known.offsets
         return {tp: held[tp] for tp in plan.offsets if tp in held}
 
+    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
+        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
+        newest = self.state().newest_query
+        return {} if newest is None else {tp: tail for tp, tail in newest.tails.items() if tp in partitions}
+
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
     ) -> dict[TopicPartition, int]:
@@ -259,7 +265,7 @@ class ParquetTable(CommitDriver):
         folder = self._staging.batch(plan.batch)
         prefix = prefix_of(plan.batch, plan.query)
         staged = self._staging.stage(self._rows, plan.batch, prefix, self._partition_by)
-        return NewFiles((folder, staged), Added.of(staged))
+        return NewFiles((folder, staged), Added.of(staged), dict(self._rows.tails))
 
     def _described(self, change: TableChange) -> dict[str, Any]:
         """Returns where the files of a change are, and their names in the table."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.pipelines.checkpoint import (
     RESTORE,
     UNFINISHED,
@@ -180,6 +181,8 @@ class Table:
         self._start: GroupStart | None = None
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
+        self._tails: dict[TopicPartition, LogTail] = {}
+        self._asked: set[TopicPartition] = set()
         self.location = location_of(target.output, spark)
         if target.checkpoint is not None:
             check_new(location_of(target.checkpoint, spark), self.location)
@@ -455,9 +458,20 @@ class Table:
             most=self.target.files_per_batch,
             fail_on_bad=self.target.on_bad == "fail",
             on_reports=on_reports,
+            known={} if plan.is_replay else self._known_tails({piece.partition for piece in planned.ranges}),
         )
         with self._note_other_attempts(spark):
-            return self._writer.add(rows, plan)
+            added = self._writer.add(rows, plan)
+        if not plan.is_replay:
+            self._tails.update(rows.tails)
+        return added
+
+    def _known_tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
+        """Returns the last batches that were read in these partitions: by this run, or by the table's notes."""
+        unread = set(partitions) - self._asked
+        self._asked |= unread
+        self._tails.update(self._writer.tails(unread) if unread else {})
+        return self._tails
 
     @contextlib.contextmanager
     def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:

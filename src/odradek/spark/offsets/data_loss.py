@@ -25,6 +25,7 @@ from typing import Protocol
 from odradek.core.counts import are, span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
 from odradek.spark.offsets import loss_file
 
 logger = logging.getLogger("odradek.spark.data_loss")
@@ -150,6 +151,18 @@ def diverged_after_plan_message(partition: TopicPartition, epoch_end: int, end: 
         f"{partition}: the log of its new leader diverges at offset {epoch_end} from the log for which the micro-batch "
         f"was planned: the planned records at {span(epoch_end, end)} are lost (truncation: a replica without "
         "the lost records became leader)"
+    )
+
+
+def replaced_message(partition: TopicPartition, tail: LogTail) -> str:
+    """Returns the message that the log has other records at offsets that were read. ``tail``: the last batch that was
+    read."""
+    return (
+        f"{partition}: it was read up to offset {tail.end}, and the log has another batch of records at offset "
+        f"{tail.base} now: the data directory of its broker was put back from an older copy and has grown again, or the "
+        f"log was truncated. So records below offset {tail.end} are new, and were not read. Put the newer directory "
+        "back; or find the first new record by its time, and read on from there: odradek groups reset --mark with "
+        "--to-datetime or --to-offset"
     )
 
 

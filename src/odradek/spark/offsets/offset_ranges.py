@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from odradek.core.ids import NO_EPOCH, TopicPartition
+from odradek.core.log_tails import LogTail
 
 # Up to this number of records, the overhead of a task takes longer than reading.
 FEW_OFFSETS = 100
@@ -41,13 +42,14 @@ class Range(NamedTuple):
 
 class Piece(NamedTuple):
     """Offsets ``start`` to ``end`` (exclusive) of one partition, with the topic id and leader epoch of the plan, if
-    known."""
+    known. ``tail``: the last batch before ``start`` that was read earlier, if known."""
 
     partition: TopicPartition
     start: int
     end: int
     topic_id: UUID | None
     leader_epoch: int = NO_EPOCH
+    tail: LogTail | None = None
 
 
 def share(available: Mapping[TopicPartition, int], limit: int | None) -> dict[TopicPartition, int]:

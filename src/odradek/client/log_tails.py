@@ -1,0 +1,77 @@
+"""The check that a log still has the last batch that was read (``core/log_tails``).
+
+The check needs no request of its own: the first fetch of a range begins at that batch in place of the range's start.
+It is left out if retention has removed the batch, and if the topic is compacted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from odradek.batches.header import scan
+from odradek.client import topic_requests
+from odradek.client.errors import OffsetOutOfRange
+from odradek.core.errors import CorruptRecord, OdradekError
+from odradek.core.ids import TopicPartition
+from odradek.core.log_tails import LogTail
+
+if TYPE_CHECKING:
+    from odradek.client.reader import _Source
+    from odradek.wire.fetch_messages import FetchReplyPartition
+
+
+class LogReplaced(OdradekError):
+    """The log has another batch in place of the last one that was read. ``tail``: that one."""
+
+    def __init__(self, partition: TopicPartition, tail: LogTail) -> None:
+        self.partition = partition
+        self.tail = tail
+        super().__init__(f"{partition} has other records below offset {tail.end} than those that were read")
+
+
+class TailCheck:
+    """The tails of one read. ``known``: the one of the range before it, if the read begins at its end. ``found``: the
+    one of the range that is read; None if it is not known."""
+
+    def __init__(self, known: LogTail | None = None) -> None:
+        self.known = known
+        self.found: LogTail | None = None
+
+    def note(self, reply: FetchReplyPartition, end: int) -> None:
+        """Notes the last batch of a fetch that begins before ``end``, the end of the range."""
+        try:
+            for _, header in scan(reply.records):
+                if header.base_offset < end:
+                    self.found = LogTail(end, header.base_offset, header.crc)
+        except CorruptRecord:  # the reader reports it
+            self.found = None
+
+
+async def advance(source: _Source, start: int, end: int, check: TailCheck | None) -> FetchReplyPartition | None:
+    """Does the same as ``source.advance``, and checks the known tail if it ends at ``start``. Raises LogReplaced."""
+    tail = None if check is None else check.known
+    if tail is None or tail.end != start:
+        return await source.advance(start, end)
+    try:
+        reply = await source.advance(tail.base, end)
+    except OffsetOutOfRange:  # the batch was removed, or the log ends before it: the read from ``start`` says which
+        return await source.advance(start, end)
+    try:
+        headers = scan(b"" if reply is None else reply.records)
+        first = next((header for _, header in headers), None)
+        if first is None:
+            return await source.advance(start, end)
+        if (first.base_offset, first.crc) != (tail.base, tail.crc) and not await _is_compacted(source):
+            raise LogReplaced(source.partition, tail)
+        if first.last_offset >= start or any(header.last_offset >= start for _, header in headers):
+            return reply
+    except CorruptRecord:  # the read from ``start`` reports what it meets
+        pass
+    return await source.advance(start, end)
+
+
+async def _is_compacted(source: _Source) -> bool:
+    return await topic_requests.is_compacted(source.cluster, source.partition.topic, source.cluster.deadline())
+
+
+__all__ = ["LogReplaced", "TailCheck", "advance"]
