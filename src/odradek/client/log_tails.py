@@ -1,4 +1,4 @@
-"""The check that a log still has the last batch that was read (``core/log_tails``).
+"""The check that a log still has the last batch that was read (``LogTail` in `core/ids``).
 
 The check needs no request of its own: the first fetch of a range begins at that batch in place of the range's start.
 It is left out if retention has removed the batch, and if the topic is compacted.
@@ -6,18 +6,28 @@ It is left out if retention has removed the batch, and if the topic is compacted
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.batches.header import scan
 from odradek.client import topic_requests
 from odradek.client.errors import OffsetOutOfRange
 from odradek.core.errors import CorruptRecord, OdradekError
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 
 if TYPE_CHECKING:
-    from odradek.client.reader import _Source
+    from odradek.client.cluster import Cluster
     from odradek.wire.fetch_messages import FetchReplyPartition
+
+
+class FetchSource(Protocol):
+    """What fetches for a reader."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+    @property
+    def partition(self) -> TopicPartition: ...
+
+    async def advance(self, position: int, end: int) -> FetchReplyPartition | None: ...
 
 
 class LogReplaced(OdradekError):
@@ -47,7 +57,7 @@ class TailCheck:
             self.found = None
 
 
-async def advance(source: _Source, start: int, end: int, check: TailCheck | None) -> FetchReplyPartition | None:
+async def advance(source: FetchSource, start: int, end: int, check: TailCheck | None) -> FetchReplyPartition | None:
     """Does the same as ``source.advance``, and checks the known tail if it ends at ``start``. Raises LogReplaced."""
     tail = None if check is None else check.known
     if tail is None or tail.end != start:
@@ -70,7 +80,7 @@ async def advance(source: _Source, start: int, end: int, check: TailCheck | None
     return await source.advance(start, end)
 
 
-async def _is_compacted(source: _Source) -> bool:
+async def _is_compacted(source: FetchSource) -> bool:
     return await topic_requests.is_compacted(source.cluster, source.partition.topic, source.cluster.deadline())
 
 

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -109,7 +109,8 @@ class PartitionReader:
 
     ``columns`` are any of ``DEFAULT_COLUMNS`` and ``headers``. With ``topic_id`` (from ``Admin.describe_topics``), a
     recreated topic raises TopicRecreated. ``isolation_level="read_committed"`` leaves out records of aborted
-    transactions and ends before the first open transaction.
+    transactions and ends before the first open transaction. ``tails`` has the last batch before a read, which the log
+    must have, and gets the last one of the read.
 
     ``config`` may be a text with the addresses.
 
@@ -122,6 +123,7 @@ class PartitionReader:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     isolation_level: str = "read_uncommitted"
     topic_id: UUID | None = None
+    tails: TailCheck | None = field(default=None, kw_only=True)
 
     if TYPE_CHECKING:
 
@@ -132,6 +134,8 @@ class PartitionReader:
             columns: tuple[str, ...] = DEFAULT_COLUMNS,
             isolation_level: str = "read_uncommitted",
             topic_id: UUID | None = None,
+            *,
+            tails: TailCheck | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -158,7 +162,7 @@ class PartitionReader:
     def read(
         self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH, end_leader_epoch: int = NO_EPOCH,
         surveyed: Callable[[BatchSpans], None] | None = None, passed: Callable[[int, int], None] | None = None,
-        null_times: bool = False, tails: TailCheck | None = None,
+        null_times: bool = False,
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """Yields all records with ``start <= offset < end``, in order. Offsets without a record are skipped.
 
@@ -170,18 +174,17 @@ class PartitionReader:
 
         ``surveyed`` gets the offset spans of the fetched batches before their records are yielded. ``passed`` gets the
         start and end offset of a fetch after the caller has used its records. With ``null_times``, the column timestamp
-        is null for a time that it does not hold. ``tails`` has the last batch before ``start``, which the log must have,
-        and gets the last one before ``end``.
+        is null for a time that it does not hold.
 
-        Raises the errors of ``fetch``, LogTruncated, LogReplaced, and RequestTimedOut if the log does not reach ``end`` within
-        ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
+        Raises the errors of ``fetch``, LogTruncated, LogReplaced, and RequestTimedOut if the log does not reach ``end``
+        within ``default_api_timeout_ms``; its subclass RecordsWithheld if the log reaches ``end`` but no record comes.
         """
         decode: _Decode[pa.RecordBatch] = partial(self._arrow, surveyed=surveyed, null_times=null_times)
-        return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed, tails)
+        return self._read_ahead(start, end, (start_leader_epoch, end_leader_epoch), decode, passed)
 
     def read_batches(self, start: int, end: int) -> Iterator[pa.RecordBatch | RowBatch]:
         """Does the same as ``read``, but records with a time that no column holds are ``RowBatch``es."""
-        return self._read_ahead(start, end, (NO_EPOCH, NO_EPOCH), self._batches, None)
+        return self._read_ahead(start, end, (NO_EPOCH, NO_EPOCH), self._batches)
 
     def read_rows(self, start: int, end: int, *, start_leader_epoch: int = NO_EPOCH) -> Iterator[Row]:
         """Like ``read``, but yields one ``Row`` per record: for small topics and tools, without numba or pyarrow."""
@@ -189,7 +192,7 @@ class PartitionReader:
 
     def _read_ahead(
         self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
-        passed: Callable[[int, int], None] | None = None, tails: TailCheck | None = None,
+        passed: Callable[[int, int], None] | None = None,
     ) -> Iterator[T]:  # fmt: skip
         """Yields records of a fetch while the next fetch is in flight."""
         if start >= end:
@@ -198,7 +201,7 @@ class PartitionReader:
         source.last_epoch, source.end_epoch = epochs
         source.end = end
         position = start
-        pending: Future[FetchReplyPartition | None] = loop.start(log_tails.advance(source, position, end, tails))
+        pending: Future[FetchReplyPartition | None] = loop.start(log_tails.advance(source, position, end, self.tails))
         try:
             while True:
                 reply = pending.result()
@@ -217,8 +220,8 @@ class PartitionReader:
                 if passed is not None:
                     passed(position, min(decoded.next_offset, end))
                 if decoded.next_offset >= end:
-                    if tails is not None:
-                        tails.note(reply, end)
+                    if self.tails is not None:
+                        self.tails.note(reply, end)
                     return
                 position = decoded.next_offset
         finally:

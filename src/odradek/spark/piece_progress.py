@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.spark.offsets.offset_ranges import Range
 
 

@@ -52,8 +52,8 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
     columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _drop_former_topic(config, partition.topic, topic_id)
-    reader = PartitionReader(config, partition, columns, options.isolation_level, topic_id)
-    tails = TailCheck(tail)
+    tails, level = TailCheck(tail), options.isolation_level
+    reader = PartitionReader(config, partition, columns, level, topic_id, tails=tails)
     while progress.position < end:
         batches = reader.read(
             progress.position,
@@ -61,7 +61,6 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             end_leader_epoch=leader_epoch,
             passed=progress.note_read,
             null_times=options.null_bad_timestamps,
-            tails=tails,
         )
         try:
             yield from batches

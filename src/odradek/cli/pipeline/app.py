@@ -60,6 +60,7 @@ def ingest(request: IngestLine) -> None:
 
     The next run completes a run that was killed. With --trigger, Ctrl-C and SIGTERM end the run after the current
     micro-batch, otherwise at once. Each micro-batch is committed to the group after it is in the table.
+    Records of aborted transactions are read, too, except with --option kafka.isolation.level=read_committed.
     """
     from odradek.cli.pipeline.ingest import run_ingest_command
 
@@ -100,6 +101,8 @@ def replay(request: ReplayLine) -> None:
 
     A replay into a table is identified by its ranges: a second run of the same replay adds nothing, even after a kill.
     With --exactly-once, a replay into a topic is identified by the command: a second run sends what is not yet sent.
+    Records of aborted transactions are read, too, except with --exactly-once, or with
+    --option kafka.isolation.level=read_committed.
     """
     from odradek.cli.pipeline.replay import run_replay_command
 

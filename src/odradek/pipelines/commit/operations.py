@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag, TableState, new_starts
 
 T = TypeVar("T")

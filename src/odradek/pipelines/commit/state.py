@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from odradek.core.errors import StorageError
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import NO_TAILS, LogTail, LogTails, TopicPartition
 
 REPLAY = "replay-"
 ANY_REPLAY = REPLAY + "of-any-options.."
@@ -21,7 +20,6 @@ Piece = tuple[TopicPartition, int, int]
 """A range of offsets: partition, start, end."""
 ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
 """The last way out of a refusal, as the end of its line."""
-_NO_TAILS: Mapping[TopicPartition, LogTail] = {}
 _BITS = 63
 """The bits of a digest: Delta's ``txn`` has a signed integer of 64 bits."""
 
@@ -92,8 +90,7 @@ class QueryState:
     the query's offsets after it, and ``offsets``: these offsets, and those of earlier queries in other partitions; None
     if an earlier version has added it. ``topics``: the digest of each topic's id (``topic_of``), as far as it is known:
     a topic that is deleted and created again has another one. ``done``: the ranges that a replay has added; empty if an
-    earlier version has added it, which noted only the digest of its ranges. ``tails``: the last batches that the query
-    has read, as far as they are known: evidence that a log is still the same one.
+    earlier version has added it, which noted only the digest of its ranges. ``tails``: the last batches that were read.
     """
 
     batch: int
@@ -103,7 +100,7 @@ class QueryState:
     added: Added = field(default=Added(0, 0), compare=False)
     topics: Mapping[str, str] = field(default_factory=dict, compare=False)
     done: tuple[Piece, ...] = field(default=(), compare=False)
-    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict, compare=False)
+    tails: LogTails = field(default_factory=dict, compare=False)
 
     def done_in(self, topics: Mapping[str, str]) -> list[Piece]:
         """Returns the ranges that a replay has added of these topics, without those of earlier topics of the same
@@ -208,7 +205,7 @@ class BatchPlan:
         """Returns whether this micro-batch is the newest one in the table."""
         return (self.batch, self.covers) == (state.batch, state.covers) and state.ends in (None, self.ends)
 
-    def state(self, added: Added, tails: Mapping[TopicPartition, LogTail] = _NO_TAILS) -> QueryState:
+    def state(self, added: Added, tails: LogTails = NO_TAILS) -> QueryState:
         """Returns the state of the query after this micro-batch."""
         if self.is_replay:
             return QueryState(self.batch, self.covers, self.ends, None, added, self.topics, merged(self.ranges))
@@ -567,9 +564,7 @@ def _query_json(one: QueryState) -> dict[str, object]:
         found["topics"] = dict(sorted(one.topics.items()))
     if one.done:
         found["done"] = [[*tp, start, end] for tp, start, end in one.done]
-    if one.tails:
-        found["tails"] = [[*tp, *tail] for tp, tail in sorted(one.tails.items())]
-    return found
+    return found | ({"tails": [[*tp, *tail] for tp, tail in sorted(one.tails.items())]} if one.tails else {})
 
 
 def _nested(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
@@ -597,9 +592,8 @@ def of_json(value: Mapping[str, Any]) -> TableState:
 
 def _query_of(one: Mapping[str, Any]) -> QueryState:
     offsets = _offsets_of(one["offsets"]) if "offsets" in one else None
-    rows, bad, files, size = one["added"]
+    counts = Added(*one["added"])
     topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
     done = [(TopicPartition(str(t), int(p)), int(start), int(end)) for t, p, start, end in one.get("done", ())]
     tails = {TopicPartition(str(t), int(p)): LogTail(*map(int, tail)) for t, p, *tail in one.get("tails", ())}
-    added = Added(rows, bad, files, size)
-    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, added, topics, tuple(done), tails)
+    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, counts, topics, tuple(done), tails)

@@ -34,8 +34,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit.operations import TableChange
 from odradek.pipelines.commit.state import (
     ANY_REPLAY,
@@ -216,7 +215,7 @@ def _offset_in(log: Log, query: str, tp: TopicPartition, digest: str | None, *, 
 
 def tails_in(log: Log, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogTail]:
     """Returns the last batches that were read in these partitions, as far as they are noted."""
-    found = {}
+    found: dict[TopicPartition, LogTail] = {}
     for tp in partitions:
         end, batch = (_number(log, f"{TAIL}/{tp.topic}/{tp.partition}{part}") for part in ("", "/batch"))
         if end is not None and batch is not None:
@@ -225,7 +224,7 @@ def tails_in(log: Log, partitions: Iterable[TopicPartition]) -> dict[TopicPartit
 
 
 def _numbers_of_tails(tails: Mapping[TopicPartition, LogTail]) -> dict[str, int]:
-    found = {}
+    found: dict[str, int] = {}
     for tp, (end, base, crc) in sorted(tails.items()):
         if end - base < _LONGEST_BATCH:
             name = f"{TAIL}/{tp.topic}/{tp.partition}"

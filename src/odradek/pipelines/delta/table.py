@@ -26,8 +26,7 @@ from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.extras import command_of
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun

@@ -10,8 +10,7 @@ from uuid import UUID
 
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError
-from odradek.core.ids import NO_EPOCH, TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import NO_EPOCH, LogTail, TopicPartition
 from odradek.pipelines.decoders.decoder import Decoder
 from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
 from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folder_of

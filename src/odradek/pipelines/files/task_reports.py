@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from odradek.core.counts import span
 from odradek.core.errors import OdradekError
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.ranges import merge
 from odradek.spark.offsets.offset_ranges import Range
 

@@ -28,8 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import FileLog

@@ -24,8 +24,7 @@ from typing import Protocol
 
 from odradek.core.counts import are, span
 from odradek.core.errors import CorruptRecord, OdradekError
-from odradek.core.ids import TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.spark.offsets import loss_file
 
 logger = logging.getLogger("odradek.spark.data_loss")
@@ -159,10 +158,10 @@ def replaced_message(partition: TopicPartition, tail: LogTail) -> str:
     read."""
     return (
         f"{partition}: it was read up to offset {tail.end}, and the log has another batch of records at offset "
-        f"{tail.base} now: the data directory of its broker was put back from an older copy and has grown again, or the "
-        f"log was truncated. So records below offset {tail.end} are new, and were not read. Put the newer directory "
-        "back; or find the first new record by its time, and read on from there: odradek groups reset --mark with "
-        "--to-datetime or --to-offset"
+        f"{tail.base} now: the data directory of its broker was put back from an older copy and has grown again, or "
+        f"the log was truncated. So records below offset {tail.end} are new, and were not read. Put the newer "
+        "directory back; or find the first new record by its time, and read on from there: odradek groups reset "
+        "--mark with --to-datetime or --to-offset"
     )
 
 

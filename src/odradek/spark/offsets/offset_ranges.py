@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
-from odradek.core.ids import NO_EPOCH, TopicPartition
-from odradek.core.log_tails import LogTail
+from odradek.core.ids import NO_EPOCH, LogTail, TopicPartition
 
 # Up to this number of records, the overhead of a task takes longer than reading.
 FEW_OFFSETS = 100

@@ -1,0 +1,144 @@
+"""The data directory of a broker is put back from an older copy, and its logs grow again beyond the table's offsets.
+
+Other records stand at the offsets that the table has read. An ingest had gone on at its offset, so the records between
+the end of the copy and that offset were never read, and no line said so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import deltalake
+import pyarrow.dataset as ds
+import pytest
+from support.publish import create_topic
+
+import odradek
+from odradek import Admin, Producer, TopicPartition
+
+STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
+KINDS = ("parquet", "delta")
+
+
+def send(bootstrap: str, topic: str, count: int, partition: int = 0, linger_ms: int = 0) -> None:
+    """Sends records of random bytes; with ``linger_ms`` several are in one batch."""
+    with Producer(bootstrap_servers=bootstrap, linger_ms=linger_ms) as producer:
+        for _ in range(count):
+            producer.send(topic, os.urandom(200), partition=partition)
+
+
+def run(*steps: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(STEPS), json.dumps(steps)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def offsets_of(table: Path, kind: str) -> list[tuple[int, int]]:
+    files = deltalake.DeltaTable(table).to_pyarrow_dataset() if kind == "delta" else ds.dataset(table)
+    rows = files.to_table(columns=["partition", "offset"]).to_pylist()
+    return sorted((row["partition"], row["offset"]) for row in rows)
+
+
+class Restored:
+    """A broker whose directory is put back. ``copy``: 30 records of partition 0, and 10 of partition 1, are in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.broker = odradek.Broker(root / "data").start()
+        self.bootstrap = self.broker.bootstrap_servers
+        create_topic(self.bootstrap, "events", partitions=2)
+        send(self.bootstrap, "events", 30)
+        send(self.bootstrap, "events", 10, 1, linger_ms=20)
+        self.broker.stop()
+        shutil.copytree(root / "data", root / "copy")
+        self.broker.start()
+
+    def put_back(self) -> None:
+        self.broker.stop()
+        shutil.rmtree(self.root / "data")
+        shutil.copytree(self.root / "copy", self.root / "data")
+        self.broker.start()
+
+    def ingest(self, kind: str, *more: str) -> list[str]:
+        into = ["--topics", "events", "--group", kind, "--output", str(self.root / kind), "--table-format", kind]
+        return ["pipeline", "ingest", "-b", self.bootstrap, *into, *more]
+
+    def committed(self, group: str) -> dict[int, int]:
+        with Admin(self.bootstrap) as admin:
+            return {tp.partition: one.offset for tp, one in sorted(admin.list_group_offsets(group).items())}
+
+
+@pytest.fixture
+def restored(tmp_path: Path) -> Iterator[Restored]:
+    found = Restored(tmp_path)
+    yield found
+    found.broker.close()
+
+
+def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored: Restored) -> None:
+    bootstrap = restored.bootstrap
+    send(bootstrap, "events", 40, linger_ms=20)
+    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    send(bootstrap, "events", 30, linger_ms=20)
+    restored.broker.stop()
+    restored.broker.start()  # an ordinary start of the broker changes nothing
+    done = run(*map(restored.ingest, KINDS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = {kind: offsets_of(restored.root / kind, kind) for kind in KINDS}
+    assert before["delta"] == before["parquet"] == [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
+    restored.put_back()
+    send(bootstrap, "events", 120)
+    send(bootstrap, "events", 5, 1)
+    for kind in KINDS:
+        done = run(restored.ingest(kind))
+        lines = [line for line in done.stderr.splitlines() if "events-0: it was read up to offset 100" in line]
+        assert done.returncode != 0
+        assert len(lines) == 1, done.stderr
+        assert "has another batch of records at offset" in lines[0]
+        assert "records below offset 100 are new, and were not read" in lines[0]
+        assert "odradek groups reset --mark" in lines[0]
+        assert offsets_of(restored.root / kind, kind) == before[kind]
+        assert restored.committed(kind) == {0: 100, 1: 10}
+
+
+def test_the_remedies_of_the_line_bring_the_new_records(restored: Restored) -> None:
+    bootstrap = restored.bootstrap
+    send(bootstrap, "events", 70)
+    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    restored.put_back()
+    send(bootstrap, "events", 120, linger_ms=20)
+    old = [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
+    reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
+    done = run([*reset, "--group", "parquet"], restored.ingest("parquet"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert offsets_of(restored.root / "parquet", "parquet") == sorted([*old, *((0, at) for at in range(30, 150))])
+    done = run(restored.ingest("delta", "--option", "failOnDataLoss=false"))  # goes on behind the lost records
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "events-0: it was read up to offset 100" in done.stderr
+    assert offsets_of(restored.root / "delta", "delta") == sorted([*old, *((0, at) for at in range(100, 150))])
+    send(bootstrap, "events", 5)
+    done = run(*map(restored.ingest, KINDS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "data may have been lost" not in done.stderr
+    assert restored.committed("parquet") == restored.committed("delta") == {0: 155, 1: 10}
+
+
+def test_retention_and_compaction_of_the_last_batch_are_no_replaced_log(restored: Restored) -> None:
+    bootstrap = restored.bootstrap
+    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    with Admin(bootstrap) as admin:
+        admin.delete_records({TopicPartition("events", 0): 30, TopicPartition("events", 1): 5})
+    send(bootstrap, "events", 3)
+    send(bootstrap, "events", 3, 1)
+    done = run(*map(restored.ingest, KINDS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    for kind in KINDS:
+        assert offsets_of(restored.root / kind, kind) == [
+            *((0, at) for at in range(33)),
+            *((1, at) for at in range(13)),
+        ]
