@@ -60,7 +60,7 @@ class TailCheck:
 async def advance(source: FetchSource, start: int, end: int, check: TailCheck | None) -> FetchReplyPartition | None:
     """Does the same as ``source.advance``, and checks the known tail if it ends at ``start``. Raises LogReplaced."""
     tail = None if check is None else check.known
-    if tail is None or tail.end != start:
+    if check is None or tail is None or tail.end != start:
         return await source.advance(start, end)
     try:
         reply = await source.advance(tail.base, end)
@@ -72,6 +72,7 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
         if first is None:
             return await source.advance(start, end)
         if (first.base_offset, first.crc) != (tail.base, tail.crc) and not await _is_compacted(source):
+            check.known = None  # a reader that goes on does not ask again
             raise LogReplaced(source.partition, tail)
         if first.last_offset >= start or any(header.last_offset >= start for _, header in headers):
             return reply

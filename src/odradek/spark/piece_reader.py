@@ -68,7 +68,6 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
             return
         except LogReplaced as error:
             _fail_or_warn(options, data_loss.replaced_message(partition, error.tail), error)
-            tails.known = None
         except TimeOutOfRange as error:
             raise BadTimestamp(
                 f"{partition} offset {error.offset}: the column timestamp cannot hold the time {error.timestamp_ms} "
