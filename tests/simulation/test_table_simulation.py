@@ -45,6 +45,10 @@ FIRST_SEEDS = {
     "offsets of partitions that are not read are forgotten": 20,
     "rows of an earlier version are not looked for": 108,
     "a forgotten entry is created again": 33,
+    "entries are forgotten in descending order": 176,
+    "a list is trusted": 330,
+    "files are removed after a lost reply": 3,
+    "a dead run's entry is not finished": 1,
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
