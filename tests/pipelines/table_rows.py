@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable as Log
 from pyspark.sql.types import LongType, StructField, StructType
 
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import NO_TAILS, LogTails, TopicPartition
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.staging import StagedFile, staged_file
@@ -34,6 +34,7 @@ class Rows:
 
     in_place = True
     schema = COLUMNS
+    tails: LogTails = NO_TAILS
 
     def __init__(self, rows: int, during: Callable[[], None] = lambda: None) -> None:
         self.rows = rows

@@ -106,7 +106,29 @@ def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored
         assert restored.committed(kind) == {}  # its commits were lost with the directory
 
 
-def test_retention_and_compaction_of_the_last_batch_are_no_replaced_log(restored: Restored) -> None:
+def test_the_remedies_of_the_line_bring_the_new_records(restored: Restored) -> None:
+    bootstrap = restored.bootstrap
+    send(bootstrap, "events", 70)
+    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    restored.put_back()
+    send(bootstrap, "events", 120, linger_ms=20)
+    old = [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
+    reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
+    done = run([*reset, "--group", "parquet"], restored.ingest("parquet"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert offsets_of(restored.root / "parquet", "parquet") == sorted([*old, *((0, at) for at in range(30, 150))])
+    done = run(restored.ingest("delta", "--option", "failOnDataLoss=false"))  # goes on behind the lost records
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "events-0: it was read up to offset 100" in done.stderr
+    assert offsets_of(restored.root / "delta", "delta") == sorted([*old, *((0, at) for at in range(100, 150))])
+    send(bootstrap, "events", 5)
+    done = run(*map(restored.ingest, KINDS))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "data may have been lost" not in done.stderr
+    assert restored.committed("parquet") == restored.committed("delta") == {0: 155, 1: 10}
+
+
+def test_a_last_batch_that_was_deleted_is_no_replaced_log(restored: Restored) -> None:
     bootstrap = restored.bootstrap
     assert run(*map(restored.ingest, KINDS)).returncode == 0
     with Admin(bootstrap) as admin:

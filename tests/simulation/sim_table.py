@@ -184,10 +184,20 @@ class TableScenario:
 
     def _run(self, driver: Driver, seen: Checkpoint) -> Generator[Any, Any, None]:
         log = self.table_log()
+        runs: list[TableRun] = []
+        try:
+            yield from self._steps(driver, seen, log, runs)
+        except OdradekError:
+            for run in runs:  # as ``Table.close``, with its own faults
+                yield from run.end()
+            raise
+
+    def _steps(self, driver: Driver, seen: Checkpoint, log: Any, runs: list[TableRun]) -> Generator[Any, Any, None]:
         newest = yield from log.newest(None)
         self.numbers = max(self.numbers, newest.state.run.number) + (self.random.random() < 0.9)
         driver.tag = RunTag(max(self.numbers, newest.state.run.number + 1), driver.tag.id)
         run = TableRun(driver.tag, log, "t")
+        runs.append(run)
         yield from run.begin()
         if not seen.is_bound and newest.state.newest_query is not None:
             raise ConfigError("the table holds micro-batches of a query whose checkpoint is another one: see adopt")

@@ -257,7 +257,18 @@ def _group_moved(real: Any) -> Any:
     return check
 
 
+def _end_without_unfinished(real: Any) -> Any:
+    """A run whose files could not be moved removes them when it ends, although its entry names them."""
+
+    def end(self: TableRun) -> Any:
+        self._needs_files = False
+        yield from real(self)
+
+    return end
+
+
 BUGS: dict[str, Bug] = {
+    "a run removes files that it could not move": _replacing(TableRun, "end", _end_without_unfinished(TableRun.end)),
     "an adoption takes rows of a replay for the position": _replacing(row_ends, "REPLAYS", re.compile("(?!)")),
     "a replay moves the group": _replacing(
         TableScenario, "check_after_replay", _group_moved(TableScenario.check_after_replay)

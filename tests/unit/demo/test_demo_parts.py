@@ -18,7 +18,7 @@ import pytest
 from odradek.client.errors import UnknownTopic
 from odradek.client.model import ListedOffset
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
+from odradek.core.ids import EARLIEST, LATEST, NO_TAILS, OffsetAndMetadata, TopicPartition
 from odradek.demo.checks import CheckReport, Count, count_rows, judge, read_rows
 from odradek.demo.flights import Feed, Flights
 from odradek.demo.publisher import event_number, missing_events
@@ -383,6 +383,7 @@ class _StagedTables:
     """The rows of a micro-batch that a test writes as Spark does."""
 
     in_place = False
+    tails = NO_TAILS
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self.tables = tables
