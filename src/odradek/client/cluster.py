@@ -14,7 +14,6 @@ from uuid import UUID
 
 from odradek.client import metadata_wire
 from odradek.client.config import ClientConfig
-from odradek.client.current_leaders import with_leader
 from odradek.client.errors import (
     BrokerUnreachable,
     ConnectionLost,
@@ -25,7 +24,7 @@ from odradek.client.errors import (
     error_for,
     first_row,
 )
-from odradek.client.metadata_wire import Metadata, TopicMetadata
+from odradek.client.metadata_wire import Metadata, TopicMetadata, with_leader
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition

@@ -10,8 +10,9 @@ topics has a row for each of them; the parser skips other rows.
 
 from __future__ import annotations
 
+import dataclasses
 import struct
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -255,3 +256,27 @@ class _Reader:
 
 def _error_code(code: int) -> ErrorCode:
     return _CODES.get(code, ErrorCode.unknown_server_error)  # a newer broker has codes that this list lacks
+
+
+# --- leaders that an error's reply names, with their addresses (KIP-951): used without a Metadata request -------------
+
+NAMES_LEADER = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
+"""The errors whose replies name the leader."""
+
+
+def with_leader(
+    topic: TopicMetadata, index: int, leader: int, leader_epoch: int, nodes: Mapping[int, Node]
+) -> TopicMetadata | None:
+    """Returns the topic with another leader of one partition.
+
+    As in Java's client, None if the leader epoch is not newer than the known one, or the leader has no address."""
+    known = topic.partitions.get(index)
+    if known is None or leader not in nodes or not 0 <= known.leader_epoch < leader_epoch:
+        return None
+    partitions = topic.partitions | {
+        index: dataclasses.replace(known, leader=leader, leader_epoch=leader_epoch),
+    }
+    rows = tuple(partitions[number] for number in sorted(partitions))
+    return dataclasses.replace(
+        topic, description=dataclasses.replace(topic.description, partitions=rows), partitions=partitions
+    )

@@ -27,7 +27,6 @@ from odradek.client import log_tails, loop, offset_requests, topic_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, Deadline
 from odradek.client.config import ClientConfig, as_config
-from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import (
     LOOKUP_REFUSED,
     BrokerUnreachable,
@@ -41,6 +40,7 @@ from odradek.client.errors import (
     error_for,
 )
 from odradek.client.log_tails import TailCheck
+from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node, PartitionDescription
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_EPOCH, TopicPartition

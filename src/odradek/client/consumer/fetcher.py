@@ -21,9 +21,9 @@ from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_fetches import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
 from odradek.client.consumer.subscription import PartitionState, SubscriptionState
-from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, corrupt_record, error_for
 from odradek.client.group.offset_storage import OffsetStorage
+from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition

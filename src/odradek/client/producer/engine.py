@@ -18,8 +18,8 @@ from odradek.batches.row_sets import needs_columns
 from odradek.client.arguments import as_name, as_whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
-from odradek.client.current_leaders import NAMES_LEADER
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
+from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node
 from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
