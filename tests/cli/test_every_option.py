@@ -274,6 +274,8 @@ def test_a_path_with_a_space_at_its_end_is_shown(here: Path, capsys: Capture) ->
     assert run(["topics", "list", "-b", NOWHERE, "--command-config", " no.properties"]) == 2
     text = "--command-config ' no.properties': the path begins or ends with a space: remove it"
     assert capsys.readouterr().err.startswith(f"odradek: {text}")
+    assert run(["log", "check", "--data-dir", " data"]) == 2
+    assert capsys.readouterr().err.startswith("odradek: --data-dir ' data': the path begins or ends with a space")
 
 
 def test_a_topic_that_exists_names_the_other_command(names: dict[str, str], capsys: Capture) -> None:

@@ -377,8 +377,8 @@ def _is_odd(word: str) -> bool:
 
 
 def _has_options(given: Sequence[str]) -> bool:
-    """Whether there are two options: they may be the same one."""
-    return sum(word[:1] == "-" for word in given) > 1
+    """Whether there is an option: two may be the same one, and the path of one may have a space too many."""
+    return any(word[:1] == "-" for word in given)
 
 
 def _odd_word(command: object, given: Sequence[str]) -> int:
