@@ -9,7 +9,6 @@ import pytest
 from support.replica_schedule import ReplicaSchedule
 from support.world import SimulationFailure
 
-from odradek.broker.loop.scheduler import Steps
 from odradek.broker.partitions.produce_appends import ProduceAppends
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.errors import ErrorCode
@@ -90,16 +89,6 @@ def a_restart_begins_at_the_log_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ReplicatedPartition, "adopt", adopt)
 
 
-def producers_are_forgotten_by_a_truncation(patch: pytest.MonkeyPatch) -> None:
-    right = ReplicatedPartition.truncate_to
-
-    def truncate_to(self: ReplicatedPartition, offset: int) -> Steps[None]:
-        yield from right(self, offset)
-        self.log.producers.restart(self.log_end_offset)
-
-    patch.setattr(ReplicatedPartition, "truncate_to", truncate_to)
-
-
 def a_deposed_leader_acknowledges(patch: pytest.MonkeyPatch) -> None:
     right = ReplicatedPartition.end_waits
     patch.setattr(ReplicatedPartition, "end_waits", lambda self, error: right(self, ErrorCode.none))
@@ -121,7 +110,6 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_follower_ignores_where_it_diverges,
     truncates_to_the_watermark,
     a_restart_begins_at_the_log_end,
-    producers_are_forgotten_by_a_truncation,
     a_deposed_leader_acknowledges,
     the_watermark_is_the_leaders_end,
 ]
