@@ -234,5 +234,5 @@ def test_a_handler_file_names_its_listeners() -> None:
         assert served_apis(listener).keys() == {file.key for file in handler_files() if listener in file.listeners}
     assert not served_apis("broker")
     # AlterPartition, Envelope, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
-    # ControllerRegistration, AssignReplicasToDirs
-    assert served_apis("controller").keys() - served_apis("client").keys() == {56, 58, 59, 62, 63, 67, 70, 73}
+    # ControllerRegistration, AssignReplicasToDirs, UpdateRaftVoter
+    assert served_apis("controller").keys() - served_apis("client").keys() == {56, 58, 59, 62, 63, 67, 70, 73, 82}

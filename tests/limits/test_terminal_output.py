@@ -287,8 +287,9 @@ def test_labels_of_metrics_are_harmless() -> None:
 
 _LOGGING = {
     "command": "from odradek.cli.main import run; run(['--version'])",
-    "serve": "from pathlib import Path; from odradek.cli.broker import serve as s; "
-    "s.serve(Path('x'), 'no', [], exit_with_parent=False)",
+    "serve": "from pathlib import Path; from odradek.cli.broker import serve as s; from contextlib import suppress\n"
+    "from odradek.cli.terminal import CommandError\n"
+    "with suppress(CommandError): s.serve(Path('x'), 'no', [], exit_with_parent=False)",
     "broker": "from odradek.broker.__main__ import main; main(['x', 'nowhere:y'])",
 }
 

@@ -14,13 +14,7 @@ from cluster_scenarios import SCENARIOS, Scenario, base_of
 from recording import compare, load
 from support.simulated_conversation import SimulatedNodes
 
-DEVIATIONS: dict[str, tuple[str, ...]] = {
-    # A cluster has no transactions in this release: a producer with a transactional id gets one answer everywhere.
-    "transactions_at_another_coordinator": tuple(
-        f'{step} init_producer_id v4.reply.error_code: expected "not_coordinator" found "coordinator_not_available"'
-        for step in (0, 6)
-    ),
-}
+DEVIATIONS: dict[str, tuple[str, ...]] = {}
 """Scenario → the lines of its differences. Each has its reason in front of it."""
 
 

@@ -191,9 +191,9 @@ def test_on_spark_invalid_input_is_reported_in_one_line(
         (["--output", "hdfs://host.invalid/y"], 2, "hdfs://host.invalid/y cannot be reached"),
         (["--report", "/no/such/place/x.html"], 2, "there is no directory"),
         (["--conf", "x"], 2, "--conf 'x': expected NAME=VALUE"),
-        (["-b", "127.0.0.1:1"], 1, "cannot reach 127.0.0.1:1"),
+        ([], 1, "cannot reach 127.0.0.1:1"),
     ):
-        assert history(address, "--master", "local[2]", *more) == code, more
+        assert history(address if more else "127.0.0.1:1", "--master", "local[2]", *more) == code, more
         text = capsys.readouterr()
         assert says in text.err
         assert text.err.count("\n") == 1

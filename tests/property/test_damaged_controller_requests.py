@@ -194,5 +194,5 @@ def test_a_controller_survives_a_hundred_thousand_damaged_requests(findings: Seq
 
 def test_the_apis_of_a_controller_are_those_of_brokers_and_observers() -> None:
     # AlterPartition, Envelope, FetchSnapshot, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
-    # ControllerRegistration, AssignReplicasToDirs
-    assert OF_A_CONTROLLER == [56, 58, 59, 62, 63, 67, 70, 73]
+    # ControllerRegistration, AssignReplicasToDirs, UpdateRaftVoter
+    assert OF_A_CONTROLLER == [56, 58, 59, 62, 63, 67, 70, 73, 82]

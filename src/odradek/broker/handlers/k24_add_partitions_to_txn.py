@@ -13,6 +13,7 @@ partition of ``__consumer_offsets`` with AddOffsetsToTxn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     _Codes = Mapping[PartitionKey, ErrorCode]
 
 VERSIONS = (0, 5)
+_AT_ONCE = 50
+"""So many transactions of a request wait for their replicas at the same time: their answers come in one step."""
 MANY = 4
 """From this version on, a request has many transactions, and its client counts as one with transaction.version 2."""
 
@@ -58,24 +61,29 @@ def handle(broker: BrokerServices, context: Context, message: AddPartitionsToTxn
         path = ("results_by_topic_v3_and_below",)
         return reply(context, {path[0]: (yield from _rows(context, topics, errors, *path))})
     check_cluster(broker, context, Operation.CLUSTER_ACTION)
-    asked: list[tuple[AddPartitionsToTxnTransaction, Deferred[_Codes]]] = []
-    for row in message.transactions:  # their records wait for their replicas at the same time
-        if row.verify_only:
-            asked.append((row, (yield from _verify(broker, row))))
-        else:
-            producer = row.producer_id, row.producer_epoch
-            asked.append((row, (yield from _add(broker, context, row.transactional_id, producer, row.topics))))
-        yield None
     transactions = elements(context, "results_by_transaction")
-    for row, promise in asked:
-        errors = yield promise
-        if not row.verify_only and ErrorCode.unsupported_version in errors.values():
-            # As in Kafka, the whole request ends with it.
-            return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
-        results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
-        transactions.add({"transactional_id": row.transactional_id, "topic_results": results})
-        yield None
+    rows = iter(message.transactions)
+    while some := tuple(islice(rows, _AT_ONCE)):
+        asked = []
+        for row in some:
+            asked.append((row, (yield from _ask(broker, context, row))))
+            yield None
+        for row, promise in asked:
+            errors = yield promise
+            if not row.verify_only and ErrorCode.unsupported_version in errors.values():
+                # As in Kafka, the whole request ends with it.
+                return reply(context, {"error_code": ErrorCode.unsupported_version, "results_by_transaction": []})
+            results = yield from _rows(context, row.topics, errors, "results_by_transaction", "topic_results")
+            transactions.add({"transactional_id": row.transactional_id, "topic_results": results})
+            yield None
     return reply(context, {"error_code": ErrorCode.none, "results_by_transaction": transactions})
+
+
+def _ask(broker: BrokerServices, context: Context, row: AddPartitionsToTxnTransaction) -> Steps[Deferred[_Codes]]:
+    if row.verify_only:
+        return (yield from _verify(broker, row))
+    producer = row.producer_id, row.producer_epoch
+    return (yield from _add(broker, context, row.transactional_id, producer, row.topics))
 
 
 def _add(
