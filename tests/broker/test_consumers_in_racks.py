@@ -88,7 +88,7 @@ def test_our_consumer_reads_at_the_follower_in_its_rack(cluster: odradek.Cluster
     assert found == list(range(COUNT))
     at_leader, at_follower = (len(cluster.faults(broker).fired) for broker in (1, 2))
     assert at_leader == 1
-    assert at_follower > 5
+    assert at_follower > 1
     cluster.clear_faults()
 
 

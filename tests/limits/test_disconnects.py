@@ -18,6 +18,7 @@ from widest import Wide, wide_arrays
 from odradek.wire.api_keys import (
     DELETE_GROUPS,
     DELETE_RECORDS,
+    FETCH,
     LEAVE_GROUP,
     OFFSET_COMMIT,
     OFFSET_DELETE,
@@ -28,6 +29,9 @@ WIDTH = 3000
 MOST_FREED = 16_000
 """Memory blocks. 250,000 elements of five blocks take 40 ms; containers of up to 1,000 elements are freed at once."""
 MOST_LEFT = 4000
+SESSION_LEFT = 3 * WIDTH
+"""Blocks of a fetch session: it stays when the request is over, and a disconnect near the end comes after that on a
+quick machine."""
 MOST_STEPS = 60
 """The steps after a disconnect: those that free the containers."""
 GOES_ON = {LEAVE_GROUP, DELETE_RECORDS, DELETE_GROUPS, OFFSET_DELETE}
@@ -49,7 +53,7 @@ def check(wide: Wide, found: list[Disconnect]) -> None:
     for one in found:
         assert (one.used, one.waiting, one.held_bytes) == (0, 0, 0), one
         assert one.freed <= MOST_FREED, one
-        assert one.left <= MOST_LEFT, one
+        assert one.left <= MOST_LEFT + (SESSION_LEFT if wide.api_key == FETCH else 0), one
         assert one.after <= MOST_STEPS or wide.api_key in GOES_ON, one
 
 
