@@ -100,11 +100,13 @@ def _waking_main_thread() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
-        sent.close()
-        waking.join()
-        seen.close()
-        signal.signal(urgent, signal.SIG_DFL)
+        try:
+            signal.set_wakeup_fd(before)
+            sent.close()
+            waking.join()
+            seen.close()
+        finally:  # also if a further signal ends the wait for the thread
+            signal.signal(urgent, signal.SIG_DFL)
 
 
 def _interrupt_main() -> None:

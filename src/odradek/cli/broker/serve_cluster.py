@@ -90,9 +90,12 @@ def _become_supervisor(nodes: Sequence[ClusterNode], options: ClusterOptions, sa
         file.seek(0)
         os.set_inheritable(file.fileno(), True)
         # A signal waits until the new program can stop the nodes.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         program = "odradek.cli.broker.cluster_supervisor"
-        os.execv(sys.executable, [sys.executable, "-m", program, str(file.fileno())])
+        try:
+            os.execv(sys.executable, [sys.executable, "-m", program, str(file.fileno())])
+        finally:  # there is no new program
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _check_no_more(data_dir: Path, brokers: int) -> None:
