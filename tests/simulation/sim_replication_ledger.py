@@ -147,6 +147,10 @@ class ReplicationLedger:
                     f"to {agreed} of {len(ledger.committed)}"
                 )
             self._lose(ledger, agreed, epoch)
+        if ledger.loss_epoch == epoch:
+            # Of the records below its log start, those of the history that has lost may differ from its followers'.
+            below = min(replica.log.log_start_offset, len(ledger.committed))
+            ledger.committed[:below] = [ReplicaRecord(-1, -1)] * below
         if ledger.loss_epoch >= 0:  # its watermark may be of a history that had lost to another one
             for offset, record in replica.log.records(len(ledger.committed), replica.log.high_watermark):
                 self._fill(ledger, offset)
@@ -304,7 +308,7 @@ class ReplicationLedger:
         log, committed = replica.log, ledger.committed
         agreed = max(replica.agreed, min(log.log_start_offset, ledger.deleted, len(committed)))
         for offset, record in log.records(agreed, len(committed)):
-            if committed[offset] != record:
+            if committed[offset].epoch >= 0 and committed[offset] != record:
                 break
             agreed = offset + 1
         replica.agreed = agreed
