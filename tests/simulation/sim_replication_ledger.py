@@ -149,7 +149,7 @@ class ReplicationLedger:
             self._lose(ledger, agreed, epoch)
         if ledger.loss_epoch == epoch:
             # Of the records below its log start, those of the history that has lost may differ from its followers'.
-            below = min(replica.log.log_start_offset, len(ledger.committed))
+            below = replica.log.log_start_offset
             ledger.committed[:below] = [ReplicaRecord(-1, -1)] * below
         if ledger.loss_epoch >= 0:  # its watermark may be of a history that had lost to another one
             for offset, record in replica.log.records(len(ledger.committed), replica.log.high_watermark):
