@@ -201,7 +201,7 @@ def _finished_run(admin: Admin, topic: str, output: Path) -> Path:
         (checkpoint / log / "0").write_text("\n".join(lines))
     (checkpoint / "metadata").write_text('{"id":"a-query"}')
     table = Table(target, None)
-    no_rows: Any = SimpleNamespace(write=lambda *given: [])
+    no_rows: Any = SimpleNamespace(write=lambda *given: [], tails={})
     table._writer.add(no_rows, table.plan(planned_batch(checkpoint=location_of(str(checkpoint), None), batch_id=0), 0))
     table.close()
     return checkpoint

@@ -39,7 +39,7 @@ FIRST_SEEDS = {
     "a refused commit is repeated without a look": 31,
     "the broker takes commits of an old epoch": 31,
     "a micro-batch follows any other": 20,
-    "a plan ends before the one before it": 933,
+    "a plan ends before the one before it": 512,
     "a plan follows another one": 105,
     "a partition that is read again starts anywhere": 20,
     "offsets of partitions that are not read are forgotten": 20,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from odradek.client.group.assignors import Assignor
+    from odradek.client.log_tails import LogReplaced
     from odradek.client.model import ListedOffset, NewTopic
     from odradek.client.producer.delivery import Delivery
     from odradek.client.producer.engine import BufferExhausted, DeliveryFailed, RecordMetadata
@@ -86,6 +87,7 @@ __all__ = [
     "InvalidGroupId",
     "KafkaError",
     "ListedOffset",
+    "LogReplaced",
     "LogTruncated",
     "NewTopic",
     "NoOffsetForPartition",
@@ -134,6 +136,7 @@ _NAMES = {
         OffsetOutOfRange OffsetStoreUnreachable RecordsWithheld ReplyTooLarge RequestTimedOut TopicRecreated
         UnknownTopic UnsupportedVersion
     """,
+    "odradek.client.log_tails": "LogReplaced",
     "odradek.client.model": "ListedOffset NewTopic",
     "odradek.client.producer.delivery": "Delivery",
     "odradek.client.producer.engine": "BufferExhausted DeliveryFailed RecordMetadata",
