@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -86,8 +87,9 @@ def test_a_coordinator_is_of_a_group_or_of_a_transactional_id(cluster: odradek.C
         cluster.coordinator()
     with pytest.raises(TypeError, match="takes a group or transactional_id="):
         cluster.coordinator("a", transactional_id="b")
+    number: Any = 5
     with pytest.raises(TypeError, match="expected a name, not 5"):
-        cluster.coordinator(5)  # type: ignore[arg-type]
+        cluster.coordinator(number)
 
 
 def test_there_is_a_controller_while_it_works(cluster: odradek.Cluster) -> None:
@@ -166,9 +168,12 @@ def test_a_paused_node_and_a_dead_one_follow_the_clock(cluster: odradek.Cluster)
 
 
 def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odradek.Cluster, topic: str) -> None:
-    for call in (cluster.kill, cluster.pause, cluster.faults, cluster.address, cluster.isolate, cluster.hold_back):
+    of_nodes: list[Callable[[int], object]] = [
+        cluster.kill, cluster.pause, cluster.faults, cluster.address, cluster.isolate, cluster.hold_back
+    ]  # fmt: skip
+    for call in of_nodes:
         with pytest.raises(ValueError, match="there is no node 4: the nodes are 1, 2, 3 and 'controller'"):
-            call(4)  # type: ignore[operator]
+            call(4)
     for call in (cluster.leader, lambda name: cluster.wait_until_in_sync([name])):
         with pytest.raises(UnknownTopic, match=rf"nope.*the topics are .*{topic}"):
             call("nope")

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from support.brokers import Wire, eventually
 from support.idempotent_senders import IdempotentSender, Librdkafka, Own, check_once, end_all
+from support.worker_thread import WorkerThread
 
 import odradek
 from odradek.batches.encode import encode_batch
@@ -72,30 +73,26 @@ def partitions_of(cluster: odradek.Cluster, broker: int) -> list[Any]:
     return sorted(found, key=lambda one: one.partition_index)
 
 
-class Producing(threading.Thread):
+class Producing(WorkerThread):
     """Produces to one partition with acks=all, one batch at a time. ``acknowledged``: base offset → key. ``attempts``:
     the requests that were answered or given up."""
 
     def __init__(self, cluster: odradek.Cluster, index: int, ended: threading.Event) -> None:
-        super().__init__(daemon=True)
+        super().__init__(f"producing-{index}")
         self.acknowledged: dict[int, bytes] = {}
         self.refusals: set[ErrorCode] = set()
-        self.failure: BaseException | None = None
         self.attempts = 0
         self._cluster, self._index, self._ended = cluster, index, ended
         self._number = 0
         self._leader = 1
 
-    def run(self) -> None:
-        try:
-            while not self._ended.is_set():
-                try:
-                    self._produce()
-                except OSError:
-                    self._look_up()
-                self.attempts += 1
-        except BaseException as error:
-            self.failure = error
+    def work(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._produce()
+            except OSError:
+                self._look_up()
+            self.attempts += 1
 
     def _produce(self) -> None:
         self._number += 1

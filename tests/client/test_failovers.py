@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from support.brokers import eventually
+from support.worker_thread import WorkerThread
 
 import odradek
 from odradek import aio
@@ -30,29 +31,19 @@ STEPS = 20
 WITHIN_S = 120.0
 
 
-class Worker(threading.Thread):
+class Worker(WorkerThread):
     """One client. ``seen``: offsets and values; ``commits``: acknowledged and looked up offsets, in their order."""
 
     def __init__(self, cluster: odradek.Cluster, ended: threading.Event) -> None:
-        super().__init__(name=type(self).__name__, daemon=True)
+        super().__init__(type(self).__name__)
         self.cluster, self.ended = cluster, ended
         self.seen: list[tuple[int, bytes]] = []
         self.commits: list[int] = []
         self.steps = 0
-        self.failure: BaseException | None = None
 
     @property
     def settings(self) -> dict[str, object]:
         return {"bootstrap_servers": self.cluster.bootstrap_servers, "client_id": self.name}
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except BaseException as error:
-            self.failure = error
-
-    def work(self) -> None:
-        raise AssertionError("each kind of worker has its own")
 
 
 class Sender(Worker):
@@ -78,7 +69,7 @@ class AsyncSender(Worker):
                 metadata = await producer.send_and_wait(TOPIC, value, partition=0)
                 self.seen.append((metadata.offset, value))
                 self.steps += 1
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)  # its pace: the other clients share the machine
 
 
 class GroupMember(Worker):

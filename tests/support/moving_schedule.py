@@ -4,6 +4,7 @@ off while clients act. All of it follows from a seed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -11,9 +12,10 @@ from functools import partial
 from odradek.core.ids import PartitionKey
 from odradek.wire import frames
 from support.group_nodes import GroupNodes
+from support.node_faults import NodeFaults
 
 
-class MovingSchedule:
+class MovingSchedule(ABC):
     """``run`` runs it. Raises SimulationFailure. ``logs``: the partitions of the coordinators, with three replicas."""
 
     def __init__(self, nodes: GroupNodes, logs: Sequence[PartitionKey], steps: int) -> None:
@@ -24,8 +26,7 @@ class MovingSchedule:
         self.logs = logs
         self.counts: Counter[str] = Counter()
         self._steps = steps
-        self._down: set[int] = set()
-        self._without_power: set[int] = set()
+        self._faults = NodeFaults(nodes)
 
     def run(self) -> None:
         for _ in range(self._steps):
@@ -36,49 +37,45 @@ class MovingSchedule:
         self.settle()
         self.check_end()
 
+    @abstractmethod
     def act(self) -> None:
         """Each client may send a request."""
-        raise NotImplementedError
 
+    @abstractmethod
     def change_clients(self) -> None:
         """Clients come or go."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wanted_victim(self) -> int:
         """Returns the broker that a fault mostly concerns."""
-        raise NotImplementedError
 
+    @abstractmethod
     def settle(self) -> None:
         """Lets the clients finish: the faults have ended."""
-        raise NotImplementedError
 
-    def check_end(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def check_end(self) -> None: ...
 
     def serves(self, number: int) -> bool:
-        broker = self.nodes.brokers[number]
-        return broker.node.process.is_alive and number not in self._down and broker.is_joined
+        return self._faults.serves(number)
 
     def _step(self) -> None:
-        rng, nodes = self.rng, self.nodes
+        rng, nodes, faults = self.rng, self.nodes, self._faults
         kind = rng.choices(
             ("nothing", "kill", "power", "start", "cut", "join", "stop", "member", "elect"),
             (40, 3, 1, 9, 3, 8, 2, 4, 4),
         )[0]
-        up = [number for number in nodes.alive if number not in self._down]
+        up = faults.up
         if kind == "kill" and up:
-            self._kill(self._victim(up))
-        elif kind == "power" and up and not self._without_power and self._is_whole():
-            number = rng.choice(up)
-            self._kill(number)
-            nodes.brokers[number].files.power_cut(lambda: rng.choice((0.0, 1.0, rng.random())))
-            self._without_power.add(number)
+            faults.kill(self._victim(up))
+            self.counts["kills"] += 1
+        elif kind == "power" and up and not faults.without_power and self._is_whole():
+            faults.cut_power(rng.choice(up))
+            self.counts["kills"] += 1
         elif kind == "stop" and len(up) == 3:
-            self._stop(self._victim(up))
-        elif kind == "start" and self._down:
-            number = rng.choice(sorted(self._down))
-            self._down.discard(number)
-            nodes.brokers[number].begin()
+            self.counts["stops" if faults.stop(self._victim(up)) else "kills"] += 1
+        elif kind == "start" and faults.down:
+            faults.start_one()
         elif kind == "cut":
             nodes.network.cut_off.add(self._victim([1, 2, 3]))
         elif kind == "join":
@@ -93,27 +90,13 @@ class MovingSchedule:
         return leader if leader in some and self.rng.random() < 0.6 else self.rng.choice(some)
 
     def _is_whole(self) -> bool:
-        if not all(map(self._is_in_sync, self.logs)) or self._down or self.nodes.network.cut_off:
+        if not all(map(self._is_in_sync, self.logs)) or not self._faults.are_over():
             return False
-        self._without_power.clear()
+        self._faults.without_power.clear()
         return True
 
     def _is_in_sync(self, log: PartitionKey) -> bool:
         return set(self.nodes.registration(*log).isr) == {1, 2, 3}
-
-    def _kill(self, number: int) -> None:
-        self._down.add(number)
-        self.nodes.brokers[number].kill()
-        self.counts["kills"] += 1
-
-    def _stop(self, number: int) -> None:
-        try:
-            self.nodes.brokers[number].stop()
-        except AssertionError:
-            self._kill(number)
-        else:
-            self._down.add(number)
-            self.counts["stops"] += 1
 
     def _elect(self) -> None:
         """Asks for the preferred leaders: coordinators move while all brokers live."""
@@ -127,11 +110,6 @@ class MovingSchedule:
         self.counts["elections"] += 1
 
     def _heal(self) -> None:
-        nodes = self.nodes
-        nodes.network.cut_off.clear()
-        for number in sorted(self._down):
-            nodes.brokers[number].begin()
-        self._down.clear()
-        nodes.run_until(lambda: all(one.is_joined for one in nodes.brokers.values()), 60_000)
+        self._faults.end()
         for log in self.logs:
-            nodes.run_until(partial(self._is_in_sync, log), 60_000)
+            self.nodes.run_until(partial(self._is_in_sync, log), 60_000)

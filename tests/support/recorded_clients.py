@@ -35,6 +35,7 @@ from odradek.consistency.checks import find_anomalies
 from odradek.consistency.client_history import history_of
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LATEST, TopicPartition
+from support.worker_thread import WorkerThread
 
 REQUEST_MS, DELIVERY_MS = 4_000, 180_000
 """No record expires within a round: librdkafka begins an epoch of its producer id then, and repeats in it what the
@@ -84,7 +85,7 @@ class RecordedHistory:
         path.write_text("\n".join(self.lines()) + "\n")
 
 
-class RecordedClient(threading.Thread):
+class RecordedClient(WorkerThread):
     """One client. ``done``: how many of its operations had an answer."""
 
     number: ClassVar[int] = 0
@@ -93,21 +94,11 @@ class RecordedClient(threading.Thread):
     def __init__(self, history: RecordedHistory, bootstrap: str, topic: str, partitions: int, kind: str = "") -> None:
         RecordedClient.number += 1
         self.number_of_client = RecordedClient.number
-        super().__init__(name=f"{type(self).__name__}{kind}-{RecordedClient.number}", daemon=True)
+        super().__init__(f"{type(self).__name__}{kind}-{RecordedClient.number}")
         self.history, self.bootstrap, self.topic, self.partitions = history, bootstrap, topic, partitions
         self.ended = threading.Event()
-        self.failure: BaseException | None = None
         self.done = 0
         self.errors: dict[str, int] = {}
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except BaseException as error:
-            self.failure = error
-
-    def work(self) -> None:
-        raise AssertionError("each kind of client has its own")
 
     def rest(self) -> None:
         self.ended.wait(self.pause_s)

@@ -24,8 +24,8 @@ from odradek.core.ids import NO_NODE
 from odradek.wire import frames
 from odradek.wire.api_keys import DELETE_RECORDS, FETCH, PRODUCE
 from support.logs import T0
+from support.node_faults import NodeFaults
 from support.replicated_nodes import ReplicatedNodes, fetch_message
-from support.simulated_brokers import SimulatedBroker
 from support.simulated_node import Wire
 from support.world import SimulationFailure
 
@@ -80,8 +80,7 @@ class ReplicaSchedule:
         """The highest log start that a deletion has had."""
         self._epochs = [(-1, -1)] * partitions
         self._idempotent = [IdempotentProducer(100 + at, at) for at in range(partitions)]
-        self._down: set[int] = set()
-        self._without_power: set[int] = set()
+        self._faults = NodeFaults(self.nodes)
         self._tags = 0
 
     def run(self) -> None:
@@ -95,13 +94,13 @@ class ReplicaSchedule:
     # --- steps --------------------------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        rng, nodes = self.rng, self.nodes
+        rng, nodes, faults = self.rng, self.nodes, self._faults
         index = rng.randrange(self.partitions)
         kind = rng.choices(
             ("all", "one", "idempotent", "read", "kill", "power", "start", "cut", "join", "delete", "stop"),
             (14, 4, 10, 8, 2, 1, 6, 2, 5, 1, 1),
         )[0]
-        up = [number for number in nodes.alive if number not in self._down]
+        up = faults.up
         if kind in ("all", "one"):
             self._produce(index, ALL if kind == "all" else LEADER)
         elif kind == "idempotent":
@@ -109,25 +108,13 @@ class ReplicaSchedule:
         elif kind == "read":
             self._read(index)
         elif kind == "kill" and up and self._may_kill():
-            self._kill(rng.choice(up))
-        elif kind == "power" and up and not self._without_power and self._is_whole():
-            # One at a time, and the next one only when all are in sync again: what one disk has lost, others have.
-            number = rng.choice(up)
-            self._kill(number)
-            nodes.brokers[number].files.power_cut(self._kept)
-            self._without_power.add(number)
+            faults.kill(rng.choice(up))
+        elif kind == "power" and up and not faults.without_power and self._is_whole():
+            faults.cut_power(rng.choice(up))
         elif kind == "stop" and len(up) == 3 and self._may_kill():
-            number = rng.choice(up)
-            try:
-                nodes.brokers[number].stop()
-            except AssertionError:
-                self._kill(number)
-            else:
-                self._down.add(number)
-        elif kind == "start" and self._down:
-            number = rng.choice(sorted(self._down))
-            self._down.discard(number)
-            nodes.brokers[number].begin()
+            faults.stop(rng.choice(up))
+        elif kind == "start" and faults.down:
+            faults.start_one()
         elif kind == "cut":
             nodes.network.cut_off.add(rng.choice((1, 2, 3)))
         elif kind == "join":
@@ -135,26 +122,19 @@ class ReplicaSchedule:
         elif kind == "delete":
             self._delete(index)
 
-    def _kept(self) -> float:
-        return self.rng.choice((0.0, 1.0, self.rng.random()))
-
     def _may_kill(self) -> bool:
         """Whether a broker may be killed. After a loss of power, all must be in sync before: fewer brokers than the
         minimum are lost at a time."""
-        return not self._without_power or self._is_whole()
+        return not self._faults.without_power or self._is_whole()
 
     def _is_whole(self) -> bool:
-        if not all(map(self._is_in_sync, range(self.partitions))) or self._down or self.nodes.network.cut_off:
+        if not all(map(self._is_in_sync, range(self.partitions))) or not self._faults.are_over():
             return False
-        self._without_power.clear()
+        self._faults.without_power.clear()
         return True
 
     def _is_in_sync(self, index: int) -> bool:
         return set(self.nodes.registration(TOPIC, index).isr) == {1, 2, 3}
-
-    def _kill(self, number: int) -> None:
-        self._down.add(number)
-        self.nodes.brokers[number].kill()
 
     def _leader(self, index: int) -> int:
         """The broker that a client believes to lead: mostly the right one."""
@@ -162,9 +142,6 @@ class ReplicaSchedule:
             return self.rng.choice((1, 2, 3))
         leader = self.nodes.leader(TOPIC, index)
         return self.rng.choice((1, 2, 3)) if leader == NO_NODE else leader
-
-    def _serves(self, broker: SimulatedBroker) -> bool:
-        return broker.node.process.is_alive and broker.broker_id not in self._down and broker.is_joined
 
     # --- clients ------------------------------------------------------------------------------------------------
 
@@ -197,7 +174,7 @@ class ReplicaSchedule:
 
     def _send(self, one: Produced) -> None:
         broker = self.nodes.brokers[self._leader(one.index)]
-        one.is_over = not self._serves(broker)
+        one.is_over = not self._faults.serves(broker.broker_id)
         if one.is_over:
             return
 
@@ -227,7 +204,7 @@ class ReplicaSchedule:
 
     def _read(self, index: int) -> None:
         broker = self.nodes.brokers[self._leader(index)]
-        if not self._serves(broker):
+        if not self._faults.serves(broker.broker_id):
             return
         message = fetch_message(TOPIC, index, self.starts[index], 1 << 24)
 
@@ -248,7 +225,7 @@ class ReplicaSchedule:
 
     def _delete(self, index: int) -> None:
         broker = self.nodes.brokers[self._leader(index)]
-        if not self._serves(broker):
+        if not self._faults.serves(broker.broker_id):
             return
         partition = broker.broker.partition(TOPIC, index)
         if partition is None:
@@ -273,10 +250,11 @@ class ReplicaSchedule:
 
     def _check_equal(self, index: int) -> None:
         """Logs are equal below the least high watermark."""
+        down = self._faults.down
         ones = [
             partition
             for number, broker in self.nodes.brokers.items()
-            if number not in self._down and (partition := broker.broker.partitions.get((TOPIC, index))) is not None
+            if number not in down and (partition := broker.broker.partitions.get((TOPIC, index))) is not None
             and not partition.failure
         ]  # fmt: skip
         if len(ones) < 2:
@@ -289,11 +267,7 @@ class ReplicaSchedule:
 
     def _heal(self) -> None:
         nodes = self.nodes
-        nodes.network.cut_off.clear()
-        for number in sorted(self._down):
-            nodes.brokers[number].begin()
-        self._down.clear()
-        nodes.run_until(lambda: all(one.is_joined for one in nodes.brokers.values()), 60_000)
+        self._faults.end()
         for index in range(self.partitions):
             nodes.run_until(partial(self._is_in_sync, index), 60_000)
         for producer in self._idempotent:

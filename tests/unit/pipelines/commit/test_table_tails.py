@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit import state
@@ -51,5 +52,6 @@ def test_delta_actions_have_the_tails() -> None:
         def transaction_version(self, name: str) -> int | None:
             return actions.get(name)
 
-    assert delta_state.tails_in(Log(), [A, B, TopicPartition("c", 0)]) == {A: LogTail(4, 3, 0), B: TAIL}  # type: ignore[arg-type]
+    log: Any = Log()
+    assert delta_state.tails_in(log, [A, B, TopicPartition("c", 0)]) == {A: LogTail(4, 3, 0), B: TAIL}
     assert delta_state._numbers_of_tails({A: LogTail(2**31, 0, 1)}) == {}  # no batch has so many offsets
