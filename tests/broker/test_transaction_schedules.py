@@ -114,7 +114,7 @@ def a_batch_overtakes_one_that_waits(patch: pytest.MonkeyPatch) -> None:
         if next(asked) % 2:
             return answer
         late: Deferred[Any] = Deferred()
-        peers: Any = self._peers  # those of a node, which has a loop
+        peers: Any = self._questions._peers  # those of a node, which has a loop
         loop = peers._loop
         answer.then(lambda codes: loop.call_later(0.2, late.resolve, codes))
         return late

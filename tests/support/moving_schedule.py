@@ -26,7 +26,7 @@ class MovingSchedule(ABC):
         self.logs = logs
         self.counts: Counter[str] = Counter()
         self._steps = steps
-        self._faults = NodeFaults(nodes)
+        self._faults = NodeFaults(nodes, lambda: all(map(self._is_in_sync, logs)))
 
     def run(self) -> None:
         for _ in range(self._steps):
@@ -66,13 +66,13 @@ class MovingSchedule(ABC):
             (40, 3, 1, 9, 3, 8, 2, 4, 4),
         )[0]
         up = faults.up
-        if kind == "kill" and up:
+        if kind == "kill" and up and faults.may_kill():
             faults.kill(self._victim(up))
             self.counts["kills"] += 1
-        elif kind == "power" and up and not faults.without_power and self._is_whole():
+        elif kind == "power" and up and faults.may_cut_power():
             faults.cut_power(rng.choice(up))
             self.counts["kills"] += 1
-        elif kind == "stop" and len(up) == 3:
+        elif kind == "stop" and len(up) == 3 and faults.may_kill():
             self.counts["stops" if faults.stop(self._victim(up)) else "kills"] += 1
         elif kind == "start" and faults.down:
             faults.start_one()
@@ -88,12 +88,6 @@ class MovingSchedule(ABC):
     def _victim(self, some: list[int]) -> int:
         leader = self.wanted_victim()
         return leader if leader in some and self.rng.random() < 0.6 else self.rng.choice(some)
-
-    def _is_whole(self) -> bool:
-        if not all(map(self._is_in_sync, self.logs)) or not self._faults.are_over():
-            return False
-        self._faults.without_power.clear()
-        return True
 
     def _is_in_sync(self, log: PartitionKey) -> bool:
         return set(self.nodes.registration(*log).isr) == {1, 2, 3}

@@ -4,18 +4,24 @@ which broker, is the schedule's choice.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from support.replicated_nodes import ReplicatedNodes
 
 
 class NodeFaults:
-    """``down``: the brokers that do not run. ``without_power``: the broker that has lost power, until all replicas are
-    in sync again: what one disk has lost, others have."""
+    """``down``: the brokers that do not run. ``are_in_sync``: whether all replicas are.
 
-    def __init__(self, nodes: ReplicatedNodes) -> None:
+    One broker loses power at a time, when all are in sync, and no other one is killed before all are again: fewer
+    brokers than the minimum are lost at a time, and what one disk has lost, others have.
+    """
+
+    def __init__(self, nodes: ReplicatedNodes, are_in_sync: Callable[[], bool]) -> None:
         self._nodes = nodes
         self._rng = nodes.world.rng
+        self._are_in_sync = are_in_sync
+        self._has_lost_power = False
         self.down: set[int] = set()
-        self.without_power: set[int] = set()
 
     @property
     def up(self) -> list[int]:
@@ -33,7 +39,7 @@ class NodeFaults:
         """Kills a broker, whose disk keeps a part of what was not synced."""
         self.kill(number)
         self._nodes.brokers[number].files.power_cut(lambda: self._rng.choice((0.0, 1.0, self._rng.random())))
-        self.without_power.add(number)
+        self._has_lost_power = True
 
     def stop(self, number: int) -> bool:
         """Stops a broker. Returns False if it did not stop and was killed."""
@@ -60,6 +66,16 @@ class NodeFaults:
         self.down.clear()
         nodes.run_until(lambda: all(one.is_joined for one in nodes.brokers.values()), 60_000)
 
-    def are_over(self) -> bool:
-        """Whether all brokers run and reach each other."""
-        return not self.down and not self._nodes.network.cut_off
+    def may_cut_power(self) -> bool:
+        return not self._has_lost_power and self._are_over()
+
+    def may_kill(self) -> bool:
+        if self._has_lost_power and self._are_over():
+            self._has_lost_power = False
+        return not self._has_lost_power
+
+    def _are_over(self) -> bool:
+        """A broker that has begun again counts when it has joined: until then the ISR is that of its former process."""
+        nodes = self._nodes
+        has_all = not self.down and all(one.is_joined for one in nodes.brokers.values())
+        return has_all and not nodes.network.cut_off and self._are_in_sync()

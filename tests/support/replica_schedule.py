@@ -80,7 +80,7 @@ class ReplicaSchedule:
         """The highest log start that a deletion has had."""
         self._epochs = [(-1, -1)] * partitions
         self._idempotent = [IdempotentProducer(100 + at, at) for at in range(partitions)]
-        self._faults = NodeFaults(self.nodes)
+        self._faults = NodeFaults(self.nodes, lambda: all(map(self._is_in_sync, range(partitions))))
         self._tags = 0
 
     def run(self) -> None:
@@ -107,11 +107,11 @@ class ReplicaSchedule:
             self._produce_idempotent(self._idempotent[index])
         elif kind == "read":
             self._read(index)
-        elif kind == "kill" and up and self._may_kill():
+        elif kind == "kill" and up and faults.may_kill():
             faults.kill(rng.choice(up))
-        elif kind == "power" and up and not faults.without_power and self._is_whole():
+        elif kind == "power" and up and faults.may_cut_power():
             faults.cut_power(rng.choice(up))
-        elif kind == "stop" and len(up) == 3 and self._may_kill():
+        elif kind == "stop" and len(up) == 3 and faults.may_kill():
             faults.stop(rng.choice(up))
         elif kind == "start" and faults.down:
             faults.start_one()
@@ -121,17 +121,6 @@ class ReplicaSchedule:
             nodes.network.cut_off.clear()
         elif kind == "delete":
             self._delete(index)
-
-    def _may_kill(self) -> bool:
-        """Whether a broker may be killed. After a loss of power, all must be in sync before: fewer brokers than the
-        minimum are lost at a time."""
-        return not self._faults.without_power or self._is_whole()
-
-    def _is_whole(self) -> bool:
-        if not all(map(self._is_in_sync, range(self.partitions))) or not self._faults.are_over():
-            return False
-        self._faults.without_power.clear()
-        return True
 
     def _is_in_sync(self, index: int) -> bool:
         return set(self.nodes.registration(TOPIC, index).isr) == {1, 2, 3}
