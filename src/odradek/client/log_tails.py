@@ -1,4 +1,4 @@
-"""The check that a log still has the last batch that was read (``LogTail` in `core/ids``).
+"""The check that a log still has the last batch that was read (``core/ids.LogTail``).
 
 The check needs no request of its own: the first fetch of a range begins at that batch in place of the range's start.
 It is left out if retention has removed the batch, and if the topic is compacted.
@@ -83,6 +83,3 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
 
 async def _is_compacted(source: FetchSource) -> bool:
     return await topic_requests.is_compacted(source.cluster, source.partition.topic, source.cluster.deadline())
-
-
-__all__ = ["LogReplaced", "TailCheck", "advance"]

@@ -87,27 +87,27 @@ def check(directory: Path, files: Files, state: QuorumState | None, owner: Metad
 
     Another file could give an epoch that was in use before. Two records could then have the same offset and epoch.
     """
-    path, node_id = directory / QUORUM_STATE, int(owner.node_id)
+    if problem := _problem(state, owner, log_epoch):
+        raise WrongQuorumState(directory / QUORUM_STATE, files, problem)
+
+
+def _problem(state: QuorumState | None, owner: MetadataMark, log_epoch: int) -> str:
+    """Returns what is wrong with a state, as the end of a sentence about its file; empty if nothing is."""
+    node_id = int(owner.node_id)
     if state is None:
-        raise WrongQuorumState(path, files, f"is missing, but the log beside it has the leader epoch {log_epoch}")
+        return f"is missing, but the log beside it has the leader epoch {log_epoch}"
     if state.voters not in ((), (node_id,)):
-        nodes = ", ".join(map(str, state.voters))
-        raise WrongQuorumState(path, files, f"is of a quorum of the nodes {nodes}, and this is node {node_id}")
+        return f"is of a quorum of the nodes {', '.join(map(str, state.voters))}, and this is node {node_id}"
     for name, node in (("leader", state.leader), ("vote", state.voted)):
         if node not in (NO_NODE, node_id):
-            raise WrongQuorumState(
-                path, files, f"is of another quorum: its {name} is node {node}, and this is node {node_id}"
-            )
+            return f"is of another quorum: its {name} is node {node}, and this is node {node_id}"
     if state.voted_directory not in (NO_DIRECTORY, owner.directory_id):
-        raise WrongQuorumState(
-            path, files, f"is of the directory {state.voted_directory}, and this is {owner.directory_id}"
-        )
+        return f"is of the directory {state.voted_directory}, and this is {owner.directory_id}"
     if state.cluster_id not in ("", owner.cluster_id):
-        raise WrongQuorumState(path, files, f"is of the cluster {state.cluster_id}, and this is {owner.cluster_id}")
+        return f"is of the cluster {state.cluster_id}, and this is {owner.cluster_id}"
     if state.epoch < log_epoch:
-        raise WrongQuorumState(
-            path, files, f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}"
-        )
+        return f"has the leader epoch {state.epoch}, but the log beside it has {log_epoch}"
+    return ""
 
 
 def _state(fields: dict[str, object], version: int) -> QuorumState:

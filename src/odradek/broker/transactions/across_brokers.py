@@ -5,8 +5,8 @@ A lone broker has ``coordinators/remote_calls.LocalPartitions`` and ``transactio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from odradek.broker.remote.peers import Channel
 from odradek.broker.transactions.node_messages import (
@@ -53,6 +53,8 @@ REPLY_MS = 1_000
 """The time after which EndTxn waits no more for its markers: in Kafka it waits for none."""
 
 _Codes = Mapping[PartitionKey, ErrorCode]
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 class ClusterTransactions:
@@ -82,55 +84,78 @@ def _leader_of(catalog: CatalogView, partition: PartitionKey) -> int:
     return NO_NODE if known is None or not 0 <= index < known.partition_count else known.partitions[index].leader
 
 
+class NodeQuestions(Generic[Q, A]):
+    """Questions to other brokers: those for the same broker go in one request, and each has its answer as a promise.
+
+    ``pack`` makes the request of some questions. ``answer`` returns the answer to one of them from the reply to all;
+    the reply is None if there was none.
+    """
+
+    def __init__(
+        self,
+        peers: OtherBrokers,
+        channel: Channel,
+        pack: Callable[[Iterable[Q]], NodeRequest[R]],
+        answer: Callable[[Q, R | None], A],
+    ) -> None:
+        self._peers, self._channel = peers, channel
+        self._pack: Callable[[Iterable[Q]], NodeRequest[Any]] = pack
+        self._answer: Callable[[Q, Any], A] = answer
+        self._queues: NodeQueues[tuple[Q, Deferred[A]]] = NodeQueues()
+
+    def ask(self, node: int, key: Hashable, asked: Q, size: int = 1) -> Deferred[A]:
+        """``key``: no request has two questions with the same one. ``size``: of the question in its request."""
+        promise: Deferred[A] = Deferred()
+        self._send(node, self._queues.add(node, key, (asked, promise), size))
+        return promise
+
+    def _send(self, node: int, batch: list[tuple[Q, Deferred[A]]] | None) -> None:
+        if batch is None:
+            return
+        request = self._pack(each for each, _ in batch)
+
+        def on_reply(reply: Any) -> None:
+            self._send(node, self._queues.end(node))
+            for each, promise in batch:
+                promise.resolve(self._answer(each, reply))
+
+        self._peers.send(node, request, channel=self._channel).then(on_reply)
+
+
 class PartitionsAtCoordinators:
     """``PartitionsOfTransactions``: asks the brokers that coordinate the transactional ids.
 
-    Questions for the same broker go in one request. Without a reply the code is NETWORK_EXCEPTION, as in Kafka.
+    Without a reply the code is NETWORK_EXCEPTION, as in Kafka.
     """
 
     def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers, local: LocalPartitions) -> None:
         self._catalog = catalog
         self._node_id = node_id
-        self._peers = peers
         self._local = local
-        self._queues: NodeQueues[tuple[AskedPartitions, Deferred[_Codes]]] = NodeQueues()
+        self._questions: NodeQuestions[AskedPartitions, _Codes] = NodeQuestions(peers, QUESTIONS, question, _answer)
 
     def add(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
     ) -> Deferred[_Codes]:
-        if (node := self._coordinator(transactional_id)) == self._node_id:
-            return self._local.add(transactional_id, producer, partitions)
-        return self._ask(node, AskedPartitions(transactional_id, producer, partitions, adds=True))
+        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=True), self._local.add)
 
     def verify(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Collection[PartitionKey]
     ) -> Deferred[_Codes]:
-        if (node := self._coordinator(transactional_id)) == self._node_id:
-            return self._local.verify(transactional_id, producer, partitions)
-        return self._ask(node, AskedPartitions(transactional_id, producer, partitions, adds=False))
+        return self._ask(AskedPartitions(transactional_id, producer, partitions, adds=False), self._local.verify)
 
-    def _coordinator(self, transactional_id: str) -> int:
-        index = self._local.partition_of(transactional_id)
-        return _leader_of(self._catalog, (TRANSACTION_TOPIC, index))
-
-    def _ask(self, node: int, asked: AskedPartitions) -> Deferred[_Codes]:
+    def _ask(
+        self,
+        asked: AskedPartitions,
+        ask_here: Callable[[str, ProducerIdentity, Collection[PartitionKey]], Deferred[_Codes]],
+    ) -> Deferred[_Codes]:
+        index = self._local.partition_of(asked.transactional_id)
+        node = _leader_of(self._catalog, (TRANSACTION_TOPIC, index))
+        if node == self._node_id:
+            return ask_here(asked.transactional_id, asked.producer, asked.partitions)
         if node == NO_NODE:
             return Deferred.of(dict.fromkeys(asked.partitions, ErrorCode.coordinator_not_available))
-        promise: Deferred[_Codes] = Deferred()
-        self._send(node, self._queues.add(node, asked.transactional_id, (asked, promise), len(asked.partitions)))
-        return promise
-
-    def _send(self, node: int, batch: list[tuple[AskedPartitions, Deferred[_Codes]]] | None) -> None:
-        if batch is None:
-            return
-        request = question(asked for asked, _ in batch)
-
-        def on_reply(reply: CodesById | ErrorCode | None) -> None:
-            self._send(node, self._queues.end(node))
-            for asked, promise in batch:
-                promise.resolve(_answer(asked, reply))
-
-        self._peers.send(node, request, channel=QUESTIONS).then(on_reply)
+        return self._questions.ask(node, asked.transactional_id, asked, len(asked.partitions))
 
 
 def _answer(asked: AskedPartitions, reply: CodesById | ErrorCode | None) -> _Codes:
@@ -145,7 +170,7 @@ def _answer(asked: AskedPartitions, reply: CodesById | ErrorCode | None) -> _Cod
 
 
 class MarkersForLeaders:
-    """``WriteMarkers``: sends markers to the leaders of their partitions. The markers for one broker go together.
+    """``WriteMarkers``: sends markers to the leaders of their partitions.
 
     Each attempt looks the leader up. Without a leader the code is NOT_LEADER_OR_FOLLOWER, and without a reply
     NETWORK_EXCEPTION: then the marker may be written, and another attempt repeats it.
@@ -156,10 +181,11 @@ class MarkersForLeaders:
     def __init__(self, catalog: CatalogView, node_id: int, peers: OtherBrokers, local: WriteMarkers) -> None:
         self._catalog = catalog
         self._node_id = node_id
-        self._peers = peers
         self._local = local
         self.retry_ms, self.refused_retry_ms = local.retry_ms, local.refused_retry_ms
-        self._queues: NodeQueues[tuple[PartitionMarker, Deferred[ErrorCode]]] = NodeQueues()
+        self._questions: NodeQuestions[PartitionMarker, ErrorCode] = NodeQuestions(
+            peers, MARKERS, markers_request, _marker_code
+        )
 
     def exists(self, partition: PartitionKey) -> bool:
         return self._local.exists(partition)
@@ -178,26 +204,13 @@ class MarkersForLeaders:
             return self._local.write_marker(partition, marker)
         if leader == NO_NODE:
             return Deferred.of(ErrorCode.not_leader_or_follower)
-        promise: Deferred[ErrorCode] = Deferred()
-        entry = PartitionMarker(partition, marker)
-        self._send(leader, self._queues.add(leader, (marker.producer_id, partition), (entry, promise)))
-        return promise
+        return self._questions.ask(leader, (marker.producer_id, partition), PartitionMarker(partition, marker))
 
-    def _send(self, node: int, batch: list[tuple[PartitionMarker, Deferred[ErrorCode]]] | None) -> None:
-        if batch is None:
-            return
-        request = markers_request(entry for entry, _ in batch)
 
-        def on_reply(reply: CodesByProducer | None) -> None:
-            self._send(node, self._queues.end(node))
-            for (partition, marker), promise in batch:
-                if reply is None:
-                    promise.resolve(ErrorCode.network_exception)
-                else:
-                    codes = reply.get(marker.producer_id, {})
-                    promise.resolve(codes.get(partition, ErrorCode.unknown_server_error))
-
-        self._peers.send(node, request, channel=MARKERS).then(on_reply)
+def _marker_code(asked: PartitionMarker, reply: CodesByProducer | None) -> ErrorCode:
+    if reply is None:
+        return ErrorCode.network_exception
+    return reply.get(asked.marker.producer_id, {}).get(asked.partition, ErrorCode.unknown_server_error)
 
 
 class InSyncLog:

@@ -388,8 +388,10 @@ class LoadOfLog:
         """
         segments = takewhile(lambda segment: segment.base_offset < end, self.segments)
         headers = (header for segment in segments for _, header in segment.batches_from(0))
-        found = [(one.leader_epoch, one.base_offset) for one in takewhile(lambda one: one.base_offset < end, headers)]
-        for epoch, offset in reversed(found):
+        first: dict[int, int] = {}
+        for header in takewhile(lambda one: one.base_offset < end, headers):
+            first.setdefault(header.leader_epoch, header.base_offset)
+        for epoch, offset in reversed(first.items()):
             self.epochs.add_earlier(epoch, offset)
 
     def _note_aborted(self, index: AbortedIndex) -> None:
