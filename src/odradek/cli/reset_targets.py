@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from odradek.cli.environment import user_data_folder
 from odradek.cli.options import LAST_INT64
 from odradek.cli.terminal import CommandError
 
@@ -47,6 +49,18 @@ ByDuration = Annotated[
         "--by-duration", metavar="SPAN", help="To the first record from this span before now on: 2h, 7d, PT2H."
     ),
 ]
+
+PlansFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--plans", metavar="DIR", help="The folder of the plans. Default: plans in odradek's folder of user data."
+    ),
+]
+
+
+def plans_folder(given: Path | None) -> Path:
+    """Returns the folder of planned resets."""
+    return given or user_data_folder() / "plans"
 
 
 def targets_of(line: object) -> dict[str, object]:

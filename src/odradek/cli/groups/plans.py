@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from odradek.cli.environment import user_data_folder
 from odradek.cli.groups.reset import ResetLine, show_plan, undo_lines
-from odradek.cli.mcp.options import PlansFolder
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Timeout, connect, table_or_blocks
+from odradek.cli.reset_targets import PlansFolder, plans_folder
 from odradek.cli.terminal import EXIT_FAILED, CommandError, ask, note, note_table, print_json
 
 PLANS_EPILOG = "Example:\n\n\b\n  odradek groups plans"
@@ -50,7 +48,7 @@ def plans(line: PlansLine) -> None:
     from odradek.lag.reset import datetime_text
     from odradek.lag.reset_plans import PlanFolder
 
-    saved = list(PlanFolder(_folder(line.plans)).saved())
+    saved = list(PlanFolder(plans_folder(line.plans)).saved())
     if line.as_json:
         print_json(
             [
@@ -64,7 +62,7 @@ def plans(line: PlansLine) -> None:
         )  # fmt: skip
         return
     if not saved:
-        note(f"There are no plans in {_folder(line.plans)}.")
+        note(f"There are no plans in {plans_folder(line.plans)}.")
         return
     rows = [
         (
@@ -86,12 +84,13 @@ def apply(line: ApplyLine) -> None:
     """
     from odradek.lag import reset_plans
 
-    folder = reset_plans.PlanFolder(_folder(line.plans))
+    folder = reset_plans.PlanFolder(plans_folder(line.plans))
     saved = folder.load(line.plan)
     with connect(line.bootstrap, line.timeout_ms, line.command_config) as admin:
         try:
             reset_plans.check(admin, saved)
             show_plan(saved.plan)
+            # ``apply`` checks again: the answer may take its time
             if not line.execute:
                 if not sys.stdin.isatty():
                     raise CommandError("groups apply: no terminal to ask at: add --execute to apply the plan")
@@ -104,7 +103,3 @@ def apply(line: ApplyLine) -> None:
             raise CommandError(f"plan {line.plan}: {error}", EXIT_FAILED) from None
     reset_line = ResetLine(bootstrap=line.bootstrap, command_config=line.command_config)
     note(f"Reset {saved.plan.group}.", *undo_lines([saved.plan], [saved.plan], undo, reset_line))
-
-
-def _folder(given: Path | None) -> Path:
-    return given or user_data_folder() / "plans"

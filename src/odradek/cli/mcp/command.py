@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from odradek.cli.mcp.options import McpLine
+from odradek.cli.monitor.options import ReaderLine
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 
@@ -20,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="mcp", epilog=EPILOG, context_settings=CONTEXT)
-@of_fields()
+@of_fields(ReaderLine)
 def mcp(line: McpLine) -> None:
     """Answer an agent's questions about the groups of a cluster, by the Model Context Protocol.
 

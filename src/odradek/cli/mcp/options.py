@@ -8,29 +8,20 @@ from typing import Annotated
 
 import typer
 
-from odradek.cli.monitor.options import Source
-from odradek.cli.options import TIMEOUT_MS, CommandConfig, Timeout, brokers_option
-from odradek.cli.pipeline.options import AllowedLag, Intervals, MinDistance, MinimumComplete
-
-PlansFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--plans", metavar="DIR", help="The folder of the plans. Default: plans in odradek's folder of user data."
-    ),
-]
+from odradek.cli.monitor.options import MonitorToken, ReaderLine
+from odradek.cli.options import brokers_option
+from odradek.cli.reset_targets import PlansFolder
 
 
-@dataclass(frozen=True)
-class McpLine:
+@dataclass(frozen=True, kw_only=True)
+class McpLine(ReaderLine):
     """The command line of ``mcp``."""
 
     bootstrap_servers: Annotated[str | None, brokers_option("Addresses of brokers: follow this cluster.")] = None
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Read the `odradek monitor` at this address instead.")
     ] = None
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --url: the file with the monitor's token.")
-    ] = None
+    token_file: MonitorToken = None
     allow: Annotated[
         list[str] | None, typer.Option(metavar="reset", help="Let agents apply resets. Without it they only plan.")
     ] = None
@@ -51,10 +42,3 @@ class McpLine:
         typer.Option(metavar="NAME", help="With --listen: a further Host name of this service. Repeatable."),
     ] = None
     interval: Annotated[str, typer.Option(metavar="SPAN", help="With -b: poll logs and groups this often.")] = "10s"
-    source: Source = "auto"
-    intervals: Intervals = 10
-    min_distance: MinDistance = "0s"
-    minimum_complete: MinimumComplete = 0.0
-    allowed_lag: AllowedLag = 0
-    command_config: CommandConfig = None
-    timeout_ms: Timeout = TIMEOUT_MS

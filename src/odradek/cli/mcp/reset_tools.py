@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.options import LAST_INT64, parse_partitions
 from odradek.cli.reset_targets import TARGETS, scenario_for
+from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError
 from odradek.cli.undo_file import pasted
 from odradek.client.admin import Admin
@@ -86,7 +87,7 @@ class _Resets:
                 all_topics=not topics,
             )  # fmt: skip
             if made.state == "Dead":
-                names = [one.group_id for one in admin.list_groups()]
+                names = group_names(admin)
                 raise ToolRefused(
                     f"group: there is no group {group!r}{nearest(group, names)}: list_groups has the names"
                 )

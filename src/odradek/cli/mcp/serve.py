@@ -7,25 +7,26 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odradek.cli import environment
-from odradek.cli.environment import user_data_folder
 from odradek.cli.mcp.options import McpLine
 from odradek.cli.monitor.monitor import (
     check_exposure,
     make_reader,
     open_port,
     parse_listen,
+    poll_interval_ms,
     read_token,
     served_hosts,
 )
 from odradek.cli.options import client_config
-from odradek.cli.pipeline.history import span_ms, verdict_rules_of
+from odradek.cli.reset_targets import plans_folder
 from odradek.cli.terminal import CommandError, note, warning_lines
 from odradek.cli.top.top import checked_url
 from odradek.core.extras import command_of
-from odradek.monitor.choices import SHORTEST_INTERVAL_MS, SOURCES
+from odradek.monitor.choices import SOURCES
 from odradek.monitor.view_sources import MonitorSource, ReaderSource, SourceLost, SourceRefused, ViewSource
 from odradek.text.log_lines import log_to_stderr
 
@@ -37,26 +38,36 @@ _PACKAGES = ("mcp", "pyarrow", "numba")
 ALLOWED = ("reset",)
 
 
+@dataclass(frozen=True)
+class _Served:
+    """Where HTTP is served: to clients with ``token`` ("": to all), for these names in their Host headers."""
+
+    host: str
+    port: int
+    hosts: frozenset[str]
+    token: str = field(repr=False)
+
+
 def run_mcp(line: McpLine) -> None:
     """Runs until the client is gone, or with --listen until SIGTERM or Ctrl-C. Raises CommandError."""
     _check(line)
+    served = _served(line)
+    interval_ms = poll_interval_ms(line.interval)
+    monitor = None if line.url is None else MonitorSource(checked_url(line.url), read_token(line.token_file))
     config = None
     if line.bootstrap_servers is not None:
         config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
-    token = read_token(line.client_token_file)
-    if line.listen is None and sys.stdin.isatty():
+    if served is None and sys.stdin.isatty():
         raise CommandError(
             "stdin is a terminal: an agent starts this command and writes to it; add --listen 127.0.0.1:8765 for HTTP"
         )
     log_to_stderr(os.environ.get(environment.LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
-    with _view_source(line, config) as source:
-        tools = _tools(line, config, source)
-        if line.listen is None:
-            from odradek.monitor.agents.server import serve_stdio
-
-            serve_stdio(tools)
-        else:
-            _serve_http(line, tools, token)
+    if monitor is not None:
+        _check_monitor(monitor)
+        _serve(line, config, monitor, served)
+    elif config is not None:
+        with _following(line, config, interval_ms) as reader:
+            _serve(line, config, reader, served)
 
 
 def _check(line: McpLine) -> None:
@@ -64,15 +75,8 @@ def _check(line: McpLine) -> None:
         raise CommandError(f"this command needs {', '.join(missing)}: {command_of('mcp')}")
     if line.bootstrap_servers is None and line.url is None:
         raise CommandError("missing option '-b' (a cluster) or '--url' (a running monitor)")
-    if line.url is not None:
-        checked_url(line.url)
-    if line.listen is not None:
-        check_exposure(parse_listen(line.listen)[0], read_token(line.client_token_file), "--client-token-file")
     if line.url is None and line.token_file is not None:
         raise CommandError("--token-file is for --url: leave it out, or give --client-token-file for --listen")
-    if line.listen is None and (line.client_token_file is not None or line.allowed_host):
-        option = "--client-token-file" if line.client_token_file is not None else "--allowed-host"
-        raise CommandError(f"{option} is for --listen: leave it out")
     for name in line.allow or ():
         if name not in ALLOWED:
             raise CommandError(f"--allow {name!r}: expected {', '.join(ALLOWED)}")
@@ -86,26 +90,34 @@ def _check(line: McpLine) -> None:
         raise CommandError(f"--plans {line.plans}: it is no folder: give a folder for the plans")
 
 
+def _served(line: McpLine) -> _Served | None:
+    """Returns where HTTP is served; None without --listen. Raises CommandError."""
+    if line.listen is None:
+        if line.client_token_file is not None or line.allowed_host:
+            option = "--client-token-file" if line.client_token_file is not None else "--allowed-host"
+            raise CommandError(f"{option} is for --listen: leave it out")
+        return None
+    (host, port), token = parse_listen(line.listen), read_token(line.client_token_file)
+    check_exposure(host, token, "--client-token-file")
+    return _Served(host, port, served_hosts(host, tuple(line.allowed_host or ())), token)
+
+
+def _check_monitor(monitor: MonitorSource) -> None:
+    """Raises CommandError if the address is not that of a monitor."""
+    try:
+        monitor.state()
+    except SourceRefused as error:
+        raise CommandError(str(error)) from None
+    except SourceLost as error:  # an agent may come before the monitor
+        warning_lines(f"{error}: it is asked again at each question")
+
+
 @contextmanager
-def _view_source(line: McpLine, config: ClientConfig | None) -> Iterator[ViewSource]:
-    """Yields the source of the view. Raises CommandError if it cannot be one."""
-    if line.url is not None:
-        monitor = MonitorSource(checked_url(line.url), read_token(line.token_file))
-        try:
-            monitor.state()
-        except SourceRefused as error:
-            raise CommandError(str(error)) from None
-        except SourceLost as error:  # an agent may come before the monitor
-            warning_lines(f"{error}: it is asked again at each question")
-        yield monitor
-        return
-    assert config is not None
-    assert line.bootstrap_servers is not None
-    if (interval_ms := span_ms("--interval", line.interval)) < SHORTEST_INTERVAL_MS:
-        raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
-    rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
+def _following(line: McpLine, config: ClientConfig, interval_ms: int) -> Iterator[ReaderSource]:
+    """Yields a reader that follows the cluster while the block runs."""
+    rules = line.rules()
     reader = ReaderSource(
-        line.bootstrap_servers, lambda: make_reader(line.source, interval_ms, config, rules, "odradek-mcp")
+        str(line.bootstrap_servers), lambda: make_reader(line.source, interval_ms, config, rules, "odradek-mcp")
     )
     reader.start()
     try:
@@ -114,39 +126,44 @@ def _view_source(line: McpLine, config: ClientConfig | None) -> Iterator[ViewSou
         reader.stop()
 
 
-def _tools(line: McpLine, config: ClientConfig | None, source: ViewSource) -> tuple[Tool, ...]:
+def _serve(line: McpLine, config: ClientConfig | None, view: ViewSource, served: _Served | None) -> None:
+    tools = _tools(line, config, view)
+    if served is None:
+        from odradek.monitor.agents.server import serve_stdio
+
+        serve_stdio(tools)
+    else:
+        _serve_http(served, tools)
+
+
+def _tools(line: McpLine, config: ClientConfig | None, view: ViewSource) -> tuple[Tool, ...]:
     from odradek.monitor.agents.view_tools import view_tools
 
-    tools = view_tools(source)
+    tools = view_tools(view)
     if line.checkpoints is not None:
         from odradek.cli.mcp.checkpoint_tools import checkpoint_tools
 
-        tools += checkpoint_tools(line.checkpoints, source)
+        tools += checkpoint_tools(line.checkpoints, view)
     if config is not None:
         from odradek.cli.mcp.reset_tools import reset_tools
         from odradek.lag.reset_plans import PlanFolder
 
-        folder = PlanFolder(line.plans or user_data_folder() / "plans")
+        folder = PlanFolder(plans_folder(line.plans))
         tools += reset_tools(line, config, folder, may_apply="reset" in (line.allow or ()))
     return tools
 
 
-def _serve_http(line: McpLine, tools: Sequence[Tool], token: str) -> None:
+def _serve_http(served: _Served, tools: Sequence[Tool]) -> None:
     import uvicorn
 
     from odradek.monitor.agents.server import http_app
-    from odradek.monitor.http.metrics import MetricsOptions
-    from odradek.monitor.http.service import Guard, ServiceOptions
+    from odradek.monitor.http.service import Guard
 
-    assert line.listen is not None
-    host, port = parse_listen(line.listen)
-    options = ServiceOptions(MetricsOptions("kafka", "auto"), served_hosts(host, tuple(line.allowed_host or ())), token)
-    with open_port(host, port) as listening:
+    with open_port(served.host, served.port) as listening:
         host, port = listening.getsockname()[:2]
+        app = Guard(http_app(tools), served.hosts, served.token)
         server = uvicorn.Server(
-            uvicorn.Config(
-                Guard(http_app(tools), options), lifespan="on", log_config=None, access_log=False, server_header=False
-            )
+            uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, server_header=False)
         )
         note(f"ready http://{f'[{host}]' if ':' in host else host}:{port}/mcp")
         server.run(sockets=[listening])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from odradek.cli.monitor.options import MonitorLine
+from odradek.cli.monitor.options import MonitorLine, ReaderLine
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 
@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="monitor", epilog=EPILOG, context_settings=CONTEXT)
-@of_fields()
+@of_fields(ReaderLine)
 def monitor(line: MonitorLine) -> None:
     """Follow the groups of a cluster and serve their lag and state over HTTP.
 
@@ -27,14 +27,9 @@ def monitor(line: MonitorLine) -> None:
     /metrics for Prometheus, Burrow's API under /v3/kafka, its own API under /api/v1, /healthz and /readyz. The states
     are those of Burrow's rules.
     """
-    from odradek.cli.monitor.monitor import run_monitor
+    from odradek.cli.monitor.monitor import poll_interval_ms, run_monitor
     from odradek.cli.options import client_config
-    from odradek.cli.pipeline.history import span_ms, verdict_rules_of
-    from odradek.cli.terminal import CommandError
-    from odradek.monitor.choices import SHORTEST_INTERVAL_MS
 
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
-    rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
-    if (interval_ms := span_ms("--interval", line.interval)) < SHORTEST_INTERVAL_MS:
-        raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
-    run_monitor(line, interval_ms, config, rules)
+    rules = line.rules()
+    run_monitor(line, poll_interval_ms(line.interval), config, rules)

@@ -16,7 +16,7 @@ from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
-from odradek.monitor.choices import GRANULARITIES, SOURCES
+from odradek.monitor.choices import GRANULARITIES, SHORTEST_INTERVAL_MS, SOURCES
 from odradek.text.encodings import encoding_problem
 from odradek.text.log_lines import log_to_stderr
 
@@ -62,6 +62,15 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
         finally:
             stop.set()
             following.join(timeout=1)
+
+
+def poll_interval_ms(text: str) -> int:
+    """Returns the value of --interval in milliseconds. Raises CommandError."""
+    from odradek.cli.pipeline.history import span_ms
+
+    if (interval_ms := span_ms("--interval", text)) < SHORTEST_INTERVAL_MS:
+        raise CommandError(f"--interval {text}: expected at least {SHORTEST_INTERVAL_MS} ms")
+    return interval_ms
 
 
 def make_reader(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from odradek.cli.options import TIMEOUT_MS, Bootstrap, CommandConfig, Timeout
 from odradek.cli.pipeline.options import AllowedLag, Intervals, MinDistance, MinimumComplete
+
+if TYPE_CHECKING:
+    from odradek.history.verdict_rules import VerdictRules
 
 Source = Annotated[
     str,
@@ -20,14 +23,37 @@ Source = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class MonitorLine:
+MonitorToken = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="With --url: the file with the monitor's token.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderLine:
+    """The options of a reader that follows a cluster, and of the rules by which it judges."""
+
+    source: Source = "auto"
+    intervals: Intervals = 10
+    min_distance: MinDistance = "0s"
+    minimum_complete: MinimumComplete = 0.0
+    allowed_lag: AllowedLag = 0
+    command_config: CommandConfig = None
+    timeout_ms: Timeout = TIMEOUT_MS
+
+    def rules(self) -> VerdictRules:
+        """Returns the rules of verdicts. Raises CommandError."""
+        from odradek.cli.pipeline.history import verdict_rules_of
+
+        return verdict_rules_of(self.intervals, self.min_distance, self.minimum_complete, self.allowed_lag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitorLine(ReaderLine):
     """The command line of ``monitor``."""
 
     bootstrap_servers: Bootstrap
     listen: Annotated[str, typer.Option(metavar="HOST:PORT", help="Serve HTTP here; port 0: any.")] = "127.0.0.1:8000"
     interval: Annotated[str, typer.Option(metavar="SPAN", help="Poll logs and groups this often.")] = "10s"
-    source: Source = "auto"
     cluster_name: Annotated[
         str, typer.Option(metavar="NAME", help="The cluster's name in metrics and in Burrow's API.")
     ] = "kafka"
@@ -40,9 +66,3 @@ class MonitorLine:
     allowed_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further Host name of this service. Repeatable.")
     ] = None
-    intervals: Intervals = 10
-    min_distance: MinDistance = "0s"
-    minimum_complete: MinimumComplete = 0.0
-    allowed_lag: AllowedLag = 0
-    command_config: CommandConfig = None
-    timeout_ms: Timeout = TIMEOUT_MS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from odradek.cli.monitor.options import ReaderLine
 from odradek.cli.option_fields import of_fields
 from odradek.cli.options import CONTEXT
 from odradek.cli.top.options import TopLine
@@ -20,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command(name="top", epilog=EPILOG, context_settings=CONTEXT)
-@of_fields()
+@of_fields(ReaderLine)
 def top(line: TopLine) -> None:
     """Show the groups of a cluster in the terminal: lag, time lag, rates, state, status and findings.
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from odradek.cli.monitor.options import Source
-from odradek.cli.options import TIMEOUT_MS, AsJson, CommandConfig, Timeout, brokers_option
-from odradek.cli.pipeline.options import AllowedLag, Intervals, MinDistance, MinimumComplete
+from odradek.cli.monitor.options import MonitorToken, ReaderLine
+from odradek.cli.options import AsJson, brokers_option
 
 _OF_BOTH = ("bootstrap_servers", "url", "token_file", "interval", "sort", "search", "group", "once", "as_json")
 
 
-@dataclass(frozen=True)
-class TopLine:
+@dataclass(frozen=True, kw_only=True)
+class TopLine(ReaderLine):
     """The command line of ``top``."""
 
     bootstrap_servers: Annotated[
@@ -25,9 +23,7 @@ class TopLine:
     url: Annotated[
         str | None, typer.Option(metavar="URL", help="Show what the `odradek monitor` at this address follows.")
     ] = None
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="With --url: the file with the monitor's token.")
-    ] = None
+    token_file: MonitorToken = None
     interval: Annotated[
         str | None,
         typer.Option(
@@ -42,13 +38,6 @@ class TopLine:
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Show this group.")] = None
     once: Annotated[bool, typer.Option("--once", help="Print one view and exit.")] = False
     as_json: AsJson = False
-    source: Source = "auto"
-    intervals: Intervals = 10
-    min_distance: MinDistance = "0s"
-    minimum_complete: MinimumComplete = 0.0
-    allowed_lag: AllowedLag = 0
-    command_config: CommandConfig = None
-    timeout_ms: Timeout = TIMEOUT_MS
 
     def options_of_a_reader(self) -> list[str]:
         """Returns the given options that have no effect on a running monitor."""

@@ -11,14 +11,13 @@ from contextlib import nullcontext
 from urllib.parse import urlsplit
 
 from odradek.cli import environment
-from odradek.cli.monitor.monitor import make_reader, read_token
+from odradek.cli.monitor.monitor import make_reader, poll_interval_ms, read_token
 from odradek.cli.options import check_reachable, client_config, table_or_blocks
-from odradek.cli.pipeline.history import span_ms, verdict_rules_of
 from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import EXIT_FAILED, CommandError
 from odradek.cli.top.options import TopLine
 from odradek.core.extras import command_of
-from odradek.monitor.choices import MOST_GROUPS, SHORTEST_INTERVAL_MS, SORTS, SOURCES
+from odradek.monitor.choices import MOST_GROUPS, SORTS, SOURCES
 from odradek.monitor.terminal.cells import GROUPS, PARTITIONS, Column
 from odradek.monitor.view_sources import (
     Json,
@@ -54,7 +53,7 @@ def run_top(line: TopLine) -> None:
 
 
 def _run_at_monitor(line: TopLine, source: MonitorSource) -> None:
-    every_ms = _interval_ms(line, "1s")
+    every_ms = poll_interval_ms(line.interval or "1s")
     try:
         source.state()
     except SourceRefused as error:
@@ -75,9 +74,9 @@ def _run_alone(line: TopLine) -> None:
         raise CommandError("--token-file is for --url: leave it out")
     if line.source not in SOURCES:
         raise CommandError(f"--source {line.source!r}: expected {', '.join(SOURCES)}")
-    interval_ms = _interval_ms(line, "10s")
+    interval_ms = poll_interval_ms(line.interval or "10s")
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
-    rules = verdict_rules_of(line.intervals, line.min_distance, line.minimum_complete, line.allowed_lag)
+    rules = line.rules()
     source = ReaderSource(
         line.bootstrap_servers, lambda: make_reader(line.source, interval_ms, config, rules, "odradek-top")
     )
@@ -112,12 +111,6 @@ def _show(line: TopLine, source: ViewSource, every_ms: int) -> None:
     logger.addHandler(logging.NullHandler())  # a line in the middle of the screen would destroy it
     logger.propagate = False
     TopApp(source, sort=line.sort, search=line.search, every_s=every_ms / 1000, group=line.group).run()
-
-
-def _interval_ms(line: TopLine, default: str) -> int:
-    if (interval_ms := span_ms("--interval", line.interval or default)) < SHORTEST_INTERVAL_MS:
-        raise CommandError(f"--interval {line.interval}: expected at least {SHORTEST_INTERVAL_MS} ms")
-    return interval_ms
 
 
 def _check_monitor_line(line: TopLine) -> None:

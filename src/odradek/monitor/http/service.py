@@ -64,10 +64,12 @@ class ServiceOptions:
 
 
 class Guard:
-    """An ASGI application in front of another one: checks Host and token, and adds the headers of every reply."""
+    """An ASGI application in front of another one: checks Host and token, and adds the headers of every reply.
 
-    def __init__(self, app: ASGIApp, options: ServiceOptions) -> None:
-        self._app, self._options = app, options
+    ``hosts``, ``token``: as in ``ServiceOptions``."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str) -> None:
+        self._app, self._hosts, self._token = app, hosts, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,12 +94,12 @@ class Guard:
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if name not in self._options.hosts:
+        if name not in self._hosts:
             return JSONResponse({"error": f"Host {host!r} is not served here: see --allowed-host"}, 403)
         if scope["method"] == "POST" and not _is_same_origin(headers):
             return JSONResponse({"error": "the request comes from a page of another site"}, 403)
         path = scope["path"]
-        if not self._options.token or path in (*_OPEN, *OPEN_PATHS) or path.startswith(STATIC):
+        if not self._token or path in (*_OPEN, *OPEN_PATHS) or path.startswith(STATIC):
             return None
         if self._has_token(headers):
             return None
@@ -109,7 +111,7 @@ class Guard:
 
     def _has_token(self, headers: dict[bytes, bytes]) -> bool:
         """Returns whether a request has the token, or the cookie of a login."""
-        token = self._options.token
+        token = self._token
         if hmac.compare_digest(headers.get(b"authorization", b""), b"Bearer " + token.encode()):
             return True
         cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
@@ -132,7 +134,8 @@ class Service:
                 exception_handlers={404: _not_found},
                 middleware=[Middleware(GZipMiddleware, minimum_size=1_000)],
             ),
-            self._options,
+            self._options.hosts,
+            self._options.token,
         )
 
     def _routes(self) -> Iterable[Route]:
