@@ -19,6 +19,7 @@ from support.examples import LONG, examples
 from support.forks import fork_brokers, odradek_command, plain_brokers
 from support.jvm import KafkaTools, spark_java_options
 from support.quorums import install as install_quorum
+from support.signal_handlers import SignalHandlers
 from support.spark_session import spark, spark_python  # noqa: F401  fixtures, one for all folders that use them
 
 if TYPE_CHECKING:
@@ -50,6 +51,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 GIVEN = "ODRADEK_TEST_BOOTSTRAP"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SignalHandlers())
 
 
 @pytest.fixture(scope="session", autouse=True)

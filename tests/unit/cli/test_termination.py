@@ -5,10 +5,22 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from odradek.cli.termination import Terminated, terminable
+
+
+@pytest.fixture(autouse=True)
+def _default_handlers() -> Iterator[None]:
+    """As in a command of a terminal. Under nohup this process ignores SIGHUP, and terminable() respects that."""
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    before = [signal.signal(number, signal.SIG_DFL) for number in numbers]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
 
 
 def _interrupted_wait(number: signal.Signals) -> None:
