@@ -15,6 +15,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     *cluster_scenarios_admin.SCENARIOS,
     *cluster_scenarios_requests.SCENARIOS,
     *cluster_scenarios_nodes.SCENARIOS,
+    *cluster_scenarios_admin.LAST,
 )
 
 

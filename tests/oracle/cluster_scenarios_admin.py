@@ -505,11 +505,104 @@ def _registration(c: ClusterRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def least_isr_of_every_broker(c: ClusterRun) -> None:
+    """When ``eligible.leader.replicas.version`` rises, ``min.insync.replicas`` of each broker is deleted. That of all
+    brokers gets the controller's value, unless there is one."""
+    feature, setting = "eligible.leader.replicas.version", "min.insync.replicas"
+    own = tuple(str(broker) for broker in (*BROKERS, 100))
+
+    def update(node: int | str, level: int, how: int, *, validate_only: bool = False) -> None:
+        row = {"feature": feature, "max_version_level": level, "upgrade_type": how, "allow_downgrade": how > 1}
+        c.call(57, 2, {"feature_updates": [row], "validate_only": validate_only} | _LATER, client=str(node))
+        c.settle()
+
+    def shown() -> None:
+        for broker in BROKERS:
+            describe(c, BROKER, str(broker), setting, nodes=(broker,))
+        describe(c, BROKER, "100", setting, nodes=(CONTROLLER,))
+        describe(c, BROKER, "", setting, nodes=(1,))
+
+    def set_each(value: str) -> None:
+        for name in own:
+            change(c, 1 if name in ("1", "2") else CONTROLLER, BROKER, name, (setting, SET, value))
+        c.settle()
+
+    set_each("2")
+    update(1, 0, 2)
+    set_each("2")
+    shown()
+    update(2, 1, 1, validate_only=True)
+    shown()
+    update(2, 1, 1)
+    shown()
+    set_each("2")
+    update(3, 0, 2)
+    shown()
+    change(c, 3, BROKER, "", (setting, DELETE, None))
+    change(c, 3, BROKER, "3", (setting, SET, "3"))
+    c.settle()
+    shown()
+    update(CONTROLLER, 1, 1)
+    shown()
+    change(c, 1, BROKER, "", (setting, SET, "2"))
+    c.settle()
+    update(1, 1, 1)
+    shown()
+    change(c, 1, BROKER, "", (setting, SET, "1"))
+
+
+def voters_that_may_change(c: ClusterRun) -> None:
+    """The voters are settings (``controller.quorum.voters``), and each node supports ``kraft.version`` 0 and 1. The
+    level cannot be lowered, so this scenario is the last one of a cluster."""
+    every = (*BROKERS, CONTROLLER)
+
+    def update(node: int | str, level: int, how: int = 1, *, validate_only: bool = False, version: int = 2) -> None:
+        row = {"feature": "kraft.version", "max_version_level": level, "upgrade_type": how, "allow_downgrade": how > 1}
+        message = {"feature_updates": [row], "validate_only": validate_only} | _LATER
+        c.call(57, version, message, client=str(node))
+
+    def levels() -> None:
+        asked = {"client_software_name": "t", "client_software_version": "1"}
+        for node in every:
+            found = c.quietly(18, 4, asked, client=str(node))
+            rows = sorted((one.name, int(one.max_version_level)) for one in found.finalized_features)
+            c.note("levels", {"node": node}, rows)
+
+    def change_voters() -> None:
+        row = {"name": "CONTROLLER", "host": "127.0.0.1", "port": 1}
+        for voter in (100, 101):
+            asked = {"cluster_id": c.cluster_id, "voter_id": voter, "voter_directory_id": STRANGER}
+            more = {"timeout": 1000, "listeners": [row], "ack_when_committed": True}
+            for node in (2, CONTROLLER):
+                c.call(80, 1, asked | more, client=f"{node}/voters")
+                c.call(81, 0, asked, client=f"{node}/voters")
+
+    change_voters()
+    for node in every:
+        for level in (0, 1, 2):
+            for how in (1, 2, 3):
+                update(node, level, how, validate_only=True)
+    levels()
+    update(2, 1, version=1)
+    c.settle()
+    levels()
+    change_voters()
+    for level in (0, 1):
+        for how in (1, 2, 3):
+            update(3, level, how)
+    create(c, 1, topic_row(c.topic("t"), (1,), (2,), (3,)))
+    c.kill(CONTROLLER)
+    c.start(CONTROLLER)
+    levels()
+
+
 SCENARIOS = (
     topics_are_created_at_each_broker, topics_are_refused, partitions_are_added_at_each_broker,
     topics_are_deleted_at_each_broker, internal_topics_and_unknown_ids, settings_of_topics, settings_of_brokers,
     settings_replaced_as_a_whole, settings_of_groups_and_subscriptions, settings_at_the_controller,
-    quotas_at_each_broker, users_at_each_broker, features_at_each_broker, what_is_not_configured, elections_of_leaders,
+    quotas_at_each_broker, users_at_each_broker, features_at_each_broker, least_isr_of_every_broker,
+    what_is_not_configured, elections_of_leaders,
     moves_of_replicas, the_cluster_at_each_node, topics_at_each_broker, partitions_in_pages, the_quorum_at_each_node,
     envelopes, requests_for_the_other_kind_of_node,
 )  # fmt: skip
+LAST = (voters_that_may_change,)

@@ -372,21 +372,30 @@ class Controller:
     ) -> Deferred[None]:
         """Changes the levels of all named features or of none.
 
-        With the feature ELIGIBLE_LEADERS, ``min.insync.replicas`` may be set for the cluster, but not for a broker. So
-        enabling the feature deletes the broker's value. Disabling it keeps the value of the cluster.
+        With the feature ELIGIBLE_LEADERS, ``min.insync.replicas`` may be set for all brokers, but not for one. So
+        enabling the feature deletes the value of each broker, and stores one for all. Disabling it keeps that one.
         """
-        broker = self._broker
 
         def update(change: Change) -> Steps[None]:
             level_update = request.updates.get(ELIGIBLE_LEADERS)
             if level_update is not None:
-                if level_update.level > 0:
-                    yield from change.add(AlterConfigs(BROKER, str(broker.node_id), {MIN_ISR: None}))
-                elif broker.config.eligible_leaders:
-                    yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: broker.config.cluster_wide[MIN_ISR]}))
+                yield from self._least_isr_for_all(change, is_enabled=level_update.level > 0)
             yield from change.add(request)
 
         return self.write(update, context, validate_only=validate_only)
+
+    def _least_isr_for_all(self, change: Change, *, is_enabled: bool) -> Steps[None]:
+        """Adds the changes of ``min.insync.replicas`` that come with a level of ELIGIBLE_LEADERS, as Kafka's
+        ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` does."""
+        catalog, config = self._broker.catalog, self._broker.config
+        if config.eligible_leaders:
+            if not is_enabled:
+                yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.cluster_wide[MIN_ISR]}))
+        elif is_enabled and MIN_ISR not in catalog.configs(BROKER, ""):
+            yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.texts.get(MIN_ISR, "1")}))
+        for name in catalog.configured_resources(BROKER) if is_enabled else ():
+            if name and MIN_ISR in catalog.configs(BROKER, name):
+                yield from change.add(AlterConfigs(BROKER, name, {MIN_ISR: None}))
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
         """Allocates a producer id block to a broker, which reads the block from a record (``producer_ids``)."""
