@@ -230,6 +230,62 @@ def test_transactions_leave_explained_gaps(bootstrap: str, topic: str, tmp_path:
     assert (code, the_partition(found)["lost_ranges"]) == (1, [[14, 16]])
 
 
+def test_rows_of_transactions_that_were_not_committed_are_counted(
+    bootstrap: str, topic: str, tmp_path: Path, capsys: Capture
+) -> None:
+    """0–4 aborted, 5 the marker, 6–10 committed, 11 the marker, 12–14 aborted (their marker is behind the table), 15
+    and 16 without a transaction, 17 the marker, 18–20 of an open transaction, 21 and 22 without one."""
+    create_topic(bootstrap, topic)
+    with (
+        Producer(bootstrap_servers=bootstrap) as plain,
+        Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer,
+    ):
+        producer.init_transactions()
+
+        def send(sender: Producer, count: int) -> None:
+            for number in range(count):
+                sender.send(topic, b"%d" % number, partition=0)
+            sender.flush()
+
+        producer.begin_transaction()
+        send(producer, 5)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        send(producer, 5)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        send(producer, 3)
+        send(plain, 2)
+        producer.abort_transaction()
+        producer.begin_transaction()
+        send(producer, 3)
+        send(plain, 2)
+        write(tmp_path, "a.parquet", rows(topic, [*range(5), *range(6, 11), *range(12, 17)]))
+        code, found = verified(capsys, tmp_path, "-b", bootstrap)
+        one = the_partition(found)
+        assert (code, one["aborted_rows"], one["aborted_ranges"]) == (0, 8, [[0, 5], [12, 15]])
+        assert (one["undecided_rows"], one["missing_by_cause"]) == (0, {"no record": 2})
+        write(tmp_path, "b.parquet", rows(topic, [*range(18, 23)]))
+        code, found = verified(capsys, tmp_path, "-b", bootstrap)
+        assert (code, the_partition(found)["aborted_rows"], the_partition(found)["undecided_rows"]) == (0, 8, 5)
+        assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) == 0
+        said = capsys.readouterr().out
+        assert f"{topic}-0: the table has 8 rows of aborted transactions: offsets 0 to 4, offsets 12 to 14\n" in said
+        assert "has 5 rows from offset 18 on, where a transaction is open" in said
+        assert "20 rows in 2 files, 8 of aborted transactions: each offset once, and no record is missing." in said
+
+        notes = tmp_path / "_odradek"
+        notes.mkdir()
+        (notes / "table.json").write_text('{"isolation": "read_committed"}')
+        code, found = verified(capsys, tmp_path, "-b", bootstrap)
+        assert (code, found["whole"], the_partition(found)["reads_committed"]) == (1, False, True)
+        assert run(["pipeline", "verify", str(tmp_path), "-b", bootstrap]) == 1
+        assert "NOT COMMITTED: the table was read with read_committed, and has 8 rows" in capsys.readouterr().out
+        (notes / "read_uncommitted").touch()  # a later run has read uncommitted records
+        assert verified(capsys, tmp_path, "-b", bootstrap)[0] == 0
+        producer.abort_transaction()
+
+
 def test_what_retention_has_deleted_is_not_called_a_loss(
     bootstrap: str, filled: str, tmp_path: Path, capsys: Capture
 ) -> None:

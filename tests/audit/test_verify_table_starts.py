@@ -98,7 +98,8 @@ def test_a_missing_first_file_is_a_loss_and_a_later_start_is_none(
     again = [Ingested(bootstrap, f"{topic}-{kind}-again", tmp_path / f"{kind}-again", kind) for kind in KINDS]
     steps = []
     for one in first:
-        steps += [one.send(20), one.ingest(), one.send(20), one.ingest()]
+        committed = one.ingest("--option", "kafka.isolation.level=read_committed")
+        steps += [one.send(20), committed, one.send(20), committed]
     for one in again:  # its topic is deleted and created again
         steps += [one.send(50), one.ingest(), *one.create_again(), one.send(30), one.adopt(), one.ingest()]
     for one in later:  # its notes have the start after an adoption, too
@@ -113,6 +114,7 @@ def test_a_missing_first_file_is_a_loss_and_a_later_start_is_none(
     for one in again:
         check_rows_of_an_earlier_topic(one, capsys)
     for one in first:
+        assert one.verified(capsys, *one.log)[1]["reads_committed"]
         check_missing_last_file(one, capsys)
         check_missing_first_file(one, capsys)
 

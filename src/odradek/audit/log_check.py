@@ -7,7 +7,7 @@ of an aborted transaction, a record that compaction has removed. Below the log s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,9 @@ class GapCauses:
     counts: dict[str, int]
     lost: list[tuple[int, int]]
     """The first MOST_RANGES ranges of lost records."""
+    aborted: list[tuple[int, int]] = field(default_factory=list)
+    """Ranges that have all records of the aborted transactions whose markers are among the offsets. They may begin
+    before them."""
 
 
 def causes_of(
@@ -59,6 +62,7 @@ def causes_of(
     number of offsets that were looked at. Raises UnknownTopic, BrokerUnreachable, RequestTimedOut."""
     counts = dict.fromkeys((LOST, DELETED, ABORTED, NO_RECORD), 0)
     lost = OffsetSet()
+    transactions: list[tuple[int, int]] = []
     for span in _spans(gaps):
         start, end, missing = span
         low = min(max(start, bounds.start), end)
@@ -75,10 +79,14 @@ def causes_of(
         if rest:
             stored = sum(len(seen.lacking(one)) for one in _offsets(config, tp, low, high, "read_uncommitted"))
             aborted = stored - visible
+            reader = PartitionReader(config, tp, ("offset",), "read_committed")
+            began = [one.first_offset for one in reader.read_aborted(low, high) if one.first_offset is not None]
+            transactions += [(start, high) for start in began]
         for cause, count in ((DELETED, deleted), (LOST, visible), (ABORTED, aborted), (NO_RECORD, rest - aborted)):
             counts[cause] += count
         advance(end - start)
-    return GapCauses({cause: count for cause, count in counts.items() if count}, [*islice(lost.ranges(), MOST_RANGES)])
+    found = {cause: count for cause, count in counts.items() if count}
+    return GapCauses(found, [*islice(lost.ranges(), MOST_RANGES)], transactions)
 
 
 def _spans(gaps: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:

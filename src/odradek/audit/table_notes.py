@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _ENTRIES = "_odradek/batches"
+_TABLE = "_odradek/table.json"
+_UNCOMMITTED = "_odradek/read_uncommitted"
 _ENTRY = re.compile(r"log-\d+\.json")
 _START_ACTION, _END_ACTION = "odradek-start", "odradek-at"
 _KEY_OF_REPLAYS = "replay-"
@@ -58,6 +60,20 @@ def parquet_notes(system: fs.FileSystem, path: str) -> dict[TopicPartition, Note
         return {tp: NotedRange(starts.get(tp), ends.get(tp)) for tp in sorted(starts | ends)}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def reads_committed(system: fs.FileSystem, path: str) -> bool:
+    """Returns whether all runs of a pipeline have read the records of this table with ``read_committed``, by its own
+    notes; False if that is not known."""
+    from pyarrow import fs
+
+    try:
+        if system.get_file_info(f"{path}/{_UNCOMMITTED}").type != fs.FileType.NotFound:
+            return False
+        with system.open_input_stream(f"{path}/{_TABLE}") as file:
+            return bool(parse_json(file.read().decode()).get("isolation") == "read_committed")
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.audit.table_notes import Notes, delta_notes, parquet_notes
+from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
 from odradek.core.errors import ConfigError, StorageError
 from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
 
@@ -55,10 +55,21 @@ class OffsetColumns:
 
 class AuditedTable:
     """The files of a table, named from the folder that all of them are in. ``kind`` is ``parquet`` or ``delta``;
-    ``version`` is that of a Delta table. ``notes``: which offsets the table has read, as far as it has noted them."""
+    ``version`` is that of a Delta table. ``notes``: which offsets the table has read, as far as it has noted them.
+    ``reads_committed``: whether the table was read with ``read_committed`` only, by its notes."""
 
-    def __init__(self, uri: str, dataset: ds.FileSystemDataset, kind: str, version: int | None, notes: Notes) -> None:
+    def __init__(
+        self,
+        uri: str,
+        dataset: ds.FileSystemDataset,
+        kind: str,
+        version: int | None,
+        notes: Notes,
+        *,
+        reads_committed: bool = False,
+    ) -> None:
         self.uri, self.kind, self.version, self.notes = uri, kind, version, notes
+        self.reads_committed = reads_committed
         self._dataset = dataset
         self.fragments = list(dataset.get_fragments())
         paths = [str(fragment.path) for fragment in self.fragments]
@@ -145,7 +156,7 @@ def open_table(uri: str) -> AuditedTable:
         # Arrow would decode a file: URI; a path of this machine is never decoded.
         system, path = fs.FileSystem.from_uri(uri) if local is None else (fs.LocalFileSystem(), str(local.resolve()))
         if system.get_file_info(f"{path}/_delta_log").type == fs.FileType.Directory:
-            return _delta_table(uri)
+            return _delta_table(uri, is_committed=reads_committed(system, path))
         if _is_iceberg(system, path):
             raise TableUnreadable(f"{uri} is an Iceberg table: only Parquet and Delta tables can be verified")
         dataset = ds.dataset(path, filesystem=system, format="parquet", partitioning=_hive())
@@ -163,7 +174,10 @@ def open_table(uri: str) -> AuditedTable:
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
     if local is not None:
         _check_links(path, dataset.files)
-    return AuditedTable(uri, dataset, "parquet", None, lambda partitions, topic_ids: parquet_notes(system, path))
+    return AuditedTable(
+        uri, dataset, "parquet", None, lambda partitions, topic_ids: parquet_notes(system, path),
+        reads_committed=reads_committed(system, path),
+    )  # fmt: skip
 
 
 def _check_links(root: str, files: Sequence[str]) -> None:
@@ -196,7 +210,7 @@ def _hive() -> object:
     return ds.HivePartitioning.discover(infer_dictionary=False, segment_encoding="uri")
 
 
-def _delta_table(uri: str) -> AuditedTable:
+def _delta_table(uri: str, *, is_committed: bool) -> AuditedTable:
     from odradek.core.extras import extra_in_errors
 
     with extra_in_errors("a Delta table"):
@@ -212,7 +226,8 @@ def _delta_table(uri: str) -> AuditedTable:
                 "and verify cannot read them. Rewrite the table without column mapping, and verify that"
             )
         dataset = table.to_pyarrow_dataset()
-        return AuditedTable(uri, dataset, "delta", table.version(), partial(delta_notes, table))
+        notes = partial(delta_notes, table)
+        return AuditedTable(uri, dataset, "delta", table.version(), notes, reads_committed=is_committed)
     except ConfigError as error:
         raise TableUnreadable(str(error)) from error
     except DeltaError as error:

@@ -12,6 +12,7 @@ from odradek.audit.log_check import DELETED, LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
 from odradek.audit.table_notes import NotedRange
 from odradek.audit.tables import AuditedTable, TableUnreadable, open_table
+from odradek.audit.uncommitted_rows import UncommittedRows, uncommitted_rows
 from odradek.client.errors import UnknownTopic
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
@@ -42,6 +43,10 @@ class PartitionAudit:
     """The offsets that the table has read, by its own notes."""
     before: GapCauses | None = None
     """The causes of the offsets from ``start`` to the first row; None if there are none, or if ``start`` is None."""
+    uncommitted: UncommittedRows = field(default_factory=UncommittedRows)
+    """The rows of transactions that were not committed."""
+    reads_committed: bool = False
+    """Whether the table was read with ``read_committed`` only, by its own notes."""
     topic_is_missing: bool = False
     partition_is_missing: bool = False
     """Whether the topic is in the cluster, and does not have this partition."""
@@ -131,11 +136,16 @@ class PartitionAudit:
         return 0 if self.rows is None or self.start is None else max(0, self.rows.first - self.start)
 
     @property
+    def has_uncommitted_rows(self) -> bool:
+        """Whether a table that was read with ``read_committed`` has rows that such a reader cannot get."""
+        return self.reads_committed and bool(self.uncommitted.aborted or self.uncommitted.undecided)
+
+    @property
     def is_whole(self) -> bool:
         """Whether there is no repeat, no loss, no missing offset without a cause, and no contradiction to the log."""
         repeated = self.rows is not None and self.rows.repeated > 0
         lacking = self.lost or self.unexplained or self.unknown_at_ends
-        contradicted = self.is_ahead or self.is_behind_group or self.partition_is_missing
+        contradicted = self.is_ahead or self.is_behind_group or self.partition_is_missing or self.has_uncommitted_rows
         return not (repeated or lacking or contradicted)
 
 
@@ -223,6 +233,7 @@ def _look_at_log(
     total = sum(one.rows.next_offset - one.rows.first for one in looked_at if one.rows is not None and one.missing)
     with stage("Looking for missing offsets", total, "offsets") as advance:
         for one in looked_at:
+            one.reads_committed = table.reads_committed
             _explain(admin, one, commits.get(one.tp), advance)
 
 
@@ -233,6 +244,8 @@ def _explain(admin: Admin, one: PartitionAudit, committed: int | None, advance: 
     one.gaps = log_check.causes_of(admin.config, one.tp, rows.seen, rows.seen.gaps(), one.bounds, advance=advance)
     if one.start is not None and one.missing_before:
         one.before = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.start, rows.first)], one.bounds)
+    if one.rows is not None:
+        one.uncommitted = uncommitted_rows(admin.config, one.tp, one.rows, one.bounds, one.gaps.aborted)
     passed = max(one.end, committed or 0)
     if passed > one.first_passed:
         one.passed = log_check.causes_of(admin.config, one.tp, rows.seen, [(one.first_passed, passed)], one.bounds)

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
-from odradek.batches.aborted_transactions import AbortedTransaction, rolled_back
+from odradek.batches.aborted_transactions import AbortedBatches, AbortedTransaction, aborted_batches, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
 from odradek.batches.record_sets import record_set
@@ -190,6 +190,11 @@ class PartitionReader:
         """Like ``read``, but yields one ``Row`` per record: for small topics and tools, without numba or pyarrow."""
         return self._read_ahead(start, end, (start_leader_epoch, NO_EPOCH), self._rows)
 
+    def read_aborted(self, start: int, end: int) -> Iterator[AbortedBatches]:
+        """Yields what each fetch of the range says about aborted transactions, with ``read_committed``. Reads only the
+        headers of batches. Raises the errors of ``fetch``."""
+        return self._read_ahead(start, end, (NO_EPOCH, NO_EPOCH), self._aborted)
+
     def _read_ahead(
         self, start: int, end: int, epochs: tuple[int, int], decode: _Decode[T],
         passed: Callable[[int, int], None] | None = None,
@@ -291,6 +296,13 @@ class PartitionReader:
             return _DecodedFetch(iter(()), -1, NO_EPOCH)
         last = batches[-1][1]
         return _DecodedFetch(self._row_by_row(reply, batches, position, end), last.last_offset + 1, last.leader_epoch)
+
+    def _aborted(self, reply: FetchReplyPartition, position: int, end: int) -> _DecodedFetch[AbortedBatches]:
+        headers = [header for _, header in sound_batches(reply.records)]
+        if not headers:
+            return _DecodedFetch(iter(()), -1, NO_EPOCH)
+        found = aborted_batches(headers, [AbortedTransaction(*row) for row in reply.aborted or ()], position, end)
+        return _DecodedFetch(iter((found,)), headers[-1].last_offset + 1, headers[-1].leader_epoch)
 
     def _row_by_row(
         self, reply: FetchReplyPartition, batches: list[tuple[int, BatchHeader]], position: int, end: int

@@ -30,6 +30,9 @@ TABLE_MARK = "odradek-table"
 DELTA_LOG = "_delta_log"
 _STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
+_ISOLATION, _COMMITTED, _UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
+"""The table's file says that it was begun with ``read_committed``. A file of the name ``read_uncommitted`` says that a
+later run was not (``verify`` reads both)."""
 CHECKPOINT = "checkpoint"
 _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
@@ -136,21 +139,29 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
         )
 
 
-def begin_table(table: Location, shape: TableLayout, log_has_records: Callable[[], bool] = lambda: True) -> str:
+def begin_table(
+    table: Location,
+    shape: TableLayout,
+    log_has_records: Callable[[], bool] = lambda: True,
+    *,
+    isolation: str = _UNCOMMITTED,
+) -> str:
     """Returns the table's id. Begins the table if there is none, or begins it again with the same id if it holds
-    nothing and has another layout. Raises the errors of ``check_table``.
+    nothing and has another layout. ``isolation``: that of the run. Raises the errors of ``check_table``.
     """
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
     text = state.read_text(_FILE)
     if table_id is None or text is None or _parse(table, text).layout != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
-        stored = {"version": 1, "id": table_id, _RUNS: True, "shape": _as_stored(shape)}
+        stored = {"version": 1, "id": table_id, _RUNS: True, _ISOLATION: isolation, "shape": _as_stored(shape)}
         content = json.dumps(stored, indent=1) + "\n"
         if text is not None:  # the layout of a table that holds nothing
             state.write_text(_FILE, content)
         elif not state.create(_FILE, content):  # another run has begun the table meanwhile
-            return begin_table(table, shape, log_has_records)
+            return begin_table(table, shape, log_has_records, isolation=isolation)
+    elif isolation != _COMMITTED and parse_json(text).get(_ISOLATION) == _COMMITTED:
+        state.create(_UNCOMMITTED, "")
     return table_id
 
 

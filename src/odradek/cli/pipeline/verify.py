@@ -65,6 +65,9 @@ def _show(line: VerifyLine, audit: TableAudit) -> None:
         note(f"Group {line.group} has no committed offset of these partitions: the table is not compared with it.")
     rows = sum(one.rows.rows for one in audit.partitions if one.rows is not None)
     what = f"{audit.table.uri}: {counted(rows, 'row')} in {counted(len(audit.table.files), 'file')}"
+    uncommitted = sum(one.uncommitted.aborted for one in audit.partitions)
+    if uncommitted:
+        what += f", {uncommitted:,} of aborted transactions"
     unknown = sum(one.unknown for one in audit.partitions)
     is_known = not any(one.topic_is_missing for one in audit.partitions)
     if audit.is_whole and not rows:
@@ -118,7 +121,7 @@ def _lines(one: PartitionAudit) -> list[str]:
         explained = [f"{count:,} {_WORDS[cause]}" for cause, count in causes.counts.items() if cause in _WORDS]
         if explained and causes is one.gaps:
             lines.append(f"{one.tp}: missing offsets that are no loss: {'; '.join(explained)}")
-    lines += _unknown(one)
+    lines += [*_unknown(one), *_uncommitted(one)]
     if one.is_ahead:
         assert one.bounds is not None
         lines.append(
@@ -185,6 +188,25 @@ def _unknown(one: PartitionAudit) -> list[str]:
     return lines
 
 
+def _uncommitted(one: PartitionAudit) -> list[str]:
+    """The lines about rows of transactions that were not committed."""
+    found = one.uncommitted
+    start = f"{one.tp}: the table has"
+    if one.has_uncommitted_rows:
+        start = f"{one.tp}: NOT COMMITTED: the table was read with read_committed, and has"
+    lines = []
+    if found.aborted:
+        spans = ", ".join(_span(low, high) for low, high in found.ranges)
+        lines.append(f"{start} {counted(found.aborted, 'row')} of aborted transactions: {spans}")
+    if found.undecided:
+        assert one.bounds is not None
+        lines.append(
+            f"{start} {counted(found.undecided, 'row')} from offset {one.bounds.stable} on, where a transaction"
+            " is open: which of them will be committed is not known yet"
+        )
+    return lines
+
+
 def _span(start: int, end: int) -> str:
     return span(start, end)
 
@@ -220,6 +242,10 @@ def _partition_json(one: PartitionAudit) -> dict[str, object]:
         "unknown": None if bounds is None else one.unknown,
         "lost": None if bounds is None else one.lost,
         "lost_ranges": [list(span) for spans in lost for span in spans],
+        "aborted_rows": None if bounds is None else one.uncommitted.aborted,
+        "aborted_ranges": [list(span) for span in one.uncommitted.ranges],
+        "undecided_rows": None if bounds is None else one.uncommitted.undecided,
+        "reads_committed": one.reads_committed,
         "committed": one.committed,
         "log_start": None if bounds is None else bounds.start,
         "log_end": None if bounds is None else bounds.end,

@@ -199,7 +199,7 @@ def _run_query(
         begun = table.start_of_query(source, group.lookups)
         group.knows(begun.outputs if begun is not None else ())
         stream = source.committed_by_table(group.look).stream(spark)
-        table.begin(stream)
+        table.begin(stream, options.isolation_level)
         table.bind()
         run_query(stream, add, table.checkpoint.spark_uri, trigger=trigger, stop=stop, on_poll=group.retry)
         state = table.final_state(group)

@@ -107,7 +107,7 @@ def _into_table(
         with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
             task_options = dict(task_options) | into.values.source_options(job.options)
             records = rest.frame(spark, into.values.headers, task_options)
-            table.begin(records)
+            table.begin(records, _isolation_of(rest))
             if into.writer == "workers":
                 options, planned = rest.planned(into.values.headers, task_options)
                 added = table.add_ranges(spark, options, planned, _plan(rest, query))
@@ -117,6 +117,12 @@ def _into_table(
         return Replayed(
             job.found.offsets, added.rows, added.bad, already=False, seconds=seconds, earlier=earlier or None
         )
+
+
+def _isolation_of(job: Replay) -> str:
+    """Returns the level with which the replay reads."""
+    given = {name.lower(): value.strip().lower() for name, value in job.options.items()}
+    return given.get(_ISOLATION, "read_uncommitted")
 
 
 def _left(job: Replay, table: Table, query: str) -> ReplayRanges:

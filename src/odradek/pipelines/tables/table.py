@@ -262,9 +262,9 @@ class Table:
         ours = {tp: at for tp, at in start.ours.items() if tp in plan.first}
         return replace(plan, ours=ours, at_end=[tp for tp in start.at_end if tp in plan.first])
 
-    def begin(self, records: DataFrame) -> None:
+    def begin(self, records: DataFrame, isolation: str) -> None:
         """Makes the last checks before rows are written. Then writes the table's description, if it has none.
-        Raises ConfigError, StorageError.
+        ``isolation``: the level with which the run reads. Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
         self._writer.check(frame)
@@ -274,7 +274,7 @@ class Table:
             check_decoder(self._decoder, self._columns)
             check_partition_columns(self._decoder.schema, self.target.partition_by)
             folder_of(self.location)
-        self._id = begin_table(self.location, self.target.shape(), self._has_records)
+        self._id = begin_table(self.location, self.target.shape(), self._has_records, isolation=isolation)
 
     def bind(self) -> None:
         """Marks the checkpoint as that of this table. ``begin`` must have run before. Raises ConfigError."""
