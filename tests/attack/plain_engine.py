@@ -167,13 +167,14 @@ def _plainly(*args: Any) -> Iterator[Any]:
     yield {}
 
 
-def _begin(table: tables.Table, records: PlainStream) -> None:
+def _begin(table: tables.Table, records: PlainStream, isolation: str) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 
     table._decoder = decoder_for(table.target.values)
     table._columns = from_arrow_schema(table._decoder.schema)
     table._writer.check(SimpleNamespace(schema=table._columns))
-    table._id = tables.begin_table(table.location, table.target.shape(), table._has_records)
+    shape = table.target.shape()
+    table._id = tables.begin_table(table.location, shape, table._has_records, isolation=isolation)
 
 
 def use() -> None:
