@@ -18,11 +18,12 @@ from cluster_scenarios_replicas import (
     replicated,
     write,
 )
-from scenarios_log import batch, produce_message
+from scenarios_log import START_MS, batch, produce_message
 
 from odradek.core.errors import ErrorCode
 
 _LATER = {"timeout": 10_000}
+LATER_MS = START_MS + 60_000
 
 
 def epoch_end(c: ClusterRun, name: str, at: int, epoch: int, *, current: int = -1) -> None:
@@ -185,6 +186,43 @@ def epochs_after_an_election(c: ClusterRun) -> None:
         epoch_end(c, name, 3, epoch)
 
 
+def a_new_leader_that_does_not_know_the_end(c: ClusterRun) -> None:
+    """Broker 3 is in sync and halted, so the next leader does not learn whether broker 3 has the last records
+    (KIP-207)."""
+    name = replicated(c, "t", (2, 1, 3))
+    c.stop(2)
+    c.settle()
+    write(c, name, 1, count=3)
+    c.start(2)
+    await_isr(c, name, BROKERS)
+    c.pause(3)
+    write(c, name, 1, count=2, acks=1, first_ms=LATER_MS)
+    c.nodes.pass_ms(300)
+    elect(c, PREFERRED, {name: [0]})
+    lookups_of_all_kinds(c, name, 2)
+    c.resume(3)
+    await_isr(c, name, BROKERS)
+    c.settle()
+    lookups_of_all_kinds(c, name, 2)
+
+
+def lookups_of_all_kinds(c: ClusterRun, name: str, at: int) -> None:
+    """Looks for offsets: at each end, by time, and by the requests of earlier clients."""
+    for version in (4, 5):
+        for isolation in (0, 1):
+            for time in (-1, -2, 0, LATER_MS, LATER_MS + 10**9):
+                rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": time}]
+                asked = {"replica_id": -1, "isolation_level": isolation, "topics": [{"name": name, "partitions": rows}]}
+                c.call(2, version, asked, client=str(at))
+    offsets(c, name, at, -1, -3, -4)
+    read(c, name, at)
+    read(c, name, at, 3)
+    read(c, name, at, 4)
+    read(c, name, at, 6)
+    epoch_end(c, name, at, 0)
+    epoch_end(c, name, at, 1)
+
+
 def requests_at_a_follower(c: ClusterRun) -> None:
     name = replicated(c, "t", (1, 2))
     write(c, name, 1, count=3)
@@ -325,7 +363,7 @@ SCENARIOS = (
     both_replicas_stop_cleanly, both_replicas_stop_cleanly_below_the_minimum,
     both_replicas_are_killed_below_the_minimum, a_clean_stop_after_a_kill, every_broker_restarts_in_turn,
     a_paused_leader, an_unregistered_replica, leaders_while_the_controller_is_down, epochs_after_an_election,
-    requests_at_a_follower, a_consumer_at_a_follower, records_are_deleted_with_replicas,
+    a_new_leader_that_does_not_know_the_end, requests_at_a_follower, a_consumer_at_a_follower, records_are_deleted_with_replicas,
     a_producer_over_a_change_of_leaders, a_minimum_above_the_replicas, partitions_are_added_while_a_broker_is_away,
     elections_of_all_partitions, the_minimum_of_the_cluster,
 )  # fmt: skip
