@@ -363,7 +363,7 @@ SCENARIOS = (
     both_replicas_stop_cleanly, both_replicas_stop_cleanly_below_the_minimum,
     both_replicas_are_killed_below_the_minimum, a_clean_stop_after_a_kill, every_broker_restarts_in_turn,
     a_paused_leader, an_unregistered_replica, leaders_while_the_controller_is_down, epochs_after_an_election,
-    a_new_leader_that_does_not_know_the_end, requests_at_a_follower, a_consumer_at_a_follower, records_are_deleted_with_replicas,
-    a_producer_over_a_change_of_leaders, a_minimum_above_the_replicas, partitions_are_added_while_a_broker_is_away,
-    elections_of_all_partitions, the_minimum_of_the_cluster,
+    a_new_leader_that_does_not_know_the_end, requests_at_a_follower, a_consumer_at_a_follower,
+    records_are_deleted_with_replicas, a_producer_over_a_change_of_leaders, a_minimum_above_the_replicas,
+    partitions_are_added_while_a_broker_is_away, elections_of_all_partitions, the_minimum_of_the_cluster,
 )  # fmt: skip

@@ -99,7 +99,7 @@ class ControllerRole(WriterRole):
     def new_loader(self, own: list[Publisher]) -> MetadataLoader:
         """Returns the loader. ``own``: the publishers of the controller."""
         node = self.node
-        settings = BrokerSettings(node.config, node.node_id, node.host_limits)
+        settings = BrokerSettings(node.config, node.node_id, node.host_limits, node.admissions)
         modes = PrivateDirectory(node.directory, node.in_thread)
         access = [part for part in (node.authorizer, node.tokens) if part is not None]
         return MetadataLoader(node.catalog, [settings, modes, node.quotas, *access, node.catalog, *own])

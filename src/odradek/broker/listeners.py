@@ -121,9 +121,9 @@ class BrokerListeners:
     def scheduler(self) -> Scheduler:
         return self._node.scheduler
 
-    def enter(self, host: str) -> bool:
+    def enter(self, host: str, listener: str = "") -> bool:
         """Counts a new connection from an address. Returns False if a limit is reached or the broker stops."""
-        return self._node.admissions.enter(host)
+        return self._node.admissions.enter(host, listener)
 
     def leave(self, host: str) -> None:
         """Removes a connection that ``enter`` has counted."""

@@ -21,7 +21,7 @@ from uuid import UUID
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.coordinators.registry import TYPES, Coordinators
 from odradek.broker.coordinators.transaction_coordinator import TRANSACTIONS
-from odradek.broker.limits.admissions import Admissions
+from odradek.broker.limits.admissions import Admissions, protected_listener
 from odradek.broker.limits.host_limits import HostLimits
 from odradek.broker.limits.quotas import REQUEST_PERCENTAGE, Quotas
 from odradek.broker.limits.reply_memory import ReplyMemory
@@ -195,7 +195,8 @@ class Node:
         self.host_limits = HostLimits(config, world.look_up, world.begin_thread)
         self.request_times: RequestStatistics | None = None
         """Counts the requests, if it is set before ``begin``."""
-        self.admissions = Admissions(config, self.host_limits)
+        protected = protected_listener(config, self.listeners)
+        self.admissions = Admissions(config, self.host_limits, self.connections, protected)
         self._request_quota: RequestQuota | None = None
         self.failure = ""
         """Why the broker cannot go on, after a failed write. ``on_failure`` is called then."""
@@ -469,7 +470,8 @@ class Node:
         """Registers a new connection. Returns False if a limit is reached or the broker stops.
 
         ``is_counted``: ``admissions`` has counted it before."""
-        if not is_counted and not self.admissions.enter(host):
+        listener = "" if connection.listener is None else connection.listener.name
+        if not is_counted and not self.admissions.enter(host, listener):
             return False
         if self._stopping:
             self.admissions.leave(host)

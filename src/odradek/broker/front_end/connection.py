@@ -116,10 +116,10 @@ class Connection(asyncio.Protocol):
     # With more than thirty attributes and without slots, CPython makes an unshared dictionary for each connection.
     __slots__ = (
         "_closing", "_delayed_until_s", "_files", "_flush_due", "_has_long_reply", "_holds_memory", "_idle_timer",
-        "_in_flight", "_in_flight_bytes", "_is_gone", "_is_lost", "_is_read_on", "_last_active_s", "_loop",
-        "_may_receive", "_mute_timer", "_muted_until_s", "_owner", "_queued", "_reading", "_ready_bytes",
-        "_share_bytes", "_share_ends_s", "_task", "_times", "_unsent_bytes", "_waiting_bytes", "_writable", "backlog",
-        "client_host", "listener", "local_host", "parked", "parked_partitions", "principal", "reader", "sends_files",
+        "_in_flight", "_in_flight_bytes", "_is_gone", "_is_lost", "_is_read_on", "_loop", "_may_receive",
+        "_mute_timer", "_muted_until_s", "_owner", "_queued", "_reading", "_ready_bytes", "_share_bytes",
+        "_share_ends_s", "_task", "_times", "_unsent_bytes", "_waiting_bytes", "_writable", "backlog", "client_host",
+        "last_active_s", "listener", "local_host", "parked", "parked_partitions", "principal", "reader", "sends_files",
         "slots", "transport",
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ class Connection(asyncio.Protocol):
         self._is_gone = False  # the client has left, and its last requests are served
         self._is_lost = False
         self._flush_due = False
-        self._last_active_s = 0.0
+        self.last_active_s = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._muted_until_s = 0.0
         self._mute_timer: asyncio.TimerHandle | None = None
@@ -192,13 +192,13 @@ class Connection(asyncio.Protocol):
             return
         self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.sends_files = can_send(transport)
-        self._last_active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         self.watch_idleness()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
             return
-        self._last_active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         scheduler = self._owner.scheduler
         share_ends_s = scheduler.begin_share()
         size = len(data)
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._last_active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         if self._files is not None:
             self.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
             self._files.transport_drained()
@@ -274,6 +274,10 @@ class Connection(asyncio.Protocol):
         self._in_flight = self._in_flight_bytes = self._ready_bytes = 0
         while self.parked and self._task is None:  # a task may wait for one of them, such as the controller's event
             self.parked.pop().abandon()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
 
     # --- serving ------------------------------------------------------------------------------------------------
 
@@ -465,7 +469,7 @@ class Connection(asyncio.Protocol):
         if out:
             size = sum(map(len, out))
             self._ready_bytes -= size
-            self._last_active_s = self._loop.time()
+            self.last_active_s = self._loop.time()
             if self._sending:
                 self._send_files(out)
             elif size < _JOIN_BELOW:
@@ -490,7 +494,7 @@ class Connection(asyncio.Protocol):
         self._files.send(out)
 
     def _note_activity(self) -> None:
-        self._last_active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
 
     def _read_or_pause(self) -> None:
         backlog, queued = self.backlog, self._queued
@@ -540,7 +544,7 @@ class Connection(asyncio.Protocol):
 
     def _unmute(self) -> None:
         self._mute_timer = None
-        self._last_active_s = self._loop.time()
+        self.last_active_s = self._loop.time()
         self.serve_waiting()
 
     def allow_requests(self, most_bytes: int) -> None:
@@ -588,7 +592,7 @@ class Connection(asyncio.Protocol):
         if unsent != self._unsent_bytes:  # the client has received a part of a long reply since the last check
             self._unsent_bytes = unsent
             self._note_activity()
-        idle_s = self._loop.time() - self._last_active_s
+        idle_s = self._loop.time() - self.last_active_s
         if idle_s >= limit_s:
             log.info("closing the connection from %s: it was idle for %.0f s", self.client_host, idle_s)
             self.abort()

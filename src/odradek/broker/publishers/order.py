@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from odradek.broker.coordinators.registry import Coordinators
+    from odradek.broker.limits.admissions import Admissions
     from odradek.broker.limits.host_limits import HostLimits
     from odradek.broker.limits.quotas import Quotas
     from odradek.broker.metadata.authorizer import Authorizer
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         coordinators: Coordinators
         directory: LogDirectory
         host_limits: HostLimits
+        admissions: Admissions
         quotas: Quotas
 
         @property
@@ -65,7 +67,7 @@ def in_order(broker: PublishedBroker, begin_epochs: Callable[[], None]) -> list[
         *(CoordinatorResignations(coordinator, broker.node_id) for coordinator in broker.coordinators),
         # Before the logs: the broker's settings are the defaults of topics. Invalid settings end a start before it
         # changes anything on the disk.
-        BrokerSettings(config, broker.node_id, broker.host_limits),
+        BrokerSettings(config, broker.node_id, broker.host_limits, broker.admissions),
         # Before the reply to a request that stores credentials: it closes the directory to other users.
         PrivateDirectory(directory, broker.in_thread),
         # At any place: no other publisher uses quotas. They apply before the reply to the request that set them.

@@ -40,7 +40,7 @@ class Gate(Protocol):
     @property
     def scheduler(self) -> Scheduler: ...
 
-    def enter(self, host: str) -> bool:
+    def enter(self, host: str, listener: str) -> bool:
         """Counts a new connection from an address. Returns False if a limit is reached or the broker stops."""
 
     def leave(self, host: str) -> None:
@@ -95,7 +95,7 @@ class TlsTransport(asyncio.Protocol):
             REFUSALS.note(f"/{self._host}")
             self._refuse()
             return
-        if not self._gate.enter(self._host):
+        if not self._gate.enter(self._host, self._listener):
             self._refuse()
             return
         self._is_counted = True
