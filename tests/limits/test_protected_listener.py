@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from odradek.wire import frames
 
 ASK = frames.encode_request(18, 0, 1, "limits-test", {})
 MOST = 4
+CLOCK_S = 0.002
+"""uvloop's clock has milliseconds."""
 TWO = {
     "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0", "inter.broker.listener.name": "INSIDE",
     "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT", "max.connections": str(MOST),
@@ -40,7 +43,8 @@ class Peers:
         return self._stack.enter_context(socket.create_connection(("127.0.0.1", self._ports[listener]), 20))
 
     def answered(self, listener: str) -> socket.socket:
-        """Opens a connection that the broker serves."""
+        """Opens a connection that the broker serves, later than those before by the clock of its loop."""
+        time.sleep(CLOCK_S)
         made = self.open(listener)
         assert is_served(made)
         return made

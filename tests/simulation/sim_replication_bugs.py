@@ -425,5 +425,5 @@ FIRST_SEEDS = {
     "the states of producers are lost by a truncation": 1_000_002,
     "a leader without records leaves no epoch (KIP-279)": 1_000_706,
 }
-"""The first seed that shows a bug: of the ordinary schedules, or of those of truncations. No seed below 600 has shown
-the two others: they need a crash, or a late request, at one moment."""
+"""The first seed that shows a bug: of the ordinary schedules, or of those of truncations. No seed shows the two others;
+``test_replication_guards`` says why, and shows both on whole brokers."""
