@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from support.apache_cluster import ApacheCluster
 from support.brokers import unique
-from support.history_rounds import FAULTS, ApacheNodes, HistoryRounds, our_nodes, report
+from support.go_programs import go_program
+from support.history_rounds import CUTS, FAULTS, ApacheNodes, HistoryRounds, our_nodes, report
 from support.recorded_clients import (
     AioKafkaMember,
     AioKafkaProducer,
@@ -27,7 +28,9 @@ from support.recorded_clients import (
     OdradekProducer,
     OdradekReader,
 )
+from support.recorded_go_clients import SOURCES, FranzMember, FranzProducer, FranzProgram, FranzTransactions
 from support.recorded_java_clients import JavaProgram, VerifiableConsumer, VerifiableProducer
+from support.recorded_transactions import ConfluentTransactions, OdradekTransactions
 
 import odradek
 
@@ -56,8 +59,7 @@ def few_clients(rounds: HistoryRounds) -> None:
     rounds.add(OdradekLookups, groups=[f"{rounds.topic}.{one}" for one in ("classic", "consumer", "free")])
 
 
-def all_clients(rounds: HistoryRounds) -> None:
-    few_clients(rounds)
+def python_clients(rounds: HistoryRounds) -> None:
     rounds.add(AioKafkaProducer)
     rounds.add(KafkaPythonProducer)
     rounds.add(OdradekMember, group=f"{rounds.topic}.consumer", protocol="consumer")
@@ -73,6 +75,21 @@ def java_clients(rounds: HistoryRounds, kafka_cp: str) -> None:
     rounds.add(VerifiableConsumer, group=f"{rounds.topic}.consumer", protocol="consumer")
 
 
+def transactions(rounds: HistoryRounds) -> None:
+    rounds.add(ConfluentTransactions, group=f"{rounds.topic}.first")
+    rounds.add(OdradekTransactions, group=f"{rounds.topic}.second")
+    rounds.add(OdradekLookups, groups=[f"{rounds.topic}.{one}" for one in ("first", "second")])
+
+
+def go_clients(rounds: HistoryRounds) -> None:
+    """franz-go with both group protocols and with transactions."""
+    FranzProgram.program = go_program(SOURCES)
+    rounds.add(FranzProducer)
+    rounds.add(FranzTransactions)
+    rounds.add(FranzMember, group=f"{rounds.topic}.classic")
+    rounds.add(FranzMember, group=f"{rounds.topic}.consumer", protocol="consumer")
+
+
 def test_six_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
     with HistoryRounds(cluster, unique("h"), PARTITIONS, 1) as rounds:
         few_clients(rounds)
@@ -84,27 +101,32 @@ def test_six_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
             assert rounds.history.count(op) > 20, op
 
 
+def cast_of(rounds: HistoryRounds, seed: int, request: pytest.FixtureRequest) -> None:
+    """The clients of a long history. All at once would be more than two cores can serve within the sessions."""
+    few_clients(rounds)
+    if seed % 4 == 0:
+        python_clients(rounds)
+    elif seed % 4 == 1:
+        transactions(rounds)
+        rounds.add(AioKafkaMember, group=f"{rounds.topic}.classic")
+    elif seed % 4 == 2:
+        go_clients(rounds)
+    else:
+        java_clients(rounds, request.getfixturevalue("kafka_cp"))
+        rounds.add(OdradekMember, group=f"{rounds.topic}.classic")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_many_rounds_of_faults(cluster: odradek.Cluster, seed: int, tmp_path: Path) -> None:
+def test_many_rounds_of_faults(
+    cluster: odradek.Cluster, seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     with HistoryRounds(cluster, unique("h"), MANY_PARTITIONS, seed) as rounds:
-        all_clients(rounds)
+        cast_of(rounds, seed, request)
         rounds.begin()
         dice = random.Random(seed)
         for _ in range(ROUNDS_OF_A_HISTORY):
-            rounds.run(dice.choice(list(FAULTS)))
-        assert report(rounds.end(), rounds.history, tmp_path) == ""
-
-
-@pytest.mark.slow
-def test_rounds_with_clients_of_apache_kafka(cluster: odradek.Cluster, kafka_cp: str, tmp_path: Path) -> None:
-    with HistoryRounds(cluster, unique("h"), PARTITIONS, 7) as rounds:
-        few_clients(rounds)
-        java_clients(rounds, kafka_cp)
-        rounds.begin()
-        dice = random.Random(7)
-        for _ in range(ROUNDS_OF_A_HISTORY):
-            rounds.run(dice.choice(list(FAULTS)))
+            rounds.run(dice.choice([*FAULTS, *CUTS]))
         assert report(rounds.end(), rounds.history, tmp_path) == ""
 
 

@@ -6,8 +6,6 @@ standard input; the test kills and restarts the broker before it sends this line
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -18,40 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.go_programs import build, cache_of
 
-BUILD_S = 300
 RUN_S = 150
 Steps = dict[str, list[dict[str, Any]]]
-
-
-def cache_of(sources: Path, *names: str) -> Path:
-    """A path in the user's cache that depends on the contents of these files."""
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update((sources / name).read_bytes())
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "odradek-interop"
-    root.mkdir(parents=True, exist_ok=True)
-    return root / f"{sources.name}-{digest.hexdigest()[:16]}"
-
-
-def go_program(sources: Path) -> Path:
-    """The built program. Skips if there is no Go, or if the program's Go modules are not available."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip(f"there is no go to build the {sources.name} program with")
-    path = cache_of(sources, "go.mod", "go.sum", "main.go")
-    # Go's cache has the standard library and the clients after the first build. Builds at the same time would each
-    # compile all of that, which takes most of a minute of both cores.
-    with path.with_name("go.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not path.exists():
-            fresh = path.with_name(f"{path.name}.{os.getpid()}")
-            done = _build([go, "build", "-o", str(fresh), "."], sources, sources.name)
-            assert "main.go:" not in done.stderr, f"the program does not compile: {done.stderr}"
-            if done.returncode != 0:
-                pytest.skip(f"the {sources.name} program cannot be built: {done.stderr.strip()[-300:]}")
-            fresh.rename(path)
-    return path
 
 
 def node_modules(sources: Path) -> Path:
@@ -65,7 +33,7 @@ def node_modules(sources: Path) -> Path:
         fresh.mkdir()
         for name in ("package.json", "package-lock.json"):
             shutil.copy(sources / name, fresh)
-        done = _build([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], fresh, sources.name)
+        done = build([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], fresh, sources.name)
         if done.returncode != 0:
             shutil.rmtree(fresh)
             pytest.skip(f"the packages of {sources.name} are not available: {done.stderr.strip()[-300:]}")
@@ -77,17 +45,10 @@ def compiled(modules: Path, name: str) -> None:
     """Compiles a C++ package of ``modules`` for Node. Skips if the package cannot be compiled."""
     done = modules / name / "compiled"
     if not done.exists():
-        built = _build(["npm", "rebuild", name], modules.parent, name)
+        built = build(["npm", "rebuild", name], modules.parent, name)
         if built.returncode != 0 or not any((modules / name / "build").glob("Release/*.node")):
             pytest.skip(f"the package {name} of Node cannot be compiled: {built.stderr.strip()[-300:]}")
         done.touch()
-
-
-def _build(command: Sequence[str], directory: Path, name: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=BUILD_S, check=False)
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"the {name} program was not built within {BUILD_S} s")
 
 
 def converse(command: Sequence[str | Path], restart: Callable[[], None], **environment: str) -> Steps:

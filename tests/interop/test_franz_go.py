@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import go_program
 from support.brokers import unique
+from support.go_programs import go_program
 
 SOURCES = Path(__file__).parent / "franz"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import go_program
 from support.brokers import unique
 from support.cluster_processes import CombinedCluster
+from support.go_programs import go_program
 
 import odradek
 

@@ -14,8 +14,8 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
-from programs import go_program
 from support.brokers import RunningBroker, Wire, eventually
+from support.go_programs import go_program
 from support.jvm import java_classes, kafka_command
 from support.publish import committed, create_topic, publish
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from programs import Steps, codecs, compiled, converse, go_program, node_modules
+from programs import Steps, codecs, compiled, converse, node_modules
 from support.brokers import RunningBroker, unique
+from support.go_programs import go_program
 
 HERE = Path(__file__).parent
 PARTITIONS, EACH = 4, 10

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from programs import go_program
 from support.brokers import RunningBroker, eventually
+from support.go_programs import go_program
 from support.jvm import java_classes, kafka_command
 from support.killed_programs import KilledProgram
 from support.publish import committed, create_topic, log_end

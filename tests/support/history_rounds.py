@@ -163,6 +163,54 @@ def stale_one_first(rounds: HistoryRounds) -> Iterator[None]:
         rounds.nodes.start(one)
 
 
+@contextmanager
+def cut_off(
+    rounds: HistoryRounds, cut: Callable[[odradek.Cluster], None], deposed: int | None = None
+) -> Iterator[None]:
+    """The network between nodes is cut; clients reach all of them. Others lead in place of ``deposed``.
+
+    A broker behind a cut answers lookups with what it has, as one of Apache Kafka does."""
+    cluster = rounds.nodes
+    assert isinstance(cluster, odradek.Cluster), "only our nodes have a network that a test can cut"
+    with rounds.stale_lookups():
+        cut(cluster)
+        if deposed is not None:
+            rounds.wait_until_deposed(deposed)
+        rounds.wait_for_requests()
+        yield
+        cluster.heal()
+        eventually(rounds.agree_on_leaders, within_s=PROGRESS_S)
+
+
+def isolated(rounds: HistoryRounds, victim: int) -> AbstractContextManager[None]:
+    return cut_off(rounds, lambda cluster: cluster.isolate(victim), victim)
+
+
+def unheard_followers(rounds: HistoryRounds) -> AbstractContextManager[None]:
+    """Nothing that the followers send reaches the leader; what it sends reaches them."""
+    leader = leader_of(rounds)
+
+    def cut(cluster: odradek.Cluster) -> None:
+        for one in BROKERS:
+            if one != leader:
+                cluster.cut(one, leader)
+
+    return cut_off(rounds, cut)
+
+
+def unheard_broker(rounds: HistoryRounds) -> AbstractContextManager[None]:
+    """Nothing that a leader sends reaches the controller: its session ends."""
+    leader = leader_of(rounds)
+    return cut_off(rounds, lambda cluster: cluster.cut(leader, CONTROLLER), leader)
+
+
+def divided(rounds: HistoryRounds) -> AbstractContextManager[None]:
+    """A leader and the other brokers do not reach each other; all reach the controller."""
+    leader = leader_of(rounds)
+    others = [one for one in BROKERS if one != leader]
+    return cut_off(rounds, lambda cluster: cluster.partition([leader], others))
+
+
 def leader_of(rounds: HistoryRounds) -> int:
     return rounds.leaders()[rounds.dice.randrange(rounds.partitions)]
 
@@ -208,6 +256,19 @@ FAULTS: Mapping[str, Fault] = {
 }
 
 
+CUTS: Mapping[str, Fault] = {
+    "the leader is isolated": Fault(lambda rounds: isolated(rounds, leader_of(rounds)), is_survived=False),
+    "a coordinator is isolated": Fault(lambda rounds: isolated(rounds, coordinator_of(rounds)), is_survived=False),
+    "the leader hears no follower": Fault(unheard_followers, is_survived=False),
+    "the controller does not hear a leader": Fault(unheard_broker, is_survived=False),
+    "a leader is cut from the others": Fault(divided, is_survived=False),
+    "the controller is isolated": Fault(
+        lambda rounds: cut_off(rounds, lambda cluster: cluster.isolate(CONTROLLER)), is_survived=False
+    ),
+}
+"""Faults of a network, which only ``odradek.Cluster`` can have."""
+
+
 class HistoryRounds:
     """Some clients, and faults while they work. ``end`` stops the clients and checks their history."""
 
@@ -239,7 +300,7 @@ class HistoryRounds:
 
     def run(self, name: str) -> None:
         """One fault. Afterwards all clients go on."""
-        fault = FAULTS[name]
+        fault = FAULTS.get(name) or CUTS[name]
         self.faults.append(name)
         with fault.begin(self):
             if fault.is_survived:
@@ -252,7 +313,7 @@ class HistoryRounds:
         with self.stale_lookups():
             for one in brokers:
                 self.nodes.resume(one)
-            eventually(self._agree_on_leaders, within_s=PROGRESS_S)
+            eventually(self.agree_on_leaders, within_s=PROGRESS_S)
 
     @contextmanager
     def stale_lookups(self) -> Iterator[None]:
@@ -261,7 +322,8 @@ class HistoryRounds:
         yield
         self.history.stale.append((since, time.time()))
 
-    def _agree_on_leaders(self) -> bool:
+    def agree_on_leaders(self) -> bool:
+        """Whether all brokers show the same leaders."""
         try:
             first, *others = [self._leader_epochs(one) for one in BROKERS]
         except OdradekError:
@@ -276,6 +338,7 @@ class HistoryRounds:
         """Stops the clients, readers last: they read to the end of the log. Returns what is wrong."""
         readers = [one for one in self.clients if isinstance(one, RecordedReader)]
         self._stop([one for one in self.clients if one not in readers])
+        self._send_last()
         ends = self._ends()
         whole = [one for one in readers if not isinstance(one, RecordedMember)]
         eventually(lambda: all(one.has_read(ends) for one in whole), within_s=PROGRESS_S, what=f"the ends {ends}")
@@ -289,6 +352,16 @@ class HistoryRounds:
             one.join(PROGRESS_S)
             assert not one.is_alive(), f"{one.name} does not end"
             assert one.failure is None, f"{one.name}: {one.failure!r}"
+
+    def _send_last(self) -> None:
+        """One more record in each partition: the marker of a transaction would be an end that no reader shows."""
+        with odradek.Producer(self.nodes.bootstrap_servers, acks="all") as producer:
+            for one in range(self.partitions):
+                start, value = time.time(), f"last.{one}"
+                sent = producer.send(self.topic, value.encode(), partition=one)
+                producer.flush(PROGRESS_S)
+                fields = {"topic": self.topic, "partition": one, "value": value, "offset": sent.result().offset}
+                self.history.add("send", "last", start, end=time.time(), **fields)
 
     def _ends(self) -> dict[int, int]:
         with Admin(self.nodes.bootstrap_servers) as admin:

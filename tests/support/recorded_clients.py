@@ -515,18 +515,34 @@ class OdradekLookups(RecordedClient):
     def _fetch(self, admin: Admin, group: str, partitions: Sequence[TopicPartition]) -> None:
         start = time.time()
         try:
-            found = admin.list_group_offsets(group, partitions)
+            found = admin.list_group_offsets(group, partitions, require_stable=True)
         except OdradekError as error:
             self.note(error)
             return
         for one in partitions:
             offset = None if found.get(one) is None else found[one].offset
             fields = {"group": group, "topic": one.topic, "partition": one.partition, "offset": offset}
-            self.record("offset_fetch", start, **fields)
+            self.record("offset_fetch", start, stable=True, **fields)
+
+
+class SentCommits(logging.Handler):
+    """Counts the requests of librdkafka that commit: it says each that it has sent in its log."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.DEBUG)
+        self.count = 0
+        self.logger = logging.Logger(name, logging.DEBUG)
+        self.logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "Sent OffsetCommitRequest" in record.getMessage()
 
 
 class ConfluentCommits(RecordedClient):
-    """Commits offsets of a group without members, and fetches them, in an order by chance."""
+    """Commits offsets of a group without members, and fetches them, in an order by chance.
+
+    Two of them commit to the same partitions. Such a commit replaces a newer one if librdkafka sends it again, so the
+    history has the number of requests."""
 
     pause_s = 0.03
 
@@ -534,12 +550,15 @@ class ConfluentCommits(RecordedClient):
         super().__init__(*arguments)
         self.group = group
         self.sent = 0
+        self._requests = SentCommits(self.name)
 
     def work(self) -> None:
         dice = random.Random(self.name)
         consumer = confluent_kafka.Consumer(
-            {"bootstrap.servers": self.bootstrap, "log_level": 0, "group.id": self.group, "enable.auto.commit": False}
-        )
+            {"bootstrap.servers": self.bootstrap, "debug": "protocol", "group.id": self.group,
+             "enable.auto.commit": False},
+            logger=self._requests.logger,
+        )  # fmt: skip
         while not self.ended.is_set():
             one, start = confluent_kafka.TopicPartition(self.topic, 0, dice.randrange(1 << 40)), time.time()
             fields = {"group": self.group, "topic": self.topic, "partition": 0}
@@ -552,13 +571,16 @@ class ConfluentCommits(RecordedClient):
         consumer.close()
 
     def _commit(self, consumer: Any, one: Any, start: float, fields: dict[str, Any]) -> None:
+        before = self._requests.count
         try:
             (result,) = consumer.commit(offsets=[one], asynchronous=False)
             outcome = "unknown" if result.error else "done"
         except confluent_kafka.KafkaException as error:
             self.note(error)
             outcome = "unknown"
-        self.record("commit", start, outcome=outcome, offset=one.offset, **fields)
+        consumer.poll(0)  # librdkafka gives its log to Python in a poll
+        attempts = max(1, self._requests.count - before)
+        self.record("commit", start, outcome=outcome, offset=one.offset, attempts=attempts, **fields)
 
     def _fetch(self, consumer: Any, one: Any, start: float, fields: dict[str, Any]) -> None:
         asked = confluent_kafka.TopicPartition(self.topic, 0)

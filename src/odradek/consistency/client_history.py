@@ -148,6 +148,7 @@ _TEXT = _Rule("a text", lambda value: isinstance(value, str))
 _COUNT = _Rule("a whole number from 0 on", _is_count)
 _MAYBE_TEXT = _Rule("a text or null", lambda value: value is None or isinstance(value, str), None)
 _MAYBE_COUNT = _Rule("a whole number from 0 on, or null", lambda value: value is None or _is_count(value), None)
+_ATTEMPTS = _Rule("a whole number from 1 to 1000", lambda value: _is_count(value) and 1 <= value <= 1000, 1)
 _NO = _Rule("true or false", lambda value: isinstance(value, bool), False)
 _TIME = _Rule("a number", lambda value: type(value) in (int, float) and isfinite(value))
 _END = _Rule("a number or null", lambda value: value is None or _TIME.accepts(value), None)
@@ -184,7 +185,7 @@ _FORMS = {
     }),
     "assign": _Form(SetPosition, "positions", _PARTITION | {"offset": _MAYBE_COUNT}),
     "commit": _Form(CommittedOffset, "commits", {"group": _TEXT} | _PARTITION | {
-        "offset": _COUNT, "transaction": _MAYBE_TEXT,
+        "offset": _COUNT, "transaction": _MAYBE_TEXT, "attempts": _ATTEMPTS,
     }),
     "offset_fetch": _Form(_fetched, "fetches", {"group": _TEXT} | _PARTITION | {
         "offset": _MAYBE_COUNT, "stable": _NO,

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import inf
 
 from odradek.consistency.anomalies import FETCHED_GOES_BACK, LOST_COMMIT, UNKNOWN_COMMIT, Anomaly, proof
 from odradek.consistency.operations import CommittedOffset, OffsetLookup, Register
 from odradek.consistency.registers import RegisterOperation, smallest_contradiction
 from odradek.consistency.transactions import Decisions, TransactionDecision
+
+
+@dataclass(frozen=True, slots=True)
+class _Repetition:
+    """One more request of a commit: it takes effect at any moment from the begin of the call on, or never."""
+
+    commit: CommittedOffset
+    number: int
 
 
 def commit_anomalies(
@@ -42,10 +51,18 @@ def _of_register(
         if decision.result != "aborted":
             end = inf if decision.result == "unknown" else decision.end
             operations.append(RegisterOperation(True, commit.offset, decision.start, end, commit))
+        if decision.result != "aborted" and commit.transaction is None:
+            # A broker may take an earlier request that it did not answer, for example one that was halted, after the
+            # call has returned: the request waits in its socket.
+            operations += [
+                RegisterOperation(True, commit.offset, commit.start, inf, _Repetition(commit, number))
+                for number in range(1, commit.attempts)
+            ]
     smallest = smallest_contradiction(operations)
     if not smallest:
         return
-    found = [one.key for one in smallest if isinstance(one.key, CommittedOffset | OffsetLookup)]
+    keys = [one.key.commit if isinstance(one.key, _Repetition) else one.key for one in smallest]
+    found = list(dict.fromkeys(key for key in keys if isinstance(key, CommittedOffset | OffsetLookup)))
     ends = [
         decisions.of(one.transaction).end_call for one in found if isinstance(one, CommittedOffset) and one.transaction
     ]

@@ -119,15 +119,17 @@ class SetPosition(PartitionOperation):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset(GroupOperation):
-    """``transaction``: the commit takes effect with it."""
+    """``transaction``: the commit takes effect with it. ``attempts``: the most requests that the client sent for it."""
 
     kind = "commit"
     offset: int
     transaction: str | None
+    attempts: int = 1
 
     def describe(self) -> str:
         within = f" in {self.transaction}" if self.transaction else ""
-        return f"commit {self.group} {self.topic}-{self.partition} offset {self.offset}{within}: {self.outcome}"
+        often = f", {self.attempts} attempts" if self.attempts > 1 else ""
+        return f"commit {self.group} {self.topic}-{self.partition} offset {self.offset}{within}: {self.outcome}{often}"
 
 
 @dataclass(frozen=True, slots=True)

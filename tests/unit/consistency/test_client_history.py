@@ -13,6 +13,8 @@ SEND = {"op": "send", "client": "p", "start": 1, "end": 2, "topic": "t", "partit
 POLL = {"op": "poll", "client": "c", "start": 3, "end": 4, "topic": "t", "partition": 0, "records": [[0, "a"]]}
 END = {"op": "end_transaction", "client": "p", "start": 3, "end": 4, "transaction": "x", "decision": "commit"}
 
+COMMIT = {"op": "commit", "client": "c", "start": 3, "end": 4, "group": "g", "topic": "t", "partition": 0, "offset": 1}
+
 
 def refusal(*rows: Any) -> str:
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
@@ -75,6 +77,8 @@ def test_times_that_contradict_one_another_are_refused(rows: tuple[Any, ...], me
         ('{"op": "send", "client": "p", "start": NaN, "end": 2}', "start is NaN: give a number"),
         (SEND | {"acks": 2}, 'acks is 2: give "all", -1, 0 or 1'),
         (SEND | {"outcome": "ok"}, 'outcome is "ok": give one of done, failed, unknown'),
+        (COMMIT | {"attempts": 0}, "attempts is 0: give a whole number from 1 to 1000"),
+        (COMMIT | {"attempts": 1_001}, "attempts is 1001: give a whole number from 1 to 1000"),
         (POLL | {"records": [[0]]}, "records is [[0]]: give a list of [offset, value]"),
     ],
 )  # fmt: skip
