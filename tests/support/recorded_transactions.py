@@ -105,10 +105,10 @@ class ConfluentTransactions(RecordedTransactions):
         producer.flush(1)
 
     def send(self, producer: Any, fields: dict[str, Any], report: Any) -> None:
-        def told(error: Any, message: Any) -> None:
+        def delivered(error: Any, message: Any) -> None:
             report(error, None if error is not None else message.offset())
 
-        producer.produce(self.topic, fields["value"].encode(), partition=fields["partition"], on_delivery=told)
+        producer.produce(self.topic, fields["value"].encode(), partition=fields["partition"], on_delivery=delivered)
 
     def commit_offset(self, producer: Any, offset: int) -> None:
         consumer = confluent_kafka.Consumer(
@@ -143,10 +143,10 @@ class OdradekTransactions(RecordedTransactions):
             self.note(error)
 
     def send(self, producer: Any, fields: dict[str, Any], report: Any) -> None:
-        def told(metadata: Any, error: Any) -> None:
+        def delivered(metadata: Any, error: Any) -> None:
             report(error, None if error is not None else metadata.offset)
 
-        producer.send(self.topic, fields["value"].encode(), partition=fields["partition"], on_delivery=told)
+        producer.send(self.topic, fields["value"].encode(), partition=fields["partition"], on_delivery=delivered)
 
     def commit_offset(self, producer: Any, offset: int) -> None:
         group = ConsumerGroupMetadata(self.group)
