@@ -3,17 +3,58 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.core.errors import ConfigError
-from odradek.spark.options import ReadOptions, parse_options
+from odradek.spark.options import ReadOptions, client_config, parse_options
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
 
 # For the calls of Spark's listeners, because other listeners and the end of Spark wait for them.
 LISTENER_TIMEOUT_MS = 10_000
+
+
+class SourceSettings(NamedTuple):
+    """How to reach the cluster of a source. ``own_group``: the group to which the source commits itself, or empty."""
+
+    options: ReadOptions
+    own_group: str = ""
+
+
+def cluster_settings(execution: JavaObject, timeout_ms: int) -> dict[int, SourceSettings | None]:
+    """Returns how to reach the clusters of a query's sources, by their numbers in progress reports.
+
+    Knows Spark's own Kafka source, too. None stands for a source of another kind. ``execution`` is Java's
+    StreamExecution. ``timeout_ms``: the longest time of the client's calls. Raises Py4JError, ConfigError.
+    """
+    return {
+        number: _settings_of(relation, timeout_ms)
+        for number, relation in enumerate(_relations(execution.analyzedPlan()))
+    }
+
+
+def given_settings(options: Mapping[str, str], timeout_ms: int) -> SourceSettings:
+    """Returns how to reach a cluster by ``kafka.*`` options. Raises ConfigError."""
+    given = {name.lower(): value for name, value in options.items()}
+    if others := sorted(name for name in options if not name.lower().startswith("kafka.")):
+        raise ConfigError(f"options={{{others[0]!r}: …}}: expected options of the client, which begin with kafka.")
+    kafka = {name.removeprefix("kafka."): value for name, value in given.items()}
+    return SourceSettings(_with_limit(ReadOptions(client_config(kafka)), timeout_ms))
+
+
+def _settings_of(relation: JavaObject, timeout_ms: int) -> SourceSettings | None:
+    if relation.getClass().getSimpleName().startswith("StreamingRelationV2") and relation.sourceName() == "kafka":
+        given = {name.lower(): value for name, value in dict(relation.extraOptions().asCaseSensitiveMap()).items()}
+        kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+        # Not strict: Java's client has settings that a commit does not need.
+        return SourceSettings(_with_limit(ReadOptions(client_config(kafka, strict=False)), timeout_ms))
+    options = _options_of(relation)
+    if options is None:
+        return None
+    commits = options.commit_offsets or options.offsets_in_transaction or options.offsets_by_table
+    return SourceSettings(_with_limit(options, timeout_ms), (options.group_id or "") if commits else "")
 
 
 def source_options(execution: JavaObject, timeout_ms: int | None = None) -> list[ReadOptions | None]:

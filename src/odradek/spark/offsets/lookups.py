@@ -52,10 +52,18 @@ class _EpochKey(NamedTuple):
 
 
 class Lookups:
-    """The requests of one read, over one connection pool. Methods raise the errors of ``Admin``."""
+    """The requests of one read, over one connection pool. Methods raise the errors of ``Admin``.
 
-    def __init__(self, options: ReadOptions) -> None:
+    ``own_group``: what a user does for a group without other members, at the end of a message."""
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        *,
+        own_group: str = "give the query its own kafka.group.id, or set commitOffsets=false",
+    ) -> None:
         self.options = options
+        self._own_group = own_group
         self._admin: Admin | None = None
         self._closed = threading.Event()
         self._topic_ids: dict[str, UUID | None] = {}
@@ -355,7 +363,7 @@ class Lookups:
         named = ", ".join(f"{m.client_id} at {m.host.lstrip('/')} ({m.member_id})" for m in self._members())
         return CommitRefusal(
             f"it has live members, and only they may commit: {named or 'unknown, or they have left'}",
-            "Stop them, or give the query its own kafka.group.id, or set commitOffsets=false",
+            f"Stop them, or {self._own_group}",
         )
 
     @property
