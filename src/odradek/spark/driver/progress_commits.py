@@ -37,7 +37,7 @@ OWN_GROUP = "name another group in commit="
 Groups = str | Mapping[str, str]
 
 
-class _Owner(NamedTuple):
+class _RunSource(NamedTuple):
     """A source of one run of a query."""
 
     run_id: str
@@ -45,14 +45,14 @@ class _Owner(NamedTuple):
 
 
 @dataclass
-class _Source:
+class _WatchedSource:
     """A source of a running query whose progress is committed. ``query``: the query's name, or its id.
 
     ``end``: the newest end of a micro-batch that Spark has reported, as JSON. ``is_committed``: whether the group has
     it. ``due_s``: when to commit without a further report.
     """
 
-    owner: _Owner
+    owner: _RunSource
     query_id: str
     query: str
     lookups: Lookups
@@ -113,8 +113,8 @@ class ProgressCommits:
         self._settings_of = settings_of
         self._clock = clock
         self._new_lookups = new_lookups
-        self._sources: dict[_Owner, _Source | None] = {}
-        self._owners: dict[tuple[str, str, TopicPartition], _Source] = {}
+        self._sources: dict[_RunSource, _WatchedSource | None] = {}
+        self._owners: dict[tuple[str, str, TopicPartition], _WatchedSource] = {}
         """The source that commits a partition, by cluster, group and partition."""
 
     def report(self, report: ProgressReport) -> None:
@@ -128,7 +128,7 @@ class ProgressCommits:
         ends = {number: end for number, text in report.ends.items() if (end := _offset(text)) is not None}
         self._add_sources(report, group, ends)
         for number, end in ends.items():
-            source = self._sources.get(_Owner(report.run_id, number))
+            source = self._sources.get(_RunSource(report.run_id, number))
             if source is None:
                 continue
             if end.positions != source.end.positions or not source.is_committed:
@@ -175,7 +175,7 @@ class ProgressCommits:
 
     def _add_sources(self, report: ProgressReport, group: str, numbers: Collection[int]) -> None:
         """Looks up how to reach the clusters of a query's sources, at its first report."""
-        new = [owner for number in numbers if (owner := _Owner(report.run_id, number)) not in self._sources]
+        new = [owner for number in numbers if (owner := _RunSource(report.run_id, number)) not in self._sources]
         if not new:
             return
         settings: Mapping[int, SourceSettings | None] = {}
@@ -193,15 +193,15 @@ class ProgressCommits:
             elif found is not None:
                 self._remove_earlier_run(report.query_id, owner)
                 lookups = self._new_lookups(replace(found.options, group_id=group))
-                self._sources[owner] = _Source(owner, report.query_id, report.query, lookups)
+                self._sources[owner] = _WatchedSource(owner, report.query_id, report.query, lookups)
 
-    def _remove_earlier_run(self, query_id: str, owner: _Owner) -> None:
+    def _remove_earlier_run(self, query_id: str, owner: _RunSource) -> None:
         """Forgets what an earlier run of the same query could not commit: the new run is where the query is."""
         for one in list(self._sources.values()):
             if one is not None and (one.query_id, one.owner.source) == (query_id, owner.source):
                 self._remove(one.owner)
 
-    def _remove(self, owner: _Owner) -> None:
+    def _remove(self, owner: _RunSource) -> None:
         source = self._sources.pop(owner)
         if source is not None:
             self._owners = {key: one for key, one in self._owners.items() if one is not source}
@@ -209,7 +209,7 @@ class ProgressCommits:
 
     # --- commits
 
-    def _commit(self, source: _Source) -> None:
+    def _commit(self, source: _WatchedSource) -> None:
         """Commits the source's newest end. Raises nothing."""
         lookups = source.lookups
         try:
@@ -219,7 +219,7 @@ class ProgressCommits:
             source.is_committed = False
         source.due_s = self._clock() + (REFRESH_S if source.is_committed else RETRY_S)
 
-    def _committed(self, source: _Source) -> bool:
+    def _committed(self, source: _WatchedSource) -> bool:
         """Commits, and returns whether the group has the end. Raises OdradekError."""
         lookups = source.lookups
         if not source.cluster:
@@ -238,7 +238,7 @@ class ProgressCommits:
         self._warn(source, decision, commits)
         return lookups.commit_existing(CommitDecision(decision.commits, {}), existing, end.query)
 
-    def _own_positions(self, source: _Source) -> Offsets:
+    def _own_positions(self, source: _WatchedSource) -> Offsets:
         """Returns the positions of the partitions that no other source commits to the group."""
         group, taken = source.lookups.group_id, {}
         for tp in source.end.positions:
@@ -257,7 +257,7 @@ class ProgressCommits:
                 )  # fmt: skip
         return {tp: offset for tp, offset in source.end.positions.items() if tp not in taken}
 
-    def _warn(self, source: _Source, decision: CommitDecision, commits: Collection[TopicPartition]) -> None:
+    def _warn(self, source: _WatchedSource, decision: CommitDecision, commits: Collection[TopicPartition]) -> None:
         """Names once what the commits overwrite."""
         group = source.lookups.group_id
         foreign = {tp: offset for tp, offset in decision.overwritten.items() if tp in commits}
