@@ -15,7 +15,8 @@ from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupNotEmpty, RequestTimedOut
 from odradek.core.errors import ConfigError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.spark.driver.progress_commits import REFRESH_S, RETRY_S, ProgressCommits
+from odradek.spark.driver.micro_batch_commits import COMMIT_RETRY_S
+from odradek.spark.driver.progress_commits import REFRESH_S, ProgressCommits
 from odradek.spark.driver.query_sources import SourceSettings
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.options import ReadOptions
@@ -188,13 +189,13 @@ def test_a_failed_commit_is_tried_again_without_a_report(
     for offset in (10, 11):
         commits.report(report("a", {T0: offset}))
     commits.ended("a-run-1")
-    assert commits.wait_s() == RETRY_S
-    clock.now += RETRY_S
+    assert commits.wait_s() == COMMIT_RETRY_S
+    clock.now += COMMIT_RETRY_S
     commits.run_due()
     cluster.failure = None
     commits.run_due()
     assert cluster.commits == [], "not due yet"
-    clock.now += RETRY_S
+    clock.now += COMMIT_RETRY_S
     commits.run_due()
     assert cluster.committed("g") == {T0: 11}
     assert (commits.wait_s(), cluster.closed) == (None, 1), "the query has ended, and nothing is left to do"
@@ -233,7 +234,7 @@ def test_a_later_run_of_a_query_takes_its_partitions_over(cluster: Cluster, cloc
     commits.ended("a-run-1")
     cluster.failure = None
     commits.report(report("a", {T0: 20}, run=2))
-    clock.now += RETRY_S
+    clock.now += COMMIT_RETRY_S
     commits.run_due()
     commits.close()
     assert cluster.commits == [{T0: 20}]

@@ -43,7 +43,7 @@ _REPORT_DELAY_S = 0.1
 # trigger.
 _TRIGGER_RETRY_S = 1.0
 # The time after which a failed commit is tried again, even if no micro-batch follows.
-_COMMIT_RETRY_S = 10.0
+COMMIT_RETRY_S = 10.0
 _NEVER = math.inf
 
 
@@ -158,7 +158,7 @@ class GroupCommits:
             for run in due:
                 delay_s = _TRIGGER_RETRY_S
                 if not _is_in_a_trigger(run):
-                    delay_s = _COMMIT_RETRY_S if _commit_run(run) else _NEVER
+                    delay_s = COMMIT_RETRY_S if _commit_run(run) else _NEVER
                 with self._changed:
                     if run.due_s == _NEVER:  # else another micro-batch was finished in the meantime
                         run.due_s = time.monotonic() + delay_s

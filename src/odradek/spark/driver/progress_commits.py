@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.spark.driver.micro_batch_commits import COMMIT_RETRY_S
 from odradek.spark.driver.query_sources import SourceSettings
 from odradek.spark.offsets.commit_marks import mark_commit, mark_of
 from odradek.spark.offsets.lookups import Lookups
@@ -27,8 +28,6 @@ from odradek.text.json_depth import parse_json
 
 log = logging.getLogger("odradek.spark.commits")
 
-# A failed commit is tried again after this time, even if no micro-batch follows.
-RETRY_S = 10.0
 # Kafka deletes the offsets of a group without members some time after its last commit (offsets.retention.minutes, 7
 # days by default). A query without new records keeps its offsets by a commit in each of these intervals.
 REFRESH_S = 3600.0
@@ -217,7 +216,7 @@ class ProgressCommits:
         except (OdradekError, OSError) as error:
             lookups.note_refusal(error)
             source.is_committed = False
-        source.due_s = self._clock() + (REFRESH_S if source.is_committed else RETRY_S)
+        source.due_s = self._clock() + (REFRESH_S if source.is_committed else COMMIT_RETRY_S)
 
     def _committed(self, source: _WatchedSource) -> bool:
         """Commits, and returns whether the group has the end. Raises OdradekError."""
