@@ -159,7 +159,7 @@ def test_the_driver_waits_until_no_trigger_is_active(listener: Callable[..., Gro
 def test_a_failed_commit_is_retried_without_another_micro_batch(
     listener: Callable[..., GroupCommits], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(micro_batch_commits, "_COMMIT_RETRY_S", 0.001)
+    monkeypatch.setattr(micro_batch_commits, "COMMIT_RETRY_S", 0.001)
     query, group = Query(), Group()
     group.refusals = 3
     one = listener(q=run_of(query, group))
