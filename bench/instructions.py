@@ -4,6 +4,8 @@
 
 With ``--metrics`` this revision's broker counts its requests, as with a page of metrics; OTHER/src may be ``src`` then.
 
+A request of the two cases of transactions is a whole transaction: a record, an offset of a group, and its end.
+
 Each case runs in a process of its own under ``valgrind --tool=callgrind``: a broker in it, and a connection whose
 transport keeps the last reply. Sockets, timers and clocks take no part: the time of the event loop stands still. So
 other load on the machine changes nothing. The second pair of figures has the calls of Python functions per request.
@@ -24,13 +26,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bench.revisions import compile_modules, package_folder, prepare, workloads
+from bench.revisions import TOPIC, Workload, compile_modules, package_folder, prepare, workloads
+from bench.transaction_requests import NEW, OLD, TransactionRequests
 
 _COUNT, _WARM_UP = 400, 200
 _IMPORTS_S = 5.0
 """The time in which a started broker imports the rest of its modules."""
 _SOURCE = Path(__file__).resolve().parent.parent / "src"
-CASES = ("api versions", "metadata", "produce 1 record", "produce 100 records", "fetch 1 record", "commit")
+CASES = (
+    "api versions", "metadata", "produce 1 record", "produce 100 records", "fetch 1 record", "commit", NEW, OLD
+)  # fmt: skip
 
 
 class _Transport(asyncio.Transport):
@@ -66,6 +71,34 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().time() if self.stands_at is None else self.stands_at
 
 
+class RequestCase:
+    """The requests of a workload of ``bench.revisions``, one at a time."""
+
+    def __init__(self, bootstrap: str, case: str) -> None:
+        self._workload: Workload = workloads()[case]
+
+    def requests(self, number: int) -> Sequence[bytes]:
+        return (self._workload.requests[number % len(self._workload.requests)],)
+
+    def check(self, replies: Sequence[bytes]) -> None:
+        self._workload.check(replies[-1])
+
+
+class TransactionCase:
+    """The requests of one transaction at a time."""
+
+    def __init__(self, bootstrap: str, case: str) -> None:
+        self._made = TransactionRequests(bootstrap, TOPIC, case, _WARM_UP + _COUNT)
+        self.check = self._made.check
+
+    def requests(self, number: int) -> Sequence[bytes]:
+        return self._made.transactions[number]
+
+
+def _requests_of(bootstrap: str, case: str) -> RequestCase | TransactionCase:
+    return TransactionCase(bootstrap, case) if case in (NEW, OLD) else RequestCase(bootstrap, case)
+
+
 async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics: bool) -> int:
     """Serves ``_COUNT`` requests. Returns the calls of Python functions, or 0 if they are not counted.
 
@@ -81,39 +114,43 @@ async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics:
 
         broker.request_times = RequestStatistics()
     await broker.start()
-    await asyncio.to_thread(prepare, "{}:{}".format(*broker.address))
+    bootstrap = "{}:{}".format(*broker.address)
+    await asyncio.to_thread(prepare, bootstrap)
+    sent = await asyncio.to_thread(_requests_of, bootstrap, case)
     await asyncio.sleep(_IMPORTS_S)
     broker.scheduler.clock = lambda: 1.0  # a share never ends
     connection, transport = Connection(broker), _Transport()
     connection.connection_made(transport)
-    workload = workloads()[case]
+    replies: list[bytes] = []
     calls = 0
 
     def count_call(frame: FrameType, event: str, argument: object) -> None:
         nonlocal calls
         calls += event == "call"
 
-    async def send(count: int) -> None:
-        for number in range(count):
-            transport.last = b""
-            connection.data_received(workload.requests[number % len(workload.requests)])
-            while not transport.last:  # a commit is answered in a later tick
-                await asyncio.sleep(0)
+    async def send(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            for request in sent.requests(number):
+                transport.last = b""
+                connection.data_received(request)
+                while not transport.last:  # a commit is answered in a later tick
+                    await asyncio.sleep(0)
+                replies.append(transport.last[4:])
 
-    await send(_WARM_UP)
+    await send(0, _WARM_UP)
     loop = asyncio.get_running_loop()
     assert isinstance(loop, _Loop)
     loop.stands_at = loop.time()
     if counts_calls:
         sys.setprofile(count_call)
-        await send(_COUNT)
+        await send(_WARM_UP, _COUNT)
         sys.setprofile(None)
     else:
         _say("ready")
-        await send(_COUNT)
+        await send(_WARM_UP, _COUNT)
         _say("done")
     loop.stands_at = None
-    workload.check(transport.last[4:])
+    sent.check(replies)
     return calls
 
 

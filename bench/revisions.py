@@ -35,7 +35,7 @@ from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
 
-_TOPIC = "pairs"
+TOPIC = "pairs"
 _PARTITIONS = 100
 _WARM_UP = 3
 _GROUPS = 8
@@ -75,7 +75,7 @@ def _fetch(offset: int, partitions: Sequence[int], most_bytes: int) -> bytes:
         "min_bytes": 1,
         "max_bytes": most_bytes,
         "isolation_level": 0,
-        "topics": [{"topic": _TOPIC, "partitions": parts}],
+        "topics": [{"topic": TOPIC, "partitions": parts}],
     }
     return frames.encode_request(FETCH, 4, 0, "bench", message)
 
@@ -89,7 +89,7 @@ def _commit(group: str, offset: int, partitions: int = 1) -> bytes:
         "generation_id_or_member_epoch": -1,
         "member_id": "",
         "retention_time_ms": -1,
-        "topics": [{"name": _TOPIC, "partitions": parts}],
+        "topics": [{"name": TOPIC, "partitions": parts}],
     }
     return frames.encode_request(OFFSET_COMMIT, 2, 0, "bench", message)
 
@@ -140,18 +140,18 @@ def workloads() -> dict[str, Workload]:
     hundred = batches(8, 100, 100)
 
     def produced(reply: bytes) -> None:
-        check_produced(_TOPIC, reply)
+        check_produced(TOPIC, reply)
 
-    produces = [produce_request(_TOPIC, n % _PARTITIONS, one) for n in range(_PARTITIONS)]
+    produces = [produce_request(TOPIC, n % _PARTITIONS, one) for n in range(_PARTITIONS)]
     commits = [_commit(f"group-{n % _GROUPS}", n) for n in range(64)]
     many_commits = [_commit(f"group-{n % _GROUPS}", n, _PARTITIONS) for n in range(64)]
     versions = frames.encode_request(API_VERSIONS, 0, 0, "bench", {})
-    names = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": False}
+    names = {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False}
     return {
         "produce 1 record": Workload(produces, produced, 600),
         "produce 1 record, 4 in flight": Workload(produces, produced, 800, window=4),
         "produce 1 record, 4 connections, 16 in flight": Workload(produces, produced, 1600, 4, 16),
-        "produce 100 records": Workload([produce_request(_TOPIC, 0, data) for data in hundred], produced, 300),
+        "produce 100 records": Workload([produce_request(TOPIC, 0, data) for data in hundred], produced, 300),
         "fetch 1 record": Workload([_fetch(0, [1], 1)], _accept, 600),
         "fetch 100 KB": Workload([_fetch(0, [0], 1)], _accept, 600),
         "fetch 1 MB": Workload([_fetch(0, [0], 1 << 20)], _accept, 200),
@@ -171,12 +171,12 @@ def prepare(bootstrap: str) -> None:
     The first Produce request and each commit are repeated until the broker accepts them.
     """
     one = encode_batch([SimpleRecord(b"", b"x" * 100)], now_ms=int(time.time() * 1000))
-    made = {"topics": [{"name": _TOPIC}], "allow_auto_topic_creation": True}
+    made = {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(bootstrap)
     connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))
-    _repeat_until_accepted(connection, produce_request(_TOPIC, 1, one), lambda reply: check_produced(_TOPIC, reply))
+    _repeat_until_accepted(connection, produce_request(TOPIC, 1, one), lambda reply: check_produced(TOPIC, reply))
     for data in batches(10, 1000, 100):
-        check_produced(_TOPIC, connection.call(produce_request(_TOPIC, 0, data)))
+        check_produced(TOPIC, connection.call(produce_request(TOPIC, 0, data)))
     connection.call(frames.encode_request(FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
     for number in range(_GROUPS):
         _repeat_until_accepted(connection, _commit(f"group-{number}", 0), _no_error)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from support.brokers import eventually
 
 import odradek
+from odradek.cli.main import run
 from odradek.client import NewTopic
 
 SETTINGS = {
@@ -147,3 +150,51 @@ def test_each_broker_names_the_same_coordinators_and_transactions(cluster: odrad
         name: coordinator for name, (coordinator, _) in described.items()
     }
     assert len({coordinator for coordinator, _ in described.values()}) > 1
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    """Runs a command of ``odradek``. Returns the JSON that it prints."""
+    assert run([*arguments, "--json"]) == 0, capsys.readouterr().err
+    return json.loads(capsys.readouterr().out)
+
+
+def test_commands_ask_all_brokers(cluster: odradek.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command prints the same whatever broker it is given, with what all coordinators and leaders have."""
+    names = [f"asked-{number}" for number in range(6)]
+    topic = "asked"
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, 3, 3)])
+        for name in names:
+            admin.alter_group_offsets(name, {odradek.TopicPartition(topic, 0): 1})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "asked", "linger.ms": 0})
+    producer.init_transactions(WITHIN_S)
+    producer.begin_transaction()
+    for partition in range(3):
+        producer.produce(topic, b"v", partition=partition)
+    producer.flush(WITHIN_S)
+    assert len({cluster.coordinator(name) for name in names}) > 1
+    assert len({cluster.leader(topic, partition) for partition in range(3)}) == 3
+    found = []
+    for broker in cluster.brokers:
+        at = ["-b", cluster.address(broker)]
+        groups = printed(capsys, "groups", "list", *at)
+        described = printed(capsys, "groups", "describe", *names, *at)
+        listed = printed(capsys, "transactions", "list", *at)
+        (one,) = [row for row in listed if row["transactional_id"] == "asked"]
+        state = printed(capsys, "transactions", "describe", "asked", *at)
+        assert state.pop("duration_ms") > 0
+        hanging = printed(capsys, "transactions", "find-hanging", topic, "--max-transaction-timeout", "0", *at)
+        found.append((groups, described, one, state, hanging))
+    assert set(names) <= {row["group"] for row in found[0][0]}
+    assert found[0] == found[1] == found[2]
+    cluster.wait_until_in_sync()
+    followers = [
+        printed(capsys, "transactions", "describe-producers", f"{topic}:0", "--broker-id", str(broker), *at)
+        for broker in cluster.brokers
+    ]
+    assert len(followers[0]) == 1
+    assert followers[0] == followers[1] == followers[2]
+    for broker in cluster.brokers:  # a follower answers for its own log, and the transaction is known
+        words = ["--broker-id", str(broker), "--max-transaction-timeout", "0"]
+        assert printed(capsys, "transactions", "find-hanging", topic, *words, *at) == []
+    producer.abort_transaction(WITHIN_S)

@@ -53,12 +53,31 @@ OPEN, COMMITTED, ABORTED, UNKNOWN, GIVEN_UP = "open", "committed", "aborted", "u
 
 @dataclass
 class Batch:
-    """A batch of one record, sent again until it is in its log."""
+    """A batch of one record, sent again until it is in its log. ``is_unanswered``: a request with it got no reply, so
+    it may be in the log."""
 
     index: int
     sequence: int
     tag: str
     is_written: bool = False
+    is_unanswered: bool = False
+
+
+class ProduceRequest:
+    """Batches for one partition in one request each. ``broker``: the asked one. ``failed``: the codes so far."""
+
+    def __init__(self, nodes: TransactionNodes, index: int) -> None:
+        self._nodes = nodes
+        self._index = index
+        self._epoch = nodes.registration(RECORDS, index).leader_epoch
+        self.leader = nodes.leader(RECORDS, index)
+        self.broker = NO_NODE
+        self.failed: list[ErrorCode] = []
+
+    @property
+    def was_at_leader(self) -> bool:
+        """Whether the asked broker has led the partition all the time, as the controller has it."""
+        return self.broker == self.leader and self._epoch == self._nodes.registration(RECORDS, self._index).leader_epoch
 
 
 @dataclass
@@ -79,8 +98,8 @@ class LedgerEntry:
 class TransactionNodes(GroupNodes):
     """Two partitions of each internal topic, and the topic ``records``."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(SETTINGS, seed=seed, topic_partitions=1)
+    def __init__(self, seed: int, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__(SETTINGS | dict(settings or {}), seed=seed, topic_partitions=1)
         self.create(RECORDS, (1, 2, 3), (2, 3, 1), min_insync_replicas="2")
         self.create(TRANSACTION_TOPIC, (2, 3, 1), (3, 1, 2), cleanup_policy="compact", min_insync_replicas="2")
 
@@ -170,7 +189,7 @@ class TransactionalClient:
     def _produce(self, batches: list[Batch]) -> None:
         """Sends batches of one partition over one connection, without a wait between them."""
         assert self.producer is not None
-        failed: list[ErrorCode] = []
+        request = ProduceRequest(self.schedule.nodes, batches[0].index)
         messages, takes = [], []
         for batch in batches:
             data = encode_batch(
@@ -180,20 +199,32 @@ class TransactionalClient:
             )  # fmt: skip
             row = {"name": RECORDS, "partition_data": [{"index": batch.index, "records": data}]}
             messages.append({"transactional_id": self.name, "acks": -1, "timeout": 5_000, "topic_data": [row]})
-            takes.append(lambda reply, batch=batch: self._note_written(reply, batch, failed))
-        self._ask(self.schedule.nodes.leader(RECORDS, batches[0].index), PRODUCE, 12, messages, takes)
+            takes.append(lambda reply, batch=batch: self._note_written(reply, batch, request))
 
-    def _note_written(self, reply: Any, batch: Batch, failed: list[ErrorCode]) -> None:
+        def note_unanswered() -> None:
+            for batch in batches:
+                batch.is_unanswered = not batch.is_written
+
+        request.broker = self._ask(request.leader, PRODUCE, 12, messages, takes, note_unanswered)
+
+    def _note_written(self, reply: Any, batch: Batch, request: ProduceRequest) -> None:
         code: ErrorCode = reply.responses[0].partition_responses[0].error_code
+        failed = request.failed
         if code is _E.none:
-            if failed:
+            if failed and not batch.is_unanswered:
                 raise SimulationFailure(f"{batch.tag} has overtaken a batch that got {failed[0].name}")
+            # Both may be in the log since an earlier request. The first one's verification has failed then (the
+            # coordinator's broker cannot be reached), and the second one is a duplicate. It is the same in Kafka:
+            # ReplicaManager asks the coordinator before UnifiedLog looks for duplicates.
             batch.is_written = True
             return
         if code is _E.out_of_order_sequence_number and failed and failed[0] in _RETRIED:
             return  # the batch before it is sent again, and then this one
-        if code is _E.out_of_order_sequence_number:
+        if code is _E.out_of_order_sequence_number and request.was_at_leader:
             raise SimulationFailure(f"{batch.tag} is in order, and gets {code.name}")
+        # A former leader that does not know its successor yet has not the batches before this one. In Kafka, too, it
+        # looks at the sequences before it waits for its followers, and Java's producer aborts the transaction then
+        # (TransactionManager.canRetry: the batch is the next one).
         failed.append(code)
         if code in _ENDED:
             self._give_up()
@@ -254,15 +285,15 @@ class TransactionalClient:
 
     def _ask(
         self, number: int, api_key: int, version: int, messages: list[Mapping[str, Any]],
-        takes: list[Callable[[Any], None]],
-    ) -> None:  # fmt: skip
+        takes: list[Callable[[Any], None]], on_missing: Callable[[], None] = lambda: None,
+    ) -> int:  # fmt: skip
         """Sends requests over one connection of its own. ``takes`` get the replies; after the first missing reply the
-        requests are over."""
+        requests are over, and ``on_missing`` is called. Returns the asked broker."""
         schedule = self.schedule
         if number == NO_NODE or schedule.rng.random() < 0.1:
             number = schedule.rng.choice((1, 2, 3))
         if not schedule.serves(number):
-            return
+            return NO_NODE
         self._asked += 1
         this = self._asked
         self.waits = True
@@ -274,6 +305,7 @@ class TransactionalClient:
                 return
             if frame is None:
                 self.waits = False
+                on_missing()
                 return
             take = left.pop(0)
             self.waits = bool(left)
@@ -294,6 +326,7 @@ class TransactionalClient:
         for at, message in enumerate(messages):
             wire.send(frames.encode_request(api_key, version, at, "client", message))
         schedule.world.after(ANSWER_MS, give_up)
+        return number
 
 
 class TransactionSchedule(MovingSchedule):

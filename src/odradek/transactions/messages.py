@@ -174,7 +174,8 @@ class ListTransactions:
     duration_ms: int = -1
 
     def error_reply(self, error: ErrorCode) -> ListedTransactions:
-        return ListedTransactions(error)
+        # Each broker lists the ids of the partitions that it has loaded. One that moved or cannot be read is no error.
+        return ListedTransactions(ErrorCode.none if error is ErrorCode.not_coordinator else error)
 
 
 class ListedTransaction(NamedTuple):

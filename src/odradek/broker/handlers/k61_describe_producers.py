@@ -1,4 +1,7 @@
-"""DescribeProducers 0: returns the states of the idempotent and transactional producers of partitions."""
+"""DescribeProducers 0: returns the states of the idempotent and transactional producers of partitions.
+
+As in Kafka, each replica answers for its own log: ``describe-producers --broker-id`` asks a follower.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,8 @@ def _describe(
     try:
         if fault is not None:
             raise fault
-        for state in _producers(broker, name, index):
+        states = yield from _states(broker, name, index)
+        for state in states:
             producers.add(
                 {
                     "producer_id": state.producer_id,
@@ -76,11 +80,14 @@ def _describe(
     return {"partition_index": index, "error_code": code, "error_message": text, "active_producers": producers}
 
 
-def _producers(broker: BrokerServices, name: str, index: int) -> list[ProducerState]:
+def _states(broker: BrokerServices, name: str, index: int) -> Steps[list[ProducerState]]:
+    """Returns the states, after a rebuild that a truncation has begun. Raises KafkaError."""
     if broker.catalog.topic(name) is None:
         raise KafkaError(ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition.")
-    partition = broker.partition(name, index)
+    partition = broker.partitions.get((name, index))
     if partition is None:
         raise KafkaError(broker.missing_partition(name, index))
     partition.check_online()
+    for _ in partition.log.producer_snapshots.rest_of_rebuild():
+        yield None
     return list(partition.log.producers)
