@@ -17,6 +17,7 @@ import odradek
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.workers import SMALL_MEMORY_BYTES, Reservation
 from odradek.client import NewTopic
+from odradek.client.producer.engine import DeliveryFailed
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import PRODUCE
@@ -162,6 +163,10 @@ class Sender:
         assert self._producer.flush(WITHIN_S) == 0
         return self.answers[-1]
 
+    def answered(self, value: str) -> int:
+        self.send(value)
+        return self.answer()
+
     def _note(self, error: KafkaError | None, sent: Message) -> None:
         self.answers.append(error.code() if error is not None else sent.offset())
 
@@ -227,3 +232,35 @@ def test_librdkafka_sends_a_record_again_that_was_appended(cluster, topic: str, 
     sender.send("once")
     assert sender.answer() == (0 if idempotent else 1)
     assert read_to_end(cluster, topic) == (["once"] if idempotent else ["once", "once"])
+
+
+# --- our producer ---------------------------------------------------------------------------------------------------
+
+
+def refusal(servers: str, topic: str) -> str:
+    """Returns why our producer did not deliver a record within two seconds."""
+    with pytest.raises(DeliveryFailed) as error, odradek.Producer(servers, delivery_timeout_ms=2_000) as producer:
+        producer.send(topic, b"refused")
+    return str(error.value)
+
+
+def test_our_producer_says_that_too_few_replicas_are_in_sync(cluster: odradek.Cluster, topic: str) -> None:
+    cluster.hold_back(2)
+    cluster.hold_back(3)
+    assert Sender(cluster, topic, acks=1).answered("leads alone") == 0
+    eventually(lambda: isr(cluster, topic) == (1,), within_s=WITHIN_S)
+    assert refusal(cluster.bootstrap_servers, topic) == (
+        f"records were not delivered: {topic}-0: 1 record was not delivered within delivery_timeout_ms=2000: "
+        f"NOT_ENOUGH_REPLICAS: {topic}-0: fewer replicas than min.insync.replicas are in sync: start the brokers that "
+        "are down"
+    )
+    cluster.heal()
+    cluster.wait_until_in_sync()
+
+
+def test_our_producer_says_that_a_partition_has_no_leader(cluster: odradek.Cluster) -> None:
+    """The last test: broker 2 stays away."""
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("alone", replica_assignments=[[2]])])
+    cluster.stop(2)
+    assert refusal(cluster.address(1), "alone").endswith("=2000: LEADER_NOT_AVAILABLE: alone-0 has no leader now")

@@ -99,6 +99,8 @@ class PartitionQueue:
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
         self.not_before_ms = 0
+        self.last_error: Exception | None = None
+        """Why the oldest records are not delivered yet."""
         self._idempotent = idempotent
         self._most_in_flight = in_flight if idempotent else 1
         self._epoch = epoch
@@ -175,7 +177,7 @@ class PartitionQueue:
         """Removes a batch that is not sent again. If it was ``appended``, refused batches keep their sequences."""
         self.in_flight.remove(batch)
         if appended:
-            self._is_known = True
+            self._is_known, self.last_error = True, None
             for other in self.waiting:
                 other.refused = False
 

@@ -49,6 +49,11 @@ class _NoReply(NamedTuple):
 
 
 _UNANSWERED = _NoReply()
+_TOO_FEW = "fewer replicas than min.insync.replicas are in sync: start the brokers that are down"
+_WHY: dict[ErrorCode | None, str] = {
+    ErrorCode.not_enough_replicas: _TOO_FEW,
+    ErrorCode.not_enough_replicas_after_append: f"the records are in the log, but {_TOO_FEW}",
+}
 
 
 class BufferExhausted(OdradekError):
@@ -291,6 +296,9 @@ class ProducerEngine:
             if not worth_retrying(error) and not isinstance(error, RequestTimedOut):
                 self._give_up_all(error)
                 return
+            with self.lock:
+                for queue in self._queues.values():
+                    queue.last_error = error
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
             return
         per_leader: dict[int, list[ProducerBatch]] = {}
@@ -321,6 +329,8 @@ class ProducerEngine:
             except KafkaError as error:
                 if not worth_retrying(error):
                     self._give_up(tp, error)
+                with self.lock:
+                    self._queue(tp).last_error = error
         return leaders
 
     def _lookup_deadline(self) -> Deadline:
@@ -411,7 +421,7 @@ class ProducerEngine:
             else:
                 error = failure or error_for(
                     code if code is not None else ErrorCode.network_exception,
-                    f"{batch.partition}: {getattr(row, 'error_message', None) or 'not appended'}",
+                    f"{batch.partition}: {getattr(row, 'error_message', None) or _WHY.get(code) or 'not appended'}",
                 )
                 again = self._is_worth_retrying(batch, code, error)
                 if not is_moved:
@@ -421,6 +431,7 @@ class ProducerEngine:
                     error = self._too_late(batch, error)
                 elif again and batch.tries <= self.producer_config.retries:
                     queue.put_back(batch, _monotonic_ms(), 0 if is_moved else self._backoff_ms(code), code)
+                    queue.last_error = error
                     return
                 queue.remove_answered(batch, appended=False)
                 offset = -1
@@ -436,9 +447,10 @@ class ProducerEngine:
     def _expire(self) -> None:
         limit = self.producer_config.delivery_timeout_ms
         with self.lock:
-            old = [b for queue in self._queues.values() for b in queue.remove_expired(_monotonic_ms(), limit)]
-        for batch in old:
-            self._report(batch, -1, self._too_late(batch))
+            queues = tuple(self._queues.values())
+            old = [(b, queue.last_error) for queue in queues for b in queue.remove_expired(_monotonic_ms(), limit)]
+        for batch, last in old:
+            self._report(batch, -1, self._too_late(batch, last))
 
     def _too_late(self, batch: ProducerBatch, last: Exception | None = None) -> RequestTimedOut:
         limit, why = self.producer_config.delivery_timeout_ms, "" if last is None else f": {last}"
