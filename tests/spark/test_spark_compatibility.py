@@ -19,12 +19,12 @@ if version == "4.0":
 
 from odradek.core.errors import ConfigError
 from odradek.spark.offsets_source import OffsetsDataSource
-from odradek.spark.source import OdradekDataSource, source_schema
+from odradek.spark.source import OdradekDataSource
 from odradek.spark import transactional_writer
 from odradek.spark.writes.sink import OdradekWriter
 
 read = {{"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t"}}
-rows, written = source_schema(False), {{"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}}
+rows, written = OdradekDataSource(read).schema(), {{"kafka.bootstrap.servers": "127.0.0.1:9", "topic": "t"}}
 
 def asked(kind, make, **options):
     source = kind(read | options)

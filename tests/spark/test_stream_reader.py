@@ -383,10 +383,10 @@ def test_checkpoints_and_marks_without_a_query_id_continue(query: Planner) -> No
     assert query.commits()[0].metadata == f"odradek-spark:1:6::{second['$odradek']['query']}"
 
 
-@pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers")])
+@pytest.mark.parametrize("columns", [DEFAULT_COLUMNS, (*DEFAULT_COLUMNS, "headers"), ("offset", "value")])
 def test_record_batches_have_sparks_arrow_schema(columns: tuple[str, ...]) -> None:
     """The names and the nullability are also the same. Only then does Spark take decoded Arrow batches unchanged."""
-    wanted = to_arrow_schema(source_schema("headers" in columns), timezone="UTC")
+    wanted = to_arrow_schema(source_schema(columns), timezone="UTC")
     assert schema(columns).equals(wanted)
 
 

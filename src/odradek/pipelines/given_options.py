@@ -23,6 +23,7 @@ OF_A_QUERY: Mapping[str, str] = {
     "startingoffsets": "the start: the group's offsets",
     "maxbytespertrigger": "the batch size",
     "includeheaders": "whether the headers are read",
+    "columns": "the pipeline reads all columns that it needs",
     "progressto": _SET_BY_US,
     "committedbytable": _SET_BY_US,
     "grouplook": _SET_BY_US,
@@ -56,7 +57,7 @@ def check_options(options: Mapping[str, str], arguments: Mapping[str, str], give
             continue
         if lowered in given and str(given[lowered]).strip() == value.strip():
             continue
-        why = said if said == _SET_BY_US else f"an argument says {said} already"
+        why = said if said.startswith("the pipeline") else f"an argument says {said} already"
         raise ConfigError(f"option {name}={value}: {why}; leave the option out")
 
 

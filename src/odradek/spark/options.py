@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
+from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.client.config import SECURITY, ClientConfig, take_security
 from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
@@ -37,6 +38,7 @@ OTHERS = (
     "maxRecordsPerPartition",
     "failOnDataLoss",
     "includeHeaders",
+    "columns",
     "kafkaConsumer.pollTimeoutMs",
     "fetchOffset.numRetries",
     "fetchOffset.retryIntervalMs",
@@ -116,6 +118,7 @@ class Position:
 class ReadOptions:
     """Checked options of one read. Times are milliseconds; limits are None if they are not given.
 
+    ``columns``: the columns of the rows, in this order.
     ``null_bad_timestamps``: a timestamp that no column of microseconds holds becomes null, and does not end the query.
     ``commit_offsets``: the source commits to its group. ``offsets_in_transaction``: the transactions of
     ``transactional_writer`` do that instead. ``offsets_by_table``: a pipeline does it after its table has the rows.
@@ -142,7 +145,7 @@ class ReadOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
     push_filters: bool = False
     max_timestamp_disorder_ms: int | None = None
     null_bad_timestamps: bool = False
@@ -192,7 +195,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None) -> ReadOp
         min_partitions=_number(options, "minPartitions"),
         max_records_per_partition=_number(options, "maxRecordsPerPartition"),
         fail_on_data_loss=flag(options, "failOnDataLoss", True),
-        include_headers=flag(options, "includeHeaders", False),
+        columns=_columns(options),
         push_filters=flag(options, "pushFilters", False),
         max_timestamp_disorder_ms=_duration_ms(options, "maxTimestampDisorder"),
         null_bad_timestamps=_one_of("onBadTimestamp", options.get("onbadtimestamp", "fail"), _BAD_TIME) == "null",
@@ -213,6 +216,28 @@ def _topic_ids(text: str | None) -> dict[str, UUID]:
         return {} if text is None else {name: UUID(given) for name, given in _json("topicIds", text, example).items()}
     except (ValueError, AttributeError) as error:
         raise ConfigError(f"topicIds: expected for example {example}, got {shortened(text or '')}") from error
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Returns the columns of the rows: those named, or all but the headers, which includeHeaders adds."""
+    with_headers = flag(options, "includeHeaders", False)
+    text = options.get("columns")
+    if text is None:
+        return COLUMNS if with_headers else DEFAULT_COLUMNS
+    known = {name.lower(): name for name in COLUMNS}
+    chosen: list[str] = []
+    for given in (part.strip() for part in text.split(",")):
+        name = known.get(given.lower())
+        if name is None:
+            near = difflib.get_close_matches(given.lower(), known, 1)
+            hint = f": did you mean {known[near[0]]}?" if near else f": the columns are {', '.join(COLUMNS)}"
+            raise ConfigError(f"columns={shortened(text)}: there is no column {given!r}{hint}")
+        if name in chosen:
+            raise ConfigError(f"columns={shortened(text)}: {name} is named twice: leave one out")
+        chosen.append(name)
+    if with_headers and "headers" not in chosen:
+        raise ConfigError(f"columns={shortened(text)} has no headers, and includeHeaders=true: leave one of them out")
+    return tuple(chosen)
 
 
 _BAD_TIME = ("fail", "null")

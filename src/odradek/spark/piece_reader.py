@@ -14,7 +14,7 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig, as_config
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, TopicRecreated, UnknownTopic
 from odradek.client.log_tails import LogReplaced, TailCheck
-from odradek.client.reader import DEFAULT_COLUMNS, PartitionReader, shared_cluster
+from odradek.client.reader import PartitionReader, shared_cluster
 from odradek.core.counts import span
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import LATEST, TopicPartition
@@ -49,11 +49,10 @@ def read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress | Non
 def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> Iterator[pa.RecordBatch]:
     partition, _, end, topic_id, leader_epoch, tail = piece
     _freeze_modules()
-    columns = (*DEFAULT_COLUMNS, "headers") if options.include_headers else DEFAULT_COLUMNS
     config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
     _drop_former_topic(config, partition.topic, topic_id)
     tails, level = TailCheck(tail), options.isolation_level
-    reader = PartitionReader(config, partition, columns, level, topic_id, tails=tails)
+    reader = PartitionReader(config, partition, options.columns, level, topic_id, tails=tails)
     while progress.position < end:
         batches = reader.read(
             progress.position,

@@ -57,23 +57,26 @@ if TYPE_CHECKING:
     from odradek.spark.writes.sink import OdradekStreamWriter, OdradekWriter
     from odradek.spark.writes.write_options import WriteOptions
 
-_COLUMNS = [
-    StructField("key", BinaryType()),
-    StructField("value", BinaryType()),
-    StructField("topic", StringType()),
-    StructField("partition", IntegerType()),
-    StructField("offset", LongType()),
-    StructField("timestamp", TimestampType()),
-    StructField("timestampType", IntegerType()),
-]
-_HEADERS = StructField(
-    "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-)
+_FIELDS = {
+    field.name: field
+    for field in (
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField(
+            "headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+        ),
+    )
+}
 
 
-def source_schema(include_headers: bool) -> StructType:
-    """Returns the schema of Spark's built-in Kafka source."""
-    return StructType([*_COLUMNS, _HEADERS] if include_headers else list(_COLUMNS))
+def source_schema(columns: Sequence[str]) -> StructType:
+    """Returns the schema of rows with these columns. With all columns it is that of Spark's built-in Kafka source."""
+    return StructType([_FIELDS[name] for name in columns])
 
 
 class OdradekDataSource(DataSource):  # type: ignore[misc]
@@ -88,7 +91,7 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         # Spark does not say here whether a batch query or a stream is read. ``reader`` and ``streamReader`` check the
         # rest.
-        return source_schema(parse_options(self.options, streaming=None).include_headers)
+        return source_schema(parse_options(self.options, streaming=None).columns)
 
     def reader(self, schema: StructType) -> OdradekReader:
         options = parse_options(self.options, streaming=False)
@@ -126,11 +129,11 @@ class OdradekDataSource(DataSource):  # type: ignore[misc]
 
 
 def _check_schema(schema: StructType, options: ReadOptions) -> None:
-    wanted = source_schema(options.include_headers)
+    wanted = source_schema(options.columns)
     if schema != wanted:
         raise ConfigError(
             f"the schema of this source is fixed ({wanted.simpleString()}); leave out .schema(…), "
-            "and set includeHeaders=true to have headers"
+            "and set includeHeaders=true to have headers, or name the columns with the option columns"
         )
 
 

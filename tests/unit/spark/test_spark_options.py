@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.spark.errors import reason
@@ -20,6 +21,35 @@ def stream(**options: str) -> ReadOptions:
     return parse_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=True)
 
 
+def test_columns_are_named_in_any_case_and_order() -> None:
+    assert batch(columns="value").columns == ("value",)
+    assert stream(columns=" TIMESTAMPtype ,offset,headers").columns == ("timestampType", "offset", "headers")
+    assert batch(includeHeaders="true").columns == COLUMNS
+    assert batch(includeHeaders="true", columns="headers,key").columns == ("headers", "key")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("", "columns=: there is no column '': the columns are key, value, topic, partition, offset, timestamp, "
+             "timestampType, headers"),
+        ("value,", "columns=value,: there is no column '': the columns are"),
+        ("valeu", "columns=valeu: there is no column 'valeu': did you mean value?"),
+        ("timestamp type", "columns=timestamp type: there is no column 'timestamp type': did you mean timestampType?"),
+        ("key,Value,KEY", "columns=key,Value,KEY: key is named twice: leave one out"),
+    ],
+)  # fmt: skip
+def test_columns_that_are_none_are_one_line(columns: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        batch(columns=columns)
+    assert str(refused.value).startswith(said)
+
+
+def test_headers_are_either_wanted_or_not() -> None:
+    with pytest.raises(ConfigError, match=r"^columns=key has no headers, and includeHeaders=true: leave one"):
+        batch(columns="key", includeHeaders="true")
+
+
 def batch(**options: str) -> ReadOptions:
     return parse_options(BASE | {name.replace("__", "."): value for name, value in options.items()}, streaming=False)
 
@@ -30,7 +60,7 @@ def test_defaults_are_those_of_sparks_own_source() -> None:
     assert batch().starting == Position(Start.EARLIEST)
     assert batch().ending == Position(Start.LATEST)
     assert options.fail_on_data_loss
-    assert not options.include_headers
+    assert options.columns == DEFAULT_COLUMNS
     assert options.max_offsets_per_trigger is options.min_offsets_per_trigger is options.min_partitions is None
     assert options.max_trigger_delay_ms == 15 * 60_000
     assert options.poll_timeout_ms == 120_000
