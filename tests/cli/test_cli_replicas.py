@@ -33,8 +33,14 @@ class Tool:
 
     def rows(self, *words: str, code: int = 0) -> Any:
         """What the command prints as JSON."""
-        assert run(["topics", *words, "--json", *self._end]) == code, self._capsys.readouterr().err
+        patience = ["--timeout", "60000"] if words[0] == "create" else []  # a busy machine; others wait for leaders
+        assert run(["topics", *words, "--json", *self._end, *patience]) == code, self._capsys.readouterr().err
         return json.loads(self._capsys.readouterr().out)
+
+    def failure(self, *words: str) -> str:
+        """The line of a command that fails in its table."""
+        assert run(["topics", *words, *self._end]) == 1
+        return self._capsys.readouterr().err
 
     def text(self, *words: str) -> str:
         assert run(["topics", *words, *self._end]) == 0
@@ -63,6 +69,10 @@ def test_replicas_are_shown_chosen_and_elected(cluster: odradek.Cluster, capsys:
     assert tool.partitions("t", "--under-min-isr") == tool.partitions("t", "--unavailable") == []
     (row,) = tool.rows("elect", f"t:{next(p for p, leader in first.items() if leader == 3)}", code=1)
     assert (row["result"], row["leader"] in (1, 2)) == ("PREFERRED_LEADER_NOT_AVAILABLE", True)
+    assert tool.failure("elect", "t") == (
+        f"odradek: t-{row['partition']}: the preferred leader, broker 3, does not run or is not in sync: start it, and "
+        "elect again when odradek topics describe has it in the column ISR\n"
+    )
     cluster.kill(2)
     eventually(lambda: tool.partitions("t", "--under-min-isr") == all_of_t, within_s=30, what="the fence of broker 2")
     (topic,) = tool.rows("describe", "t")
@@ -99,6 +109,9 @@ def test_an_unclean_leader_is_elected_on_request(cluster: odradek.Cluster, capsy
     assert tool.partitions("u", "--unavailable") == [("u", 0)]
     (row,) = tool.rows("elect", "u", "--unclean", "--yes", code=1)
     assert row == {"topic": "u", "partition": 0, "leader": -1, "result": "ELIGIBLE_LEADERS_NOT_AVAILABLE"}
+    assert tool.failure("elect", "u", "--unclean", "--yes") == (
+        "odradek: u-0: no broker with a replica runs: start broker 2 or 3, and elect again if it does not lead then\n"
+    )
     cluster.start(3)
     assert found()["leader"] == -1
     (row,) = tool.rows("elect", "--all", "--unclean", "--yes")

@@ -146,8 +146,11 @@ def test_partitions_are_chosen_by_their_replicas_and_elected(
     assert "No terminal to ask at: add --yes" in capsys.readouterr().err
     assert run(["topics", "elect", filled, "--unclean", "--yes", *end]) == 0
     assert "not needed" in capsys.readouterr().out
-    assert run(["topics", "elect", f"{filled}:77", *end]) == 1
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in capsys.readouterr().out
+    for command in (["elect"], ["delete-records", "--before", "0", "--yes"]):
+        assert run(["topics", *command, f"{filled}:77", *end]) == 2
+        out, error = capsys.readouterr()
+        assert out == ""
+        assert error.endswith(f"topic {filled} has no partition 77 (it has 2): give 0 to 1\n")
     assert run(["topics", "elect", "--all", *end]) == 0
     assert "No partition needs an election." in capsys.readouterr().out
     assert run(["topics", "elect", filled, "--all", *end]) == 2

@@ -56,7 +56,6 @@ RIGHT = {
     ("transactions find-hanging", "TOPIC", "no-such-topic"),
     ("cluster convert", "DIR", "file"), ("cluster convert", "DIR", "file/x"), ("cluster convert", "DIR", "fifo"),
     ("groups locate", "GROUP", "no-such-group"), ("topics create", "TOPIC", "no-such-topic"),
-    ("topics elect", "TOPIC[:0,1]", "{topic}:99"),  # its table has the result of each partition
     ("pipeline adopt", "DIR|URI", "file"), ("pipeline adopt", "DIR|URI", "file/x"),
     ("pipeline ingest", "GROUP", "no-such-group"), ("pipeline transform", "GROUP", "no-such-group"),
 }  # fmt: skip

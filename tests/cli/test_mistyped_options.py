@@ -127,7 +127,7 @@ def test_addresses_of_every_form_are_read() -> None:
             "monitor -b a:1 --allowed-host:kafka",
             "no such option --allowed-host:kafka: write --allowed-host VALUE, with",
         ),
-        ("serve --data-dir=d b", "unexpected argument b (see odradek serve --help)"),
+        ("serve --data-dir=d b", "unexpected argument b: each value follows its option (see odradek serve"),
         ("serve --data-dir d b c", "unexpected argument b c: --data-dir takes one value;"),
         ("serve --listen 127.0.0.1:0", "--data-dir DIR is missing, and no --config-file names log.dirs"),
     ],

@@ -56,6 +56,10 @@ def test_mistakes_are_reported_in_one_line_before_spark_is_started(
         options = given | {f"--{name.replace('_', '-')}".replace("--b", "-b"): text for name, text in changed.items()}
         return _refused(capsys, ["ingest", *(part for pair in options.items() for part in pair)], *says)
 
+    both = "--topics and --subscribe-pattern both say what to read: leave one out\n"
+    assert ingest(both, subscribe_pattern="t.*") == 2
+    neither = [part for pair in given.items() if pair[0] != "--topics" for part in pair]
+    assert _refused(capsys, ["ingest", *neither], "say what to read: give --topics or --subscribe-pattern\n") == 2
     assert ingest("did you mean", topic, topics=topic + "x") == 2
     assert ingest("cannot reach 127.0.0.1:1", b="127.0.0.1:1") == 1
     assert ingest("expected HOST:PORT", b="nowhere") == 2
@@ -82,7 +86,15 @@ def test_mistakes_of_a_replay_are_reported_in_one_line(
         return _refused(capsys, ["replay", "-b", bootstrap, *arguments], says)
 
     assert replay("choose the destination", "--topics", topic) == 2
-    assert replay("say what to read", "--dry-run") == 2
+    assert replay("say what to read: give --topics, --offsets or --read-by\n", "--dry-run") == 2
+    says = "choose one way to say what to read: --offsets, --from and --to, or --read-by\n"
+    assert replay(says, "--topics", topic, "--from", "5", "--read-by", "g", "--dry-run") == 2
+    says = "--offsets contains the names of the topics: omit --topics\n"
+    assert replay(says, "--topics", topic, "--offsets", f'{{"{topic}":{{"0":[1,2]}}}}', "--dry-run") == 2
+    assert replay("--to 'soon' is neither earliest", "--topics", topic, "--to", "soon", "--dry-run") == 2
+    assert replay("--since 'then' is not a time", "--read-by", "g", "--since", "then", "--dry-run") == 2
+    says = "--since 2026-01-02 is after --until 2026-01-01: exchange them\n"
+    assert replay(says, "--read-by", "g", "--since", "2026-01-02", "--until", "2026-01-01", "--dry-run") == 2
     assert replay("either --output", "--topics", topic, "--output", str(tmp_path), "--to-topic", topic) == 2
     for text, why in (("x", ""), ('{"t":{"0":[1]}}', ""), ('{"t":{"0":[2,1]}}', " ([2,1] is not a range)")):
         says = f'offsets {text!r}: expected for example {{"events":{{"0":[100,200]}}}}{why}\n'

@@ -117,17 +117,23 @@ def test_commits_beyond_pythons_calendar_are_read() -> None:
 
 def test_exactly_one_selection_is_required() -> None:
     for wrong, says in (
-        (Selection(), "say what to read"),
-        (Selection(("t",), start="5", read_by="g"), "choose one way"),
-        (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "omit topics"),
-        (Selection(("t",), since="2026-01-01"), r"name the group, too \(read by\)"),
+        (Selection(), "say what to read: give topics, offsets or read_by$"),
+        (
+            Selection(("t",), start="5", read_by="g"),
+            "choose one way to say what to read: offsets, start and end, or r",
+        ),
+        (Selection(("t",), offsets='{"t":{"0":[1,2]}}'), "contains the names of the topics: omit topics"),
+        (
+            Selection(("t",), since="2026-01-01"),
+            "times of a group's commits: name the group, too, with read_by",
+        ),
         (Selection(read_by="g", since="then"), "since 'then' is not a time"),
-        (Selection(("t",), start="soon"), "neither earliest, latest, an offset nor a time"),
-        (Selection(read_by=""), "cannot be empty"),
-        (Selection(("t",), start="10", end="9"), "the start 10 is after the end 9"),
+        (Selection(("t",), start="soon"), "start 'soon' is neither earliest, latest, an offset nor a time"),
+        (Selection(read_by=""), "read_by: a group's name cannot be empty"),
+        (Selection(("t",), start="10", end="9"), "start 10 is after end 9: exchange them"),
         (
             Selection(("t",), start="2026-01-02", end="2026-01-01T23:00"),
-            "the start 2026-01-02 is after the end 2026-01-01T23",
+            "start 2026-01-02 is after end 2026-01-01T23",
         ),
         (Selection(read_by="g", since="2026-01-02", until="2026-01-01"), "since 2026-01-02 is after until 2026-01"),
     ):

@@ -67,7 +67,7 @@ def options(**given: Any) -> dict[str, Any]:
     ({"sql": None, "function": "shlex:spilt"}, "function shlex:spilt: module shlex has no spilt (did you mean split?)"),
     ({"sql": None, "function": "os:sep"}, "function os:sep: sep is not a function"),
     ({"sql": None, "function": 3}, "function: expected module:name or a function, not 3"),
-    ({"topics": ()}, "say what to read: either topics or a pattern of their names"),
+    ({"topics": ()}, "say what to read: give topics or subscribe_pattern"),
     ({"group": ""}, "a group's name cannot be empty"),
     ({"checkpoint": " "}, "the checkpoint is empty"),
     ({"options": {"commitOffsets": "false"}}, "commitOffsets: a transform commits the group's offsets in the trans"),

@@ -72,6 +72,11 @@ _FORMS_OF_COMMANDS = {
     ("odradek produce", "--partition"): '--format json, one {"partition": N, "value": …} a line',
     ("odradek produce", "--headers"): '--format json, one {"headers": …, "value": …} a line',
     ("odradek transactions abort", "--transactional-id"): "odradek transactions force-terminate --transactional-id ID",
+    ("odradek zookeeper groups", "--group"): "odradek zookeeper describe GROUP",
+    **{
+        ("odradek zookeeper groups", option): "odradek zookeeper describe GROUP --topic TOPIC"
+        for option in ("--topic", "--topics")
+    },
     ("odradek zookeeper groups", "-b"): "-z HOST:PORT alone: it lists what ZooKeeper has",
     ("odradek zookeeper groups", "--bootstrap-server"): "-z HOST:PORT alone: it lists what ZooKeeper has",
     ("odradek zookeeper export", "-b"): "-z HOST:PORT alone: it writes what ZooKeeper has",

@@ -13,6 +13,7 @@ import typer
 
 from odradek.cli.options import named_values
 from odradek.cli.terminal import CommandError
+from odradek.pipelines.given_options import ArgumentError
 from odradek.pipelines.options import DeclaredOption, declared_options, hints_of
 
 Command = Callable[..., None]
@@ -36,7 +37,10 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
             chosen = {name: value for name, value in given.items() if value is not None}
             for name in chosen.keys() & options.keys():
                 chosen[name] = _value(flag(kind, name), options[name], chosen[name])
-            command(**{argument: kind(**chosen)})
+            try:
+                command(**{argument: kind(**chosen)})
+            except ArgumentError as error:
+                raise CommandError(error.shown(functools.partial(flag, kind))) from error
 
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # a function's own
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -10,6 +10,7 @@ from typing import Any
 from typer import Context
 
 from odradek.cli.terminal import NO_NAME
+from odradek.cli.unexpected_words import arguments_of, meant_by, options_with_values
 from odradek.text.units import plain_number
 
 _INPUT = "Input should be "
@@ -27,7 +28,6 @@ _NO_COMMAND = re.compile(r"no such command '([^']+)'", re.IGNORECASE)
 _NO_VALUE = re.compile(r"[Oo]ption '([^']+)' requires an argument")
 _LINE_END = re.compile(r"(?<!\\)(?:\\\\)*\\[nr]")
 """The escape of a line end in a quoted value."""
-_ADDRESS = re.compile(r"[\w.\[\]:-]+:\d+")
 _FLAG = re.compile(r"[Oo]ption '([^']+)' does not take a value")
 _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -74,14 +74,16 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
         if form := other_command(context.command_path, missing[1]):
             return f"no such command {missing[1]!r}: here, {form}"
     if (extra := _EXTRA.match(text)) and context:
-        return f"unexpected argument {extra[1] or NO_NAME}{_meant_by(extra[1], context.command, given)}{where}"
+        meant = meant_by(extra[1], context.command, context.command_path, given)
+        return f"unexpected argument {extra[1] or NO_NAME}{meant}{where}"
     if flag := _FLAG.fullmatch(text):
         return f"{flag[1]} takes no value: write {flag[1]} alone{where}"
     if (lacking := _NO_VALUE.fullmatch(text)) and command is not None:
         return _line_without_a_value(lacking[1], *_command_of(command, given))
     if param is not None and "--data-dir" in param.opts and (folder := _folder(context.command, given)):
         return f"missing option --data-dir: is {folder} meant? Here, --data-dir {folder}{where}"
-    if param is not None and type(error).__name__ == "MissingParameter" and (word := _argument(context.command, given)):
+    lacks_option = type(error).__name__ == "MissingParameter" and getattr(param, "param_type_name", "") == "option"
+    if param is not None and lacks_option and (word := _stray_word(context.command, given, str(param.metavar))):
         if context.command_path == "odradek transactions abort" and param.opts[0] == "--topic":
             return (
                 "missing option --topic: abort ends a hanging transaction of one partition; that of a transactional id "
@@ -89,19 +91,6 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
-
-
-def _meant_by(extra: str, command: Any, given: Sequence[str]) -> str:
-    """Returns what unexpected words may be, as the end of a line; empty without a guess."""
-    first = extra.partition(" ")[0]
-    if _ADDRESS.fullmatch(first) and any("-b" in one.opts for one in command.params):
-        return f": is it an address? Here, -b {first}"
-    if topics := _option_for_topics(command, given):
-        return f": is it a topic? Here, {topics} {first}"
-    if _takes_groups_by_option(command, given):
-        return f": is it a group? Here, --group {first}"
-    before = _option_with_a_value_before(command, given, extra)
-    return f": {before} takes one value; quote a value with spaces" if before else ""
 
 
 def _line_without_a_value(option: str, command: Any, path: str) -> str:
@@ -116,19 +105,22 @@ def _folder(command: Any, given: Sequence[str]) -> str:
     return next((word for word in after if word[:1] != "-" and Path(word).is_dir()), "")
 
 
-def _argument(command: Any, given: Sequence[str]) -> str:
-    """Returns the first word of the command line that is no command, no option and no value of an option, for a command
-    that takes no arguments; empty if there is none."""
-    if any(one.param_type_name == "argument" for one in command.params):
-        return ""
-    takes_value = _options_with_values(command)
+def _stray_word(command: Any, given: Sequence[str], metavar: str) -> str:
+    """Returns the word that may be the value of an option that is missing: one of its choices, or the first word that
+    is no command, no argument, no option and no value of an option; empty if there is none. ``metavar``: the option's.
+    """
+    takes_value = options_with_values(command)
     words = list(given)
     at = words.index(command.name) + 1 if command.name in words else len(words)
+    found = []
     while at < len(words):
         if not words[at].startswith("-"):
-            return words[at]
+            found.append(words[at])
         at += 2 if words[at] in takes_value else 1
-    return ""
+    own = arguments_of(command)
+    chosen = [word for word in found if "|" in metavar and word in metavar.split("|")]
+    rest = [] if any(one.nargs == -1 for one in own) else found[len(own) :]
+    return next(iter([*chosen, *rest]), "")
 
 
 def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -> str:
@@ -156,34 +148,6 @@ def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -
 def _words(option: str) -> list[str]:
     """Returns the words of an option without the endings of plurals."""
     return [word.removesuffix("s") for word in option.partition("=")[0].strip("-").split("-") if word]
-
-
-def _option_for_topics(command: Any, given: Sequence[str]) -> str:
-    """Returns the command's option for topics if the words lack it, and have the group that the command may need;
-    otherwise an empty text."""
-    names = {word.partition("=")[0] for word in given}
-    known = [option for one in command.params for option in one.opts if option in ("--topics", "--topic")]
-    has_group = any("--group" in one.opts for one in command.params)
-    return known[0] if known and ("--group" in names or not has_group) and not names & set(known) else ""
-
-
-def _takes_groups_by_option(command: Any, given: Sequence[str]) -> bool:
-    """Whether a command has --group, the words lack it, and no argument takes words that stand alone."""
-    has_argument = any(one.param_type_name == "argument" for one in command.params)
-    is_given = any(word.partition("=")[0] == "--group" for word in given)
-    return not has_argument and not is_given and any("--group" in one.opts for one in command.params)
-
-
-def _option_with_a_value_before(command: Any, given: Sequence[str], extra: str) -> str:
-    """Returns the option whose value stands before the unexpected words: a second value, or a part of one that a shell
-    has split at a space; empty without one. ``extra``: the unexpected words, with spaces between."""
-    words = list(given)
-    at = next((at for at, word in enumerate(words) if extra == word or extra.startswith(f"{word} ")), 0)
-    return words[at - 2] if at > 1 and words[at - 2] in _options_with_values(command) else ""
-
-
-def _options_with_values(command: Any) -> set[str]:
-    return {name for one in command.params if one.param_type_name == "option" and not one.is_flag for name in one.opts}
 
 
 def odd_number(command: object, given: Sequence[str], odd: re.Pattern[str]) -> str:

@@ -5,11 +5,27 @@ from __future__ import annotations
 import collections.abc
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
 from odradek.core.errors import ConfigError
+
+Shown = Callable[[str], str]
+"""Returns the name of an argument in the form that the caller uses: ``read_by``, or ``--read-by``."""
+
+
+class ArgumentError(ConfigError):
+    """Wrong arguments. ``text``: makes the message from the form of the arguments' names."""
+
+    def __init__(self, text: Callable[[Shown], str]) -> None:
+        self._text = text
+        super().__init__(text(str))
+
+    def shown(self, name: Shown) -> str:
+        """Returns the message with the names in another form."""
+        return self._text(name)
+
 
 _SET_BY_US = "the pipeline sets it"
 OF_A_QUERY: Mapping[str, str] = {

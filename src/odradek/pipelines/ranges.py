@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_ms, datetime_text
+from odradek.pipelines.given_options import ArgumentError
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.text.json_depth import NameRepeated, parse_json
 from odradek.text.printable import shortened
@@ -79,9 +80,11 @@ def parse_ranges(text: str) -> list[Range]:
         why = f" ({error})" if isinstance(error, _WrongRange) else ""
         if isinstance(error, NameRepeated):
             why = f"; {error}: give the ranges of a partition as {SEVERAL}"
-        raise ConfigError(f"offsets {shortened(text)!r}: expected for example {EXAMPLE}{why}") from error
+        raise ArgumentError(
+            lambda shown: f"{shown('offsets')} {shortened(text)!r}: expected for example {EXAMPLE}{why}"
+        ) from error
     if not found:
-        raise ConfigError(f"offsets {text!r} have no range; expected for example {EXAMPLE}")
+        raise ArgumentError(lambda shown: f"{shown('offsets')} {text!r} has no range; expected for example {EXAMPLE}")
     return merge(found)
 
 
@@ -168,8 +171,11 @@ def read_between(
 
 
 def time_ms(text: str, option: str) -> int:
-    """Returns an ISO 8601 time as milliseconds since 1970. The default time zone is UTC. Raises ConfigError."""
+    """Returns an ISO 8601 time as milliseconds since 1970. The default time zone is UTC. ``option``: the name of the
+    argument. Raises ConfigError."""
     try:
         return datetime_ms(text)
     except ConfigError:
-        raise ConfigError(f"{option} {text!r} is not a time; expected for example 2026-01-31T12:00:00") from None
+        raise ArgumentError(
+            lambda shown: f"{shown(option)} {text!r} is not a time; expected for example 2026-01-31T12:00:00"
+        ) from None

@@ -11,8 +11,9 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
-from odradek.core.errors import ConfigError, KafkaError, OdradekError
+from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
+from odradek.pipelines.given_options import ArgumentError
 from odradek.spark.offsets import group_look
 from odradek.spark.offsets.commit_refusal import missing_right
 from odradek.spark.offsets.lookups import Lookups
@@ -40,11 +41,19 @@ class Source:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def all_options(self) -> dict[str, str]:
-        """Returns the options of the streaming source. Raises ConfigError for options that contradict each other."""
-        if bool(self.topics) == (self.pattern is not None):
-            raise ConfigError("say what to read: either topics or a pattern of their names")
+        """Returns the options of the streaming source. Raises ConfigError for arguments that contradict each other."""
+        if self.topics and self.pattern is not None:
+            raise ArgumentError(
+                lambda shown: f"{shown('topics')} and {shown('subscribe_pattern')} both say what to read: leave one out"
+            )
+        if not self.topics and self.pattern is None:
+            raise ArgumentError(
+                lambda shown: f"say what to read: give {shown('topics')} or {shown('subscribe_pattern')}"
+            )
         if not self.group:
-            raise ConfigError("a group's name cannot be empty: the table's offsets are committed to it")
+            raise ArgumentError(
+                lambda shown: f"{shown('group')}: a group's name cannot be empty: the offsets are committed to it"
+            )
         subscription = {"subscribe": ",".join(self.topics)} if self.topics else {"subscribePattern": self.pattern or ""}
         ours = {
             "kafka.bootstrap.servers": self.bootstrap,

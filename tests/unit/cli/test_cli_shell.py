@@ -75,7 +75,7 @@ def test_no_arguments_show_the_help(capsys: Captured) -> None:
             ["groups", "describe", "g", "--interval", "5", "-b", "a:1"],
             "--interval: it is the time between two",
         ),
-        (["consume", "t", "surplus", "-b", "a:1"], "unexpected argument surplus (see odradek consume"),
+        (["consume", "t", "surplus", "-b", "a:1"], "unexpected argument surplus: the command takes one TOPIC"),
         (["--vers"], "no such option --vers (did you mean --version?)"),
         (["serv"], "no such command 'serv': did you mean serve?"),
         (["qqq"], "no such command 'qqq'"),

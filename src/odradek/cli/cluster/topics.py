@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 import typer
 
+from odradek.cli.cluster.elections import election_rows, failure_lines
 from odradek.cli.options import (
     CONTEXT,
     LAST_INT16,
@@ -475,8 +476,8 @@ def elect(
             return
         results = admin.elect_leaders("unclean" if unclean else "preferred", chosen)
         described = admin.describe_topics(sorted({tp.topic for tp in results}), missing_ok=True) if results else {}
-    leaders = {(t.name, p.partition): p.leader for t in described.values() for p in t.partitions}
-    rows = [_election_row(tp, results[tp], leaders.get(tp, -1)) for tp in sorted(results)]
+    by_partition = {(t.name, p.partition): p for t in described.values() for p in t.partitions}
+    rows = election_rows(results, by_partition)
     if as_json:
         print_json(rows, indent=2)
     elif rows:
@@ -484,30 +485,26 @@ def elect(
         note_table(table_or_blocks(("TOPIC", "PARTITION", "LEADER", "RESULT"), lines, right=frozenset({1, 2})))
     else:
         note("No partition needs an election.")
-    if any(row["result"] not in (_ELECTED, _NOT_NEEDED) for row in rows):
+    failures = failure_lines(results, by_partition)
+    for line in failures:
+        error_line(line)
+    if failures:
         raise typer.Exit(EXIT_FAILED)
 
 
-_ELECTED, _NOT_NEEDED = "elected", "not needed"
-
-
-def _election_row(tp: TopicPartition, error: KafkaError | None, leader: int) -> dict[str, object]:
-    from odradek.core.errors import ErrorCode
-
-    result = _ELECTED if error is None else error.code.name.upper()
-    if error is not None and error.code is ErrorCode.election_not_needed:
-        result = _NOT_NEEDED
-    return {"topic": tp.topic, "partition": tp.partition, "leader": leader, "result": result}
-
-
 def _named_partitions(admin: Admin, arguments: list[str]) -> list[TopicPartition]:
-    """Returns the partitions of ``topic`` and ``topic:0,1``, sorted. Raises CommandError."""
+    """Returns the partitions of ``topic`` and ``topic:0,1``, sorted. Raises CommandError, UnknownTopic."""
     from odradek.core.ids import TopicPartition
 
     topics, single = parse_partitions(arguments, "")
     chosen = {TopicPartition(*one) for one in single}
+    held = {name: admin.partitions(name) for name in sorted({*topics, *(name for name, _ in single)})}
+    if unknown := next((tp for tp in sorted(chosen) if tp not in held[tp.topic]), None):
+        raise CommandError(
+            f"topic {unknown.topic} has no partition {unknown.partition} (it has {len(held[unknown.topic])})"
+        )
     for name in topics:
-        chosen.update(admin.partitions(name))
+        chosen.update(held[name])
     return sorted(chosen)
 
 

@@ -104,7 +104,7 @@ def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
     note(
         f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
     )
-    if is_time(request.start, "from") or is_time(request.end, "to"):
+    if is_time(request.start, "start") or is_time(request.end, "end"):
         note(
             "A time means the first offset with this time or a later one. Where a topic's times are not in order, "
             "these offsets can have records of other times, and lack some of these times."

@@ -106,6 +106,8 @@ class ZooKeeperLine:
             ("group", "--path-group", self.path_group),
             ("topic", "--path-topic", self.path_topic),
         ):
+            if self.path is None and value is not None:
+                raise CommandError(f"{option} is for a --path without {{{name}}}: add --path, or leave it out")
             if "{partition}" in template and (f"{{{name}}}" in template) == (value is not None):
                 has, remedy = ("has", "leave out") if value is not None else ("has no", "add")
                 raise CommandError(f"--path {template!r} {has} {{{name}}}: {remedy} {option}")

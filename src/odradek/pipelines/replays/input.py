@@ -15,9 +15,9 @@ from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
 from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import span
-from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.pipelines.given_options import ArgumentError
 from odradek.pipelines.ranges import (
     RangeGone,
     ReadByGroup,
@@ -66,31 +66,49 @@ class Selection:
         by_place = (self.start, self.end) != ("earliest", "latest")
         ways = [self.offsets is not None, self.read_by is not None, by_place]
         if sum(ways) > 1:
-            raise ConfigError("choose one way to say what to read: offsets, from and to, or what a group read")
+            raise ArgumentError(
+                lambda shown: (
+                    f"choose one way to say what to read: {shown('offsets')}, {shown('start')} and "
+                    f"{shown('end')}, or {shown('read_by')}"
+                )
+            )
         if self.read_by is None and (self.since is not None or self.until is not None):
-            raise ConfigError("since and until are times of a group's commits: name the group, too (read by)")
+            raise ArgumentError(
+                lambda shown: (
+                    f"{shown('since')} and {shown('until')} are times of a group's commits: name the group, too, "
+                    f"with {shown('read_by')}"
+                )
+            )
         if self.offsets is not None:
             if self.topics:
-                raise ConfigError("offsets contain the names of the topics: omit topics")
+                raise ArgumentError(
+                    lambda shown: f"{shown('offsets')} contains the names of the topics: omit {shown('topics')}"
+                )
             parse_ranges(self.offsets)
         elif self.read_by is None and not self.topics:
-            raise ConfigError("say what to read: topics, offsets, or what a group read")
+            raise ArgumentError(
+                lambda shown: f"say what to read: give {shown('topics')}, {shown('offsets')} or {shown('read_by')}"
+            )
         if self.read_by == "":
-            raise ConfigError("read by: a group's name cannot be empty")
+            raise ArgumentError(lambda shown: f"{shown('read_by')}: a group's name cannot be empty: give one")
         since, until = self.times()
         if since is not None and until is not None and since > until:
-            raise ConfigError(f"since {self.since} is after until {self.until}")
-        start, end = _parse_target(self.start, "from"), _parse_target(self.end, "to")
+            raise ArgumentError(
+                lambda shown: f"{shown('since')} {self.since} is after {shown('until')} {self.until}: exchange them"
+            )
+        start, end = _parse_target(self.start, "start"), _parse_target(self.end, "end")
         if start is None and end is None:
-            start, end = time_ms(self.start, "from"), time_ms(self.end, "to")
+            start, end = time_ms(self.start, "start"), time_ms(self.end, "end")
         if isinstance(start, int) and isinstance(end, int) and start > end:
-            raise ConfigError(f"the start {self.start} is after the end {self.end}")
+            raise ArgumentError(
+                lambda shown: f"{shown('start')} {self.start} is after {shown('end')} {self.end}: exchange them"
+            )
 
     def words(self) -> list[object]:
         """Returns the selection in a form that is equal for equal selections. ``allow_missing`` is no part of it, so
         that a run can be repeated with this option."""
         ranges = None if self.offsets is None else parse_ranges(self.offsets)
-        places = [_parse_target(self.start, "from"), _parse_target(self.end, "to")]
+        places = [_parse_target(self.start, "start"), _parse_target(self.end, "end")]
         texts = [
             time_ms(text, "place") if found is None else found
             for text, found in zip((self.start, self.end), places, strict=True)
@@ -230,28 +248,30 @@ def _parse_target(text: str, option: str) -> str | int | None:
         return int(word)
     try:
         time_ms(text, option)
-    except ConfigError:
+    except ArgumentError:
         example = "for example 2026-01-31T12:00:00"
-        raise ConfigError(f"{option} {text!r} is neither earliest, latest, an offset nor a time, {example}") from None
+        raise ArgumentError(
+            lambda shown: f"{shown(option)} {text!r} is neither earliest, latest, an offset nor a time, {example}"
+        ) from None
     return None
 
 
 def is_time(text: str, option: str) -> bool:
-    """Returns whether ``--from`` or ``--to`` is a time, and not an offset or a word. Raises ConfigError."""
+    """Returns whether ``start`` or ``end`` is a time, and not an offset or a word. Raises ConfigError."""
     return _parse_target(text, option) is None
 
 
 def _between_targets(admin: Admin, chosen: Selection, isolation_level: str) -> list[Range]:
     partitions = [tp for name in check_topics(admin, chosen.topics) for tp in admin.partitions(name)]
-    starts = _resolve(admin, partitions, (chosen.start, "from"), isolation_level)
-    ends = _resolve(admin, partitions, (chosen.end, "to"), isolation_level)
+    starts = _resolve(admin, partitions, (chosen.start, "start"), isolation_level)
+    ends = _resolve(admin, partitions, (chosen.end, "end"), isolation_level)
     return [Range(tp, starts[tp], ends[tp]) for tp in partitions if starts[tp] < ends[tp]]
 
 
 def _resolve(
     admin: Admin, partitions: Sequence[TopicPartition], target: tuple[str, str], level: str
 ) -> dict[TopicPartition, int]:
-    """Returns the offset of a target in each partition. ``target``: the text, and the name of its option."""
+    """Returns the offset of a target in each partition. ``target``: the text, and the name of its argument."""
     limit = _parse_target(*target)
     if isinstance(limit, int):
         return dict.fromkeys(partitions, limit)
