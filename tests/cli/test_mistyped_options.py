@@ -9,7 +9,7 @@ import pytest
 from test_wrong_inputs import COMMANDS, NOWHERE, VALID, options_of
 
 from odradek.cli.main import _is_odd, run
-from odradek.cli.usage_errors import mistyped_option
+from odradek.cli.usage.usage_errors import mistyped_option
 from odradek.client.config import parse_address, parse_addresses
 from odradek.core.errors import ConfigError
 

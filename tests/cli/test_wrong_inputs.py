@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from odradek.cli.main import app, run
-from odradek.cli.usage_errors import odd_text
+from odradek.cli.usage.usage_errors import odd_text
 
 Capture = pytest.CaptureFixture[str]
 DRAWS = 2

@@ -385,7 +385,7 @@ def _odd_word(command: object, given: Sequence[str]) -> int:
     """Prints a line for a whole number, a text or an option that the parser would misread, and returns the exit code; 0
     without one."""
     from odradek.cli import terminal
-    from odradek.cli.usage_errors import mistyped_option, odd_number, odd_text, repeated_option
+    from odradek.cli.usage.usage_errors import mistyped_option, odd_number, odd_text, repeated_option
 
     line = (
         odd_number(command, given, _ODD_NUMBER)
@@ -440,7 +440,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(error)
     else:
-        from odradek.cli.usage_errors import usage_line
+        from odradek.cli.usage.usage_errors import usage_line
 
         terminal.error_line(usage_line(error, given, typer.main.get_command(app)))
     return terminal.EXIT_BAD_INPUT
@@ -449,7 +449,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
 def _with_option(error: Exception | str, given: Sequence[str]) -> str:
     """Returns an error's text with its remedy, and with the option whose value the text begins with."""
     from odradek.cli import terminal
-    from odradek.cli.usage_errors import option_of_value
+    from odradek.cli.usage.usage_errors import option_of_value
 
     text = terminal.with_remedy(error)
     option = option_of_value(typer.main.get_command(app), given, text)

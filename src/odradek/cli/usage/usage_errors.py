@@ -10,7 +10,7 @@ from typing import Any
 from typer import Context
 
 from odradek.cli.terminal import NO_NAME
-from odradek.cli.unexpected_words import arguments_of, meant_by, options_with_values
+from odradek.cli.usage.unexpected_words import arguments_of, meant_by, options_with_values
 from odradek.text.units import plain_number
 
 _INPUT = "Input should be "
@@ -69,7 +69,7 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     text = str(error.format_message()).rstrip(".")
     text = re.sub(r" \((did you mean [^()]*\?)\)$", r": \1", re.sub(r"\. Did you", ": did you", text))
     if (missing := _NO_COMMAND.match(text)) and context:
-        from odradek.cli.kafka_options import other_command
+        from odradek.cli.usage.kafka_options import other_command
 
         if form := other_command(context.command_path, missing[1]):
             return f"no such command {missing[1]!r}: here, {form}"
@@ -127,7 +127,7 @@ def _form(name: str, known: Sequence[str], commands: Sequence[str], path: str) -
     """Returns what a person may have meant by an option, as the end of the line; empty if nothing is similar.
 
     ``known``: the command's options. ``commands``: the commands that may follow. ``path``: the words before."""
-    from odradek.cli.kafka_options import other_form
+    from odradek.cli.usage.kafka_options import other_form
     from odradek.text.similar_names import nearest
 
     if (begin := name.partition(":")[0]) in known:
