@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from odradek.core.ids import TopicPartition
 
 _ELECTED, _NOT_NEEDED = "elected", "not needed"
-_MOST = 3
+_MOST_PARTITIONS = 3
 """The most partitions that a line names."""
 
 Results = Mapping["TopicPartition", KafkaError | None]
@@ -58,5 +58,5 @@ def _cause(error: KafkaError, partition: PartitionDescription | None) -> str:
 
 
 def _named(partitions: list[TopicPartition]) -> str:
-    more = len(partitions) - _MOST
-    return ", ".join(map(str, partitions[:_MOST])) + (f" and {counted(more, 'other')}" if more > 0 else "")
+    more = len(partitions) - _MOST_PARTITIONS
+    return ", ".join(map(str, partitions[:_MOST_PARTITIONS])) + (f" and {counted(more, 'other')}" if more > 0 else "")

@@ -14,7 +14,7 @@ _SPAN = re.compile(r"-?\d+(\.\d+)?(ms|s|min|m|h|d|w)")
 _NUMBER = re.compile(r"-?\d+")
 _FILE = re.compile(r".*\.(avsc|csv|html|json|parquet|properties|txt)")
 _NUMBERS = ("EPOCH", "MIN", "MS", "N", "OFFSET", "SECONDS", "SHARE")
-_MOST = 3
+_MOST_OPTIONS = 3
 """The most options that a line names."""
 _KIND_ADDRESS = "an address"
 _OTHERS = {
@@ -42,7 +42,7 @@ def meant_by(extra: str, command: Any, path: str, given: Sequence[str]) -> str:
     if is_list and kind == _KIND_ADDRESS and not options:
         return f": {before} takes addresses with commas between them: {before} {value},{first}"
     if options and not (before and not is_list and _NUMBER.fullmatch(first)):
-        return f": is it {kind}? Here, {' or '.join(f'{one} {first}' for one in options[:_MOST])}"
+        return f": is it {kind}? Here, {' or '.join(f'{one} {first}' for one in options[:_MOST_OPTIONS])}"
     has_group = any("--group" in one.opts for one in command.params)
     if not kind and topics and ("--group" in named or not has_group):
         return f": is it a topic? Here, {topics} {first}"
