@@ -1,19 +1,20 @@
 """Kafka Connect in distributed mode: two workers, a file source and a file sink.
 
-Both workers and the broker are killed with -9 while lines are copied.
+Both workers and the broker, or each of three, are killed with -9 while lines are copied.
 
 Apache Kafka 4.3 passes this test, too (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from connect import ConnectProcess, Writer, repeated, rest
-from support.brokers import RunningBroker, eventually, unique
+from support.brokers import eventually, unique
+from support.three_brokers import Deployment, replicas, restarts
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
@@ -51,7 +52,7 @@ class Workers:
             }
             for kind in ("offset", "config", "status"):
                 settings[f"{kind}.storage.topic"] = f"{name}-{kind}"
-                settings[f"{kind}.storage.replication.factor"] = "1"
+                settings[f"{kind}.storage.replication.factor"] = "-1"
             main = "org.apache.kafka.connect.cli.ConnectDistributed"
             self.processes.append(ConnectProcess(main, directory / f"worker-{number}", settings))
 
@@ -77,24 +78,21 @@ class Workers:
 
 
 @pytest.fixture
-def workers_and_broker(
-    own_broker: Callable[..., RunningBroker], tmp_path: Path
-) -> Iterator[tuple[Workers, RunningBroker]]:
-    broker = own_broker()
-    workers = Workers(broker.bootstrap, tmp_path)
-    yield workers, broker
+def workers_and_broker(deployment: Deployment, tmp_path: Path) -> Iterator[tuple[Workers, Deployment]]:
+    workers = Workers(deployment.bootstrap, tmp_path)
+    yield workers, deployment
     for process in workers.processes:
         process.kill()
 
 
 def test_files_are_copied_despite_killed_workers_and_brokers(
-    workers_and_broker: tuple[Workers, RunningBroker], tmp_path: Path
+    workers_and_broker: tuple[Workers, Deployment], tmp_path: Path
 ) -> None:
     workers, broker = workers_and_broker
     place, source, sink = TopicPartition(unique("lines"), 0), tmp_path / "source", tmp_path / "sink"
     source.touch()
     with Admin(broker.bootstrap) as admin:
-        admin.create_topics([NewTopic(place.topic, 1, 1)])
+        admin.create_topics([NewTopic(place.topic, 1, replicas(broker))])
     for process in workers.processes:
         process.start()
     file = {"connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "file": str(source)}
@@ -133,9 +131,8 @@ def test_files_are_copied_despite_killed_workers_and_brokers(
         wait_for_lines("at first")
         workers.processes[1].kill()
         wait_for_lines("with one worker")
-        broker.kill()
-        broker.start()
-        wait_for_lines("after the broker was killed")
+        for _ in restarts(broker):
+            wait_for_lines("after a broker was killed")
         workers.processes[1].start()
         eventually(lambda: both_run(workers.ports[1]), within_s=WITHIN_S, every_s=0.5, what="each runs a task again")
         wait_for_lines("with both workers")

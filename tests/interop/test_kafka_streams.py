@@ -1,8 +1,8 @@
 """Kafka Streams with ``exactly_once_v2``: words are counted through a repartition topic and a store with a changelog.
 
-An instance is killed with ``kill -9`` and another one takes its place with an empty directory; the broker is killed
-with ``kill -9`` and started again. The committed output has each count of each word once, in order, and the changelog
-ends with the same counts. Apache Kafka 4.3 passes this test, too (ODRADEK_TEST_ORACLE=1).
+An instance is killed with ``kill -9`` and another one takes its place with an empty directory; the broker, or each of
+three, is killed with ``kill -9`` and started again. The committed output has each count of each word once, in order,
+and the changelog ends with the same counts. Apache Kafka 4.3 passes this test, too (ODRADEK_TEST_ORACLE=1).
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RdPartition
-from support.brokers import RunningBroker, eventually, unique
+from support.brokers import eventually, unique
 from support.jvm import java_classes, kafka_command
 from support.killed_programs import KilledProgram
 from support.publish import create_topic
-from support.transactions import restart
+from support.three_brokers import Deployment, replicas, restarts
 
 from odradek import TopicPartition
 from odradek.client import LATEST, Admin
@@ -97,7 +97,7 @@ def committed_records(bootstrap: str, topic: str) -> list[tuple[str, bytes]]:
 
 
 class Application:
-    def __init__(self, broker: RunningBroker, name: str, start: list[str], directory: Path) -> None:
+    def __init__(self, broker: Deployment, name: str, start: list[str], directory: Path) -> None:
         self.broker, self.name, self.output = broker, name, f"{name}-out"
         self._start, self._directory = start, directory
         self.instances: list[KilledProgram] = []
@@ -128,17 +128,17 @@ class Application:
 
 @pytest.fixture
 def application(
-    own_broker: Callable[..., RunningBroker], streams_command: list[str], topic: str, tmp_path: Path
+    deployment: Deployment, streams_command: list[str], topic: str, tmp_path: Path
 ) -> Iterator[Application]:
-    made = Application(own_broker(), topic, streams_command, tmp_path)
+    made = Application(deployment, topic, streams_command, tmp_path)
     for name in (made.name, made.output):
-        create_topic(made.broker.bootstrap, name, PARTITIONS)
+        create_topic(made.broker.bootstrap, name, PARTITIONS, replicas(deployment))
     yield made
     for instance in made.instances:
         instance.kill()
 
 
-def test_counts_are_exact_although_an_instance_and_the_broker_are_killed(application: Application) -> None:
+def test_counts_are_exact_although_an_instance_and_brokers_are_killed(application: Application) -> None:
     broker, written = application.broker, Counter[str]()
     with writing(broker.bootstrap, application.name, written):
         first, second = application.begin(), application.begin()
@@ -148,8 +148,9 @@ def test_counts_are_exact_although_an_instance_and_the_broker_are_killed(applica
         third = application.begin()
         eventually(lambda: "RUNNING" in third.lines, within_s=WITHIN_S)
         application.wait_for_more("after an instance was replaced")
-        restart(broker)
-        application.wait_for_more("after the broker was killed")
+        for _ in restarts(broker):
+            application.wait_for_more("after a broker was killed")
+        application.wait_for_more("after the brokers were killed")
 
     def counted() -> bool:
         return len(committed_records(broker.bootstrap, application.output)) >= written.total()

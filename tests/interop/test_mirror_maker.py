@@ -1,4 +1,6 @@
-"""MirrorMaker 2 between two brokers, in both directions: translated offsets, and kills with -9 during the mirroring.
+"""MirrorMaker 2 between two clusters, in both directions: translated offsets, and kills with -9 during the mirroring.
+
+One cluster is one broker, the other one broker or three.
 
 Apache Kafka 4.3 passes these tests (ODRADEK_TEST_ORACLE=1).
 """
@@ -14,6 +16,7 @@ from pathlib import Path
 import pytest
 from connect import ConnectProcess, Writer, repeated
 from support.brokers import RunningBroker, eventually, unique
+from support.three_brokers import Deployment, replicas, restarts
 
 from odradek.client import LATEST, Admin, NewTopic, PartitionReader, TopicPartition
 from odradek.client.config import as_config
@@ -26,7 +29,7 @@ WRITTEN = 300
 """The minimum of records that are mirrored before the first kill, and after each kill."""
 
 
-def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
+def settings_of(one: Deployment, two: Deployment) -> dict[str, str]:
     settings = {
         "clusters": "one,two",
         "one.bootstrap.servers": one.bootstrap,
@@ -35,7 +38,7 @@ def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
         "two->one.enabled": "true",
         "topics": "mirrored-.*",
         "groups": "mirrored-.*",
-        "replication.factor": "1",
+        "replication.factor": "-1",
         "tasks.max": "1",
         "offset.lag.max": "0",
         "sync.group.offsets.enabled": "true",
@@ -49,17 +52,17 @@ def settings_of(one: RunningBroker, two: RunningBroker) -> dict[str, str]:
     }
     for kind in ("checkpoints.topic", "heartbeats.topic", "offset-syncs.topic", "offset.storage", "status.storage",
                  "config.storage"):  # fmt: skip
-        settings[f"{kind}.replication.factor"] = "1"
+        settings[f"{kind}.replication.factor"] = "-1"
     return settings
 
 
 @pytest.fixture
-def brokers(own_broker: Callable[..., RunningBroker]) -> list[RunningBroker]:
-    return [own_broker(), own_broker()]
+def brokers(own_broker: Callable[..., RunningBroker], deployment: Deployment) -> list[Deployment]:
+    return [own_broker(), deployment]
 
 
 @pytest.fixture
-def mirror(brokers: list[RunningBroker], tmp_path: Path) -> Iterator[ConnectProcess]:
+def mirror(brokers: list[Deployment], tmp_path: Path) -> Iterator[ConnectProcess]:
     """MirrorMaker between the two brokers, not started yet."""
     made = ConnectProcess("org.apache.kafka.connect.mirror.MirrorMaker", tmp_path / "mirror", settings_of(*brokers))
     yield made
@@ -70,8 +73,8 @@ def mirror(brokers: list[RunningBroker], tmp_path: Path) -> Iterator[ConnectProc
 class Direction:
     """A topic that is mirrored from one broker to the other, and its consumer group. Its records are numbers."""
 
-    source: RunningBroker
-    target: RunningBroker
+    source: Deployment
+    target: Deployment
     alias: str
     topic: str = field(default_factory=lambda: unique("mirrored"))
     group: str = field(default_factory=lambda: unique("mirrored-group"))
@@ -81,9 +84,9 @@ class Direction:
     def mirrored(self) -> TopicPartition:
         return TopicPartition(f"{self.alias}.{self.topic}", 0)
 
-    def create(self, broker: RunningBroker, name: str) -> None:
+    def create(self, broker: Deployment, name: str) -> None:
         with Admin(broker.bootstrap) as admin:
-            admin.create_topics([NewTopic(name, 1, 1)])
+            admin.create_topics([NewTopic(name, 1, replicas(broker))])
 
     def write(self, count: int) -> None:
         with Producer(self.source.bootstrap) as producer:
@@ -160,7 +163,7 @@ def until_mirrored(*wanted: tuple[Direction, int, int]) -> None:
 
 
 def test_translated_offsets_differ_and_the_group_continues_at_them(
-    brokers: list[RunningBroker], mirror: ConnectProcess
+    brokers: list[Deployment], mirror: ConnectProcess
 ) -> None:
     one, two = brokers
     shorter, longer = Direction(one, two, "one"), Direction(two, one, "two")
@@ -191,7 +194,7 @@ def test_translated_offsets_differ_and_the_group_continues_at_them(
 
 
 def test_no_record_is_lost_despite_a_killed_broker_and_mirror(
-    brokers: list[RunningBroker], mirror: ConnectProcess
+    brokers: list[Deployment], mirror: ConnectProcess
 ) -> None:
     one, two = brokers
     directions = [Direction(one, two, "one"), Direction(two, one, "two")]
@@ -222,9 +225,8 @@ def test_no_record_is_lost_despite_a_killed_broker_and_mirror(
             )  # fmt: skip
 
         wait_for_records("at first")
-        two.kill()  # the target of one direction, the source of the other
-        two.start()
-        wait_for_records("after the broker was killed")
+        for _ in restarts(two):  # the target of one direction, the source of the other
+            wait_for_records("after a broker was killed")
         mirror.kill()
         mirror.start()
         wait_for_records("after the mirror was killed")

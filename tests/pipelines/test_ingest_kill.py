@@ -22,6 +22,7 @@ from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, ex
 from support.brokers import RunningBroker
 from support.processes import command_of, descendants, kill_tree
 from support.publish import create_topic, publish
+from support.three_brokers import Deployment, ThreeBrokers, replicas
 
 from odradek.client.admin import Admin
 from odradek.pipelines import ingest
@@ -47,7 +48,7 @@ class Rounds:
 
     def __init__(
         self,
-        broker: RunningBroker,
+        broker: Deployment,
         place: Path,
         table_format: str,
         *,
@@ -58,7 +59,7 @@ class Rounds:
         self._given = f"file://{self.output}" if by_uri else str(self.output)
         self.table_format = table_format
         self._files = place
-        create_topic(broker.bootstrap, TOPIC, 4)
+        create_topic(broker.bootstrap, TOPIC, 4, replicas(broker))
 
     def publish(self) -> None:
         for partition in range(4):
@@ -136,6 +137,7 @@ def a_worker(rounds: Rounds, chance: random.Random, pid: int) -> str | None:
 
 
 def the_broker(rounds: Rounds, chance: random.Random, pid: int) -> str:
+    assert not isinstance(rounds.broker, ThreeBrokers)
     rounds.broker.kill()
     rounds.broker.start()
     return "broker"

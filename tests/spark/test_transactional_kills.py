@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from support.brokers import RunningBroker, eventually
 from support.publish import create_topic, numbers, publish
+from support.three_brokers import Deployment, ThreeBrokers, replicas
 from support.transactions import restart
 
 from odradek import Consumer
@@ -52,11 +53,11 @@ pytestmark = [
 class DrivenQuery:
     """A query in a process of its own, which starts again after each kill. ``faults``: one for each micro-batch."""
 
-    def __init__(self, broker: RunningBroker, place: Path, faults: list[str]) -> None:
+    def __init__(self, broker: Deployment, place: Path, faults: list[str]) -> None:
         self.broker, self.place, self.faults = broker, place, faults
         (place / "faults.json").write_text(json.dumps(dict(enumerate(faults))))
-        create_topic(broker.bootstrap, TOPIC, 2)
-        create_topic(broker.bootstrap, TARGET, 3)
+        create_topic(broker.bootstrap, TOPIC, 2, replicas(broker))
+        create_topic(broker.bootstrap, TARGET, 3, replicas(broker))
         self.count = BATCH_RECORDS * (len(faults) + 1)
         for partition in (0, 1):
             values = [b"%d-%s" % (partition, value) for value in numbers(self.count // 2)]
@@ -90,9 +91,13 @@ class DrivenQuery:
 
     def replace_broker_if_asked(self) -> None:
         for path in self.place.glob("kill-*"):
-            restart(self.broker)
+            self.replace_broker()
             path.unlink()
             (self.place / f"back-{path.name.removeprefix('kill-')}").touch()
+
+    def replace_broker(self) -> None:
+        assert not isinstance(self.broker, ThreeBrokers)
+        restart(self.broker)
 
     def log(self) -> str:
         return (self.place / "driver.log").read_text()[-4000:]

@@ -32,13 +32,13 @@ def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
 
 
-def create_topic(bootstrap: str, topic: str, partitions: int = 1, **config: str) -> None:
+def create_topic(bootstrap: str, topic: str, partitions: int = 1, replicas: int = 1, **config: str) -> None:
     """Creates a topic and waits until metadata shows it."""
     client = admin(bootstrap)
     names = {name.replace("_", "."): value for name, value in config.items()}
     if os.environ.get("ODRADEK_TEST_BOOTSTRAP"):  # the default retention would delete records of years ago
         names.setdefault("retention.ms", "-1")
-    client.create_topics([NewTopic(topic, partitions, 1, config=names)])[topic].result(30)
+    client.create_topics([NewTopic(topic, partitions, replicas, config=names)])[topic].result(30)
 
     def shown() -> bool:
         found = client.list_topics(topic, timeout=10).topics[topic]

@@ -46,7 +46,7 @@ func changed(topic string, partitions map[string][]int32, have bool) {
 
 func open(bootstrap, source, group, id string) (*kgo.GroupTransactSession, error) {
 	return kgo.NewGroupTransactSession(
-		kgo.SeedBrokers(bootstrap), kgo.ClientID("franz-go"), kgo.TransactionalID(id),
+		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.ClientID("franz-go"), kgo.TransactionalID(id),
 		kgo.TransactionTimeout(10*time.Second), kgo.ConsumerGroup(group), kgo.ConsumeTopics(source),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.RequireStableFetchOffsets(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.SessionTimeout(6*time.Second),

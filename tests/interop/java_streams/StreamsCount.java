@@ -31,7 +31,7 @@ public class StreamsCount {
         settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
         settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, "200");
         settings.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, "0");
-        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, "1");
+        settings.put(StreamsConfig.REPLICATION_FACTOR_CONFIG, "-1");
         settings.put(StreamsConfig.REPARTITION_PURGE_INTERVAL_MS_CONFIG, "1000");
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put(StreamsConfig.consumerPrefix("session.timeout.ms"), "6000");
