@@ -177,6 +177,10 @@ def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odrad
     for call in (cluster.leader, lambda name: cluster.wait_until_in_sync([name])):
         with pytest.raises(UnknownTopic, match=rf"nope.*the topics are .*{topic}"):
             call("nope")
+    with pytest.raises(TypeError, match="the partition is a whole number, not '0'"):
+        cluster.leader(topic, "0")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has no partition 9"):
+        cluster.leader(topic, 9)
     assert cluster.running()
 
 

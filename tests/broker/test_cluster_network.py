@@ -13,6 +13,7 @@ from support.brokers import eventually
 import odradek
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import OdradekError
+from odradek.testing.broker import BrokerFailed
 
 SETTINGS = {
     "broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200, "replica.lag.time.max.ms": 2_500,
@@ -88,6 +89,19 @@ def test_an_isolated_leader_is_replaced_and_comes_back(cluster: odradek.Cluster)
     assert min(send(cluster, "led-by-1", 3, "all")) >= 0
     cluster.heal()
     until(lambda one: one.leader in (1, 3) and set(one.isr) == set(BROKERS), cluster, 2, "led-by-2")
+
+
+def test_an_isolated_broker_is_not_asked_who_leads(cluster: odradek.Cluster) -> None:
+    """Broker 1 is the first that a client asks, and shows itself as the leader until the cut has healed."""
+    cluster.isolate(1)
+    eventually(lambda: cluster.leader("led-by-1") in (2, 3), within_s=60)
+    assert seen(cluster, 1, "led-by-1").leader == 1
+    with pytest.raises(BrokerFailed, match=r"not in sync: .*led-by-1-0 lacks \[1\]"):
+        cluster.wait_until_in_sync(within_s=0)
+    cluster.heal()
+    cluster.wait_until_in_sync(["led-by-1"])
+    for broker in BROKERS:
+        assert set(seen(cluster, broker, "led-by-1").isr) == set(BROKERS)
 
 
 def test_a_partition_of_brokers_leaves_the_controller_to_both_sides(cluster: odradek.Cluster) -> None:
@@ -196,6 +210,8 @@ def test_a_change_that_meets_the_start_of_a_process_reaches_it(
             lambda cluster: cluster.partition({1, 2}, {2, 3}),
             "one group of partition.. only, and these are in two: 2",
         ),
+        (lambda cluster: cluster.partition({1}), "two groups of nodes or more, .*, not one group"),
+        (lambda cluster: cluster.partition(1, {2, 3}), "two groups of nodes or more, .*, not 1"),
         (lambda cluster: cluster.cut(1, 1), "takes two nodes, not 1 twice"),
         (lambda cluster: cluster.hold_back("controller"), "give the number of a broker"),
     ],

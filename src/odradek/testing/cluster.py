@@ -9,9 +9,9 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations, product
 from pathlib import Path
 from types import TracebackType
@@ -172,14 +172,15 @@ class Cluster(OtherNames):
         """Returns the broker that leads a partition; None while it has no leader.
 
         Raises UnknownTopic; ValueError for a partition that the topic does not have."""
-        from odradek.client.admin.admin import Admin  # here, because few tests ask
-
-        with Admin(self.bootstrap_servers) as admin:
-            described = _described(admin, [topic])[topic]
-        found = {one.partition: one.leader for one in described.partitions}
-        if partition not in found:
-            raise ValueError(f"{topic} has no partition {partition}: it has {len(found)}")
-        leader = found[partition]
+        if type(partition) is not int:
+            raise TypeError(f"the partition is a whole number, not {partition!r}")
+        with self._admins() as admins:
+            topics = [view[topic] for view in _views(admins, [topic]) if topic in view]
+        found = [one for described in topics for one in described.partitions if one.partition == partition]
+        if not found:
+            most = max(len(described.partitions) for described in topics)
+            raise ValueError(f"{topic} has no partition {partition}: it has {most}")
+        leader = max(found, key=lambda one: one.leader_epoch).leader
         return leader if leader in self._nodes else None
 
     def coordinator(self, group: str | None = None, *, transactional_id: str | None = None) -> int | None:
@@ -189,7 +190,7 @@ class Cluster(OtherNames):
         from odradek.client.admin.admin import Admin
         from odradek.client.errors import RequestTimedOut
 
-        with Admin(self.bootstrap_servers, default_api_timeout_ms=_COORDINATOR_MS) as admin:
+        with Admin(",".join(self._informed()), default_api_timeout_ms=_COORDINATOR_MS) as admin:
             try:
                 return admin.coordinator(group, transactional_id=transactional_id).node_id
             except RequestTimedOut:
@@ -206,23 +207,42 @@ class Cluster(OtherNames):
 
         A broker that is down, or does not fetch, is in sync with nothing. Raises BrokerFailed after ``within_s``
         seconds, with the replicas that are behind; UnknownTopic."""
-        from odradek.client.admin.admin import Admin
-
         end_s, pause = time.monotonic() + within_s, threading.Event()
-        with Admin(self.bootstrap_servers) as admin:
+        with self._admins() as admins:
             while True:
+                views = _views(admins, topics)
+                names = {name for view in views for name in view}
                 behind = {
                     f"{name}-{one.partition}": sorted(set(one.replicas) - set(one.isr))
-                    for name, topic in _described(admin, topics).items()
+                    for view in views
+                    for name, topic in view.items()
                     for one in topic.partitions
                     if one.leader not in self._nodes or set(one.isr) != set(one.replicas)
                 }
-                if not behind:
+                if not behind and all(view.keys() == names for view in views):
                     return
                 if time.monotonic() >= end_s:
                     some = ", ".join(f"{name} lacks {brokers}" for name, brokers in list(behind.items())[:5])
                     raise BrokerFailed(f"after {within_s:g} s, {len(behind)} partitions are not in sync: {some}")
                 pause.wait(_POLL_S)
+
+    @contextmanager
+    def _admins(self) -> Iterator[list[Admin]]:
+        """An Admin at each broker that is informed."""
+        from odradek.client.admin.admin import Admin  # here, because few tests ask
+
+        with ExitStack() as stack:
+            yield [stack.enter_context(Admin(address)) for address in self._informed()]
+
+    def _informed(self) -> list[str]:
+        """The addresses of the brokers that run and are not cut off from the controller: others may describe a former
+        state. Without any, those of all brokers."""
+        informed = [
+            self._nodes[number].bootstrap_servers
+            for number in self.brokers
+            if self._nodes[number].running and self._network.connects(number, CONTROLLER_ID)
+        ]
+        return informed or [self._nodes[number].bootstrap_servers for number in self.brokers]
 
     # --- processes ----------------------------------------------------------------------------------------------
 
@@ -283,7 +303,11 @@ class Cluster(OtherNames):
         """Cuts the network between groups of nodes, ``partition({1}, {2, 3})``: nodes of different groups do not reach
         each other. A node in no group, for example the controller, reaches all of them.
 
-        Raises ValueError for a node in two groups."""
+        Raises ValueError for a node in two groups, and for fewer than two groups."""
+        wrong = next((group for group in groups if isinstance(group, int | str)), None)
+        if wrong is not None or len(groups) < 2:
+            what = "one group" if wrong is None else repr(wrong)
+            raise ValueError(f"partition() takes two groups of nodes or more, such as {{1}} and {{2, 3}}, not {what}")
         sets = [self._numbers(group) for group in groups]
         for first, second in combinations(sets, 2):
             if first & second:
@@ -392,7 +416,24 @@ def _described(admin: Admin, topics: Sequence[str] | None) -> dict[str, TopicDes
     except UnknownTopic as error:
         names = sorted(one for one in admin.topics() if not one.startswith("__"))
         known = f"the topics are {', '.join(names)}" if names else "there is no topic"
-        raise UnknownTopic(f"{error}: {known}", error.names) from error
+        raise UnknownTopic(f"{error.message}: {known}", error.names) from error
+
+
+def _views(admins: Sequence[Admin], topics: Sequence[str] | None) -> list[dict[str, TopicDescription]]:
+    """Returns the topics as each broker describes them. Raises UnknownTopic if none knows them."""
+    from odradek.client.errors import UnknownTopic
+
+    views: list[dict[str, TopicDescription]] = []
+    unknown: UnknownTopic | None = None
+    for admin in admins:
+        try:
+            views.append(_described(admin, topics))
+        except UnknownTopic as error:
+            unknown = error
+            views.append({})
+    if unknown is not None and not any(views):
+        raise unknown
+    return views
 
 
 def _resume(process: BrokerProcess) -> None:

@@ -31,6 +31,11 @@ class ClusterNetwork:
             self._cuts.update(pairs)
             self._pass_on()
 
+    def connects(self, one: int, other: int) -> bool:
+        """Returns whether nothing is cut between two nodes, and neither is paused."""
+        is_cut = {(one, other), (other, one)} & self._cuts
+        return not is_cut and not {one, other} & self.paused
+
     def hold_back(self, node_id: int) -> None:
         with self._lock:
             self._held.add(node_id)
