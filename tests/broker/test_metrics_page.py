@@ -224,7 +224,7 @@ def test_the_command_serves_the_page(tmp_path: Path) -> None:
     ("options", "line"),
     [
         (("--metrics", "9404"), "--metrics takes HOST:PORT, for example 127.0.0.1:9404, not '9404'"),
-        (("--metrics", "127.0.0.1:0"), "--metrics takes HOST:PORT, for example 127.0.0.1:9404, not '127.0.0.1:0'"),
+        (("--metrics", "127.0.0.1:0"), "not '127.0.0.1:0': Prometheus needs a port that stays, so it is not 0"),
         (("--metrics", "a:1", "--brokers", "2"), "--metrics is for one broker: leave --brokers out"),
     ],
 )

@@ -363,6 +363,9 @@ def refused(capfd: pytest.CaptureFixture[str], *words: str) -> str:
 def test_wrong_options_are_refused_with_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     where = ("--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0")
     assert refused(capfd, *where, "--restart") == "odradek: --racks and --restart need --brokers N"
+    assert refused(capfd, *where, "--brokers", "2", "--racks", "a").startswith(
+        "odradek: there are 1 rack and 2 brokers: "
+    )
     assert refused(capfd, *where, "--brokers", "3", "--racks", "a,b") == (
         "odradek: there are 2 racks and 3 brokers: name one rack for each broker"
     )

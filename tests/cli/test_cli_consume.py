@@ -117,7 +117,10 @@ def test_an_output_goes_through_fifos_devices_and_symlinks(
     command = ["consume", filled, "--format", form, "-b", bootstrap, "--output"]
     before = os.stat("/dev/full")
     assert run([*command, "/dev/full"]) == 1
-    assert capsys.readouterr().err == "odradek: --output /dev/full: No space left on device\n"
+    assert (
+        capsys.readouterr().err
+        == "odradek: --output /dev/full: No space left on device: make room there, or write to another place\n"
+    )
     assert os.stat("/dev/full") == before
     fifo, link, target = tmp_path / "fifo", tmp_path / "link", tmp_path / "target"
     os.mkfifo(fifo)
@@ -304,7 +307,7 @@ def test_a_full_disk_gives_a_one_line_error(
     assert line.startswith("odradek: ")
     assert "No space left on device" in line
     if "consume" in command:
-        assert line == "odradek: standard output: No space left on device"
+        assert line == "odradek: standard output: No space left on device: make room there, or write to another place"
     if options == ["--group"]:
         assert committed(bootstrap, group, filled) == {}, "records that were not written are not committed"
 

@@ -101,7 +101,10 @@ def unique_missing(topic: str) -> str:
         (["create", "t", "--config", "retention.ms"], "--config 'retention.ms': expected NAME=VALUE"),
         (["alter", "t"], "nothing to change"),
         (["create", "t", "--config", "retention.ms=1", "--config", "retention.ms=2"], "gives retention.ms two values"),
-        (["alter", "t", "--config", "a=1", "--delete-config", "a"], "both contain a"),
+        (
+            ["alter", "t", "--config", "a=1", "--delete-config", "a"],
+            "--config and --delete-config both contain a: leave one out",
+        ),
         (["delete-records", "--topic", "t", "--before", "x"], "--before 'x': expected an offset or end"),
         (["delete-records", "--before", "1"], "missing argument 'TOPIC…': name the topics"),
         (["delete-records", "t:x", "--before", "1"], "'t:x': expected TOPIC or TOPIC:0,1,2"),

@@ -101,7 +101,7 @@ def test_standard_output_that_is_a_file_is_continued_and_not_replaced(tmp_path: 
 
 
 def test_problems_are_found_before_the_long_work(tmp_path: Path) -> None:
-    assert problem_of(tmp_path) == "is a directory, not a file"
+    assert problem_of(tmp_path) == "is a directory, not a file: give a file"
     assert (
         problem_of(tmp_path / "no" / "file")
         == f"there is no directory {tmp_path / 'no'}: make it, or give another path"

@@ -195,20 +195,28 @@ def test_the_default_limit_grows_with_the_fetch_size() -> None:
     assert ConsumerConfig.of(own).client().max_reply_bytes == 9_000_000
 
 
-def test_a_server_that_is_not_kafka_is_a_clear_error() -> None:
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ": it answers by HTTP: it is no Kafka broker: check bootstrap_servers$"),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "answers with a text that begins with 'SSH-': it is no Kafka broker"),
+        (b"-ERR unknown command\r\n", "answers with a text that begins with '-ERR': it is no Kafka broker"),
+    ],
+)
+def test_a_server_that_is_not_kafka_is_a_clear_error(sent: bytes, says: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
             with listener.accept()[0] as connection:
                 connection.recv(1_000)
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.sendall(sent)
                 connection.recv(1_000)
 
         threading.Thread(target=answer, daemon=True).start()
         port = listener.getsockname()[1]
         with (
             Admin(f"127.0.0.1:{port}", **FAST_FAILURE) as admin,
-            pytest.raises(BrokerUnreachable, match="answers by HTTP: it is no Kafka broker"),
+            pytest.raises(BrokerUnreachable, match=says),
         ):
             admin.list_groups()
 

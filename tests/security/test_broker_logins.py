@@ -454,6 +454,8 @@ class Scram(Wire):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
+        ("", "users: it has no user: expected lines of SCRAM-SHA-512=["),
+        ("# later\n\n", "users: it has no user: expected lines of SCRAM-SHA-512=["),
         ("SCRAM-SHA-1=[name=a,password=b]", "line 1: expected SCRAM-SHA-256=["),
         ("SCRAM-SHA-256=[password=b]", "line 1: name is missing"),
         ("SCRAM-SHA-256=[name=a]", "either password"),

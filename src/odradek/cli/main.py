@@ -423,7 +423,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
                 sys.stdout.flush()
             except OSError:
                 sys.stdout, where = None, "standard output: "
-            terminal.error_line(f"{where}{error.strerror}")
+            terminal.error_line(terminal.with_remedy(f"{where}{error.strerror}"))
             return terminal.EXIT_FAILED
         case OSError(errno=errno.ENAMETOOLONG | errno.ELOOP | errno.EACCES) if error.filename:
             # a path of the command line

@@ -70,6 +70,7 @@ _REMEDIES = {
     ": File name too long": ": give a shorter one",
     ": Too many levels of symbolic links": ": a link leads to itself: give another path",
     ": Input/output error": ": give a file that can be read",
+    ": No space left on device": ": make room there, or write to another place",
 }
 """What the operating system's text about a file lacks, by the end of the text."""
 _LINE_END = re.compile(r"\s*\n\s*")

@@ -269,6 +269,9 @@ class Cluster:
         remedy = "is a broker running there? check bootstrap_servers"
         if len(failures) == 1 and "set security.protocol" in failures[0]:  # something listens there
             raise BrokerUnreachable(_TWICE.sub(r"cannot reach \1: it ", failures[0]))
+        if len(failures) == 1 and "no Kafka broker" in failures[0]:
+            once = _TWICE.sub(r"cannot reach \1: it ", failures[0])
+            raise BrokerUnreachable(f"{once}: check bootstrap_servers")
         if len(failures) == 1:
             raise BrokerUnreachable(f"{failures[0]}: {remedy}")
         reasons = ", ".join(failure.removeprefix("cannot reach ") for failure in failures)

@@ -266,7 +266,7 @@ def datetime_ms(text: str) -> int:
     except ValueError:
         remedy = "; a span before now is --by-duration 2h" if _SPAN.search(text) is not None else ""
         raise ConfigError(
-            f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss, UTC unless it has an offset{remedy}"
+            f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss in UTC, or with an offset such as +01:00{remedy}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -68,6 +68,8 @@ class PlanFolder:
             text = self._path(plan_id).read_text(encoding="utf-8") if _ID.fullmatch(plan_id) else None
         except FileNotFoundError:
             text = None
+        except NotADirectoryError:
+            raise ConfigError(f"the folder of plans, {self._path(plan_id).parent}, is a file: give a folder") from None
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"plan {plan_id}: {self._path(plan_id)} cannot be read: {error}: {_NEW}") from None
         if text is None:

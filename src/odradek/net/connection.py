@@ -486,6 +486,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         elif not self._versions and size == _HTTP:
             reason = "answers by HTTP: it is no Kafka broker"
             self._is_explained = True
+        elif not self._versions and (begin := size.to_bytes(4, "big", signed=True).decode("latin-1")).isprintable():
+            reason = f"answers with a text that begins with {begin!r}: it is no Kafka broker"
+            self._is_explained = True
         if 4 <= size <= NO_REPLY_BYTES and self._versions and self.waiting:
             bound = f"receive_message_max_bytes allows at most {self._max_reply_bytes}"
             reply, timer = self.waiting.pop(next(iter(self.waiting)))  # replies have the order of requests

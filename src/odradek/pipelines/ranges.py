@@ -177,5 +177,8 @@ def time_ms(text: str, option: str) -> int:
         return datetime_ms(text)
     except ConfigError:
         raise ArgumentError(
-            lambda shown: f"{shown(option)} {text!r} is not a time; expected for example 2026-01-31T12:00:00"
+            lambda shown: (
+                f"{shown(option)} {text!r} is not a time; expected for example 2026-01-31T12:00:00 "
+                "(UTC; +01:00 behind it names another zone)"
+            )
         ) from None

@@ -79,7 +79,7 @@ def is_terminal(path: Path) -> bool:
 def problem_of(path: Path) -> str | None:
     """Returns why an output file cannot be written, or None. For a check before long work."""
     if path.is_dir():
-        return "is a directory, not a file"
+        return "is a directory, not a file: give a file"
     parent = Path(os.path.realpath(path)).parent
     if not _is_special(path) and not parent.is_dir():
         return f"there is no directory {parent}: make it, or give another path"

@@ -71,3 +71,44 @@ def test_an_unexpected_word_is_placed(
 def test_a_missing_option_names_its_value(line: str, says: str, capsys: Capture) -> None:
     assert run(line.split()) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "groups state g --plans d -b h:1",
+            "--plans: odradek groups plans and odradek groups apply have it (see odradek g",
+        ),
+        (
+            "pipeline history --function m:f -b h:1",
+            "--function: odradek pipeline transform has it (see odradek pipeline",
+        ),
+        ("zookeeper import --file f --to-earliest -z h:1", "--to-earliest: odradek zookeeper reset has it (see"),
+    ],
+)
+def test_an_option_of_a_neighbour_names_its_command(line: str, says: str, capsys: Capture) -> None:
+    """Before, the line named only a help that does not have the option."""
+    assert run(line.split()) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_folder_of_plans_that_is_a_file_is_named(tmp_path: Path, capsys: Capture) -> None:
+    """Before, the advice was to make a new plan."""
+    (tmp_path / "file").write_text("")
+    assert run(["groups", "apply", "5a3f09c1", "--execute", "-b", "h:1", "--plans", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err == f"odradek: the folder of plans, {tmp_path / 'file'}, is a file: give a folder\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "groups reset g --topic t -b h:1 --to-datetime",
+        "consume t -b h:1 --from",
+        "pipeline replay --topics t --dry-run -b h:1 --from",
+        "pipeline replay --read-by g --dry-run -b h:1 --since",
+    ],
+)
+def test_a_time_with_the_name_of_a_zone_says_how_to_write_the_zone(line: str, capsys: Capture) -> None:
+    assert run([*line.split(), "2026-11-30 10:00 CET"]) == 2
+    assert "+01:00" in capsys.readouterr().err

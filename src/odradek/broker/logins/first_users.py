@@ -83,6 +83,8 @@ def read(path: Path) -> FirstUsers:
     for number, line in _lines(path):
         with _line_named(path, number):
             users.append(_user(number, line))
+    if not users:  # a variable or a mount that is empty: the broker would start without a user
+        raise ConfigError(f"--add-scram {path}: it has no user: expected lines of SCRAM-SHA-512=[name=…,password=…]")
     return FirstUsers(path, tuple(users))
 
 

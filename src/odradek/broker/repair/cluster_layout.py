@@ -17,6 +17,7 @@ from odradek.broker.metadata_log import conversion
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import format_node, is_of_a_node
 from odradek.broker.settings.config import IN_A_CLUSTER, BrokerConfig
+from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, StorageError
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import OsFiles
@@ -63,7 +64,10 @@ def lay_out(
     *of_brokers, of_controller = ports
     racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
-        raise ConfigError(f"there are {len(racks)} racks and {len(of_brokers)} brokers: name one rack for each broker")
+        raise ConfigError(
+            f"there are {counted(len(racks), 'rack')} and {counted(len(of_brokers), 'broker')}: name one rack for each "
+            "broker"
+        )
     shared = {
         **dict.fromkeys(IN_A_CLUSTER, str(min(len(of_brokers), REPLICAS))),
         **settings,

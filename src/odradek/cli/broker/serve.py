@@ -179,7 +179,8 @@ def _page_address(metrics: str, cluster: ServedCluster) -> tuple[str, int]:
         raise ValueError("--metrics is for one broker: leave --brokers out")
     host, colon, port = metrics.rpartition(":")
     if "://" in host or not colon or not host or not port.isdigit() or not 0 < int(port) <= 65_535:
-        raise ValueError(f"--metrics takes HOST:PORT, for example 127.0.0.1:9404, not {metrics!r}")
+        without = ": Prometheus needs a port that stays, so it is not 0" if metrics.endswith(":0") else ""
+        raise ValueError(f"--metrics takes HOST:PORT, for example 127.0.0.1:9404, not {metrics!r}{without}")
     return host, int(port)
 
 

@@ -393,7 +393,7 @@ def alter(
     changes: dict[str, str | None] = {**_settings(config)}
     for setting in delete_config or ():
         if setting in changes:
-            raise CommandError(f"--config and --delete-config both contain {setting}")
+            raise CommandError(f"--config and --delete-config both contain {setting}: leave one out")
         changes[setting] = None
     if partitions is None and not changes:
         raise CommandError("topics alter: nothing to change: give --partitions, --config or --delete-config")

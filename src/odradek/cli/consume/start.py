@@ -52,7 +52,7 @@ def position_of(text: str, option: str = "--from") -> RecordPosition:
     except ConfigError:
         raise CommandError(
             f"{option} {text!r}: expected earliest, latest, an offset, -N for N records before the end, -2h for the "
-            "last two hours, or a time such as 2026-01-31T12:00:00 (UTC unless it has a time zone)"
+            "last two hours, or a time such as 2026-01-31T12:00:00 (UTC; +01:00 behind it names another zone)"
         ) from None
 
 

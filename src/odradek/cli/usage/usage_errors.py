@@ -33,6 +33,8 @@ _EXTRA = re.compile(r"[Gg]ot unexpected extra argument(?:s|\(s\))? \((.*)\)")
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 """The dash of options, and those that text programs and web pages write in its place."""
 _LAST = (1 << 63) - 1
+_MOST_COMMANDS = 2
+"""The most commands that a line names for an option that another command has."""
 _MAY_BE_EMPTY = frozenset({"--bootstrap-server", "--cluster-name", "--group", "--key", "--path-group"})
 """Options of text whose empty value means something, or whose command has a line of its own about it."""
 _UNITS = {"MS": "ms", "SECONDS": "seconds", "MIN": "minutes"}
@@ -55,7 +57,7 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
             form = f": here, {own}"
         if not form and context:
-            form = f" (see {context.command_path} --help)"
+            form = f"{_commands_with(name, context)} (see {context.command_path} --help)"
         return f"no such option {name}{form}"
     where = f" (see {context.command_path} --help)" if context else ""
     message = str(getattr(error, "message", ""))
@@ -91,6 +93,21 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _commands_with(option: str, context: Any) -> str:
+    """Returns the neighbouring commands that have an option, as a part of a line; empty without one."""
+    parent = context.parent
+    if parent is None or parent.parent is None:  # the commands of the root have little in common
+        return ""
+    found = [
+        f"{parent.command_path} {name}"
+        for name in parent.command.list_commands(parent)
+        if any(option in param.opts for param in parent.command.get_command(parent, name).params)
+    ]
+    return (
+        f": {' and '.join(found)} {'has' if len(found) == 1 else 'have'} it" if 0 < len(found) <= _MOST_COMMANDS else ""
+    )
 
 
 def _line_without_a_value(option: str, command: Any, path: str) -> str:

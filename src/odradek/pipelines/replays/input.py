@@ -249,7 +249,7 @@ def _parse_target(text: str, option: str) -> str | int | None:
     try:
         time_ms(text, option)
     except ArgumentError:
-        example = "for example 2026-01-31T12:00:00"
+        example = "for example 2026-01-31T12:00:00 (UTC; +01:00 behind it names another zone)"
         raise ArgumentError(
             lambda shown: f"{shown(option)} {text!r} is neither earliest, latest, an offset nor a time, {example}"
         ) from None
