@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.replicated_nodes import NONE, ReplicatedNodes
+from support.replicated_nodes import NONE, ReplicatedNodes, bytes_below_watermark
 from support.simulated_brokers import SimulatedLink
 from support.simulated_node import HOME
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk import checkpoints
 from odradek.wire import frames, schemas
-from odradek.wire.api_keys import FETCH
+from odradek.wire.api_keys import FETCH, INCREMENTAL_ALTER_CONFIGS
 
 THREE = (1, 2, 3)
 
@@ -69,6 +69,34 @@ def test_each_fetcher_has_a_connection_and_some_of_the_partitions(
     assert len(places) == fetchers
     assert sorted(index for each in places.values() for index in each) == list(range(6)), "each has one fetcher"
     assert {len(each) for each in places.values()} == {6 // fetchers}
+
+
+def test_partitions_have_other_fetchers_when_their_number_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetches = SentFetches(monkeypatch)
+    nodes = ReplicatedNodes({"replica.fetch.response.max.bytes": "500000"}, count=2)
+    nodes.create("t", *[(1, 2)] * 6)
+    for round_number, fetchers in enumerate((3, 2, 1, 4)):
+        row = {"name": "num.replica.fetchers", "config_operation": 0, "value": str(fetchers)}
+        asked = {"resource_type": 4, "resource_name": "", "configs": [row]}
+        message = {"resources": [asked], "validate_only": False}
+        reply = nodes.controller.connect().call(INCREMENTAL_ALTER_CONFIGS, 1, message)
+        assert reply.responses[0].error_code is NONE
+        for index in range(6):
+            assert nodes.produce(1, 2, acks=1, index=index) == (NONE, 4 * round_number)
+        nodes.settle()
+        nodes.world.advance(1_200)  # each fetcher has ended the request that it sent before
+        fetches.sent.clear()
+        for index in range(6):
+            assert nodes.produce(1, 2, index=index) == (NONE, 4 * round_number + 2)
+        places: dict[SimulatedLink, set[int]] = {}
+        for link, request in fetches.sent:
+            for topic in request.topics:
+                places.setdefault(link, set()).update(part.partition for part in topic.partitions)
+        assert len(places) == fetchers
+        assert sorted(index for each in places.values() for index in each) == list(range(6)), "each has one fetcher"
+    for index in range(6):
+        nodes.run_until_equal(index=index)
+        assert len({bytes_below_watermark(nodes.partition(number, index=index)) for number in (1, 2)}) == 1
 
 
 def test_a_fetch_waits_for_the_least_bytes_or_the_longest_wait() -> None:

@@ -146,6 +146,9 @@ class NodeReplication:
     def fetchers_per_leader(self) -> int:
         return self._node.config.num_replica_fetchers
 
+    def hand_over(self, partition: ReplicatedPartition, fetcher: ReplicaFetcher) -> None:
+        self.fetcher.hand_over(partition, fetcher)
+
     def send(self, node_id: int, request: NodeRequest[R], channel: Channel) -> Deferred[R | None]:
         return self._peers.send(node_id, request, self._node.config.replica_socket_timeout_ms, channel=channel)
 
@@ -165,7 +168,8 @@ class NodeReplication:
 
 
 class ReplicaFetchers:
-    """The fetchers of a node: ``num.replica.fetchers`` for each leader. A partition always has the same one of them."""
+    """The fetchers of a node: ``num.replica.fetchers`` for each leader. A partition always has the same one of them,
+    unless that number changes."""
 
     def __init__(self, replication: NodeReplication) -> None:
         self._replication = replication
@@ -173,13 +177,23 @@ class ReplicaFetchers:
         self._places: dict[ReplicatedPartition, ReplicaFetcher] = {}
 
     def add(self, partition: ReplicatedPartition, leader: int) -> None:
+        fetcher = self._places[partition] = self._fetcher(partition, leader)
+        fetcher.add(partition)
+
+    def _fetcher(self, partition: ReplicatedPartition, leader: int) -> ReplicaFetcher:
         count = self._replication.fetchers_per_leader
         index = (31 * java_string_hash(partition.topic) + partition.index) % count
         fetcher = self._fetchers.get((leader, index))
         if fetcher is None:
             fetcher = self._fetchers[leader, index] = ReplicaFetcher(self._replication, leader, index)
-        self._places[partition] = fetcher
-        fetcher.add(partition)
+        return fetcher
+
+    def hand_over(self, partition: ReplicatedPartition, fetcher: ReplicaFetcher) -> None:
+        """Gives a partition to the fetcher that it has by the present num.replica.fetchers, if that is another one."""
+        other = self._fetcher(partition, fetcher.leader)
+        if other is not fetcher:
+            self._places[partition] = other
+            other.take(partition, fetcher.release(partition))
 
     def remove(self, partition: ReplicatedPartition) -> None:
         fetcher = self._places.pop(partition, None)

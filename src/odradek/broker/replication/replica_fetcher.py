@@ -28,7 +28,7 @@ from odradek.replication.effects import (
     Retry,
     Truncate,
 )
-from odradek.replication.follower import FetchedPart
+from odradek.replication.follower import FetchedPart, FollowerPhase
 from odradek.wire import fetch_messages
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 from odradek.wire.fetch_messages import FetchPartition, FetchReply, FetchReplyPartition, Limits
@@ -61,6 +61,13 @@ if TYPE_CHECKING:
         def holds_fetches(self) -> bool:
             """Whether no fetch is sent, and no reply is taken."""
 
+        @property
+        def fetchers_per_leader(self) -> int:
+            """num.replica.fetchers."""
+
+        def hand_over(self, partition: ReplicatedPartition, fetcher: ReplicaFetcher) -> None:
+            """Gives a partition to the fetcher that it has by the present ``fetchers_per_leader``."""
+
         def steady_ms(self) -> int: ...
 
         def send(self, node_id: int, request: NodeRequest[R], channel: Channel) -> Deferred[R | None]:
@@ -81,6 +88,7 @@ _UNREMARKABLE = (
     ErrorCode.unknown_topic_id, ErrorCode.unknown_topic_or_partition,
 )  # fmt: skip
 """The codes of a leader that does not lead yet, or no more: they come at each change of leaders."""
+_AT_WORK = (FollowerPhase.WORKING, FollowerPhase.SEARCHING)
 
 
 class FetchLimits(NamedTuple):
@@ -107,7 +115,9 @@ class ReplicaFetcher:
     def __init__(self, services: FetcherServices, leader: int, index: int) -> None:
         self.partitions: dict[TopicPartition, ReplicatedPartition] = {}
         self._services = services
-        self._leader = leader
+        self.leader = leader
+        self._count = services.fetchers_per_leader
+        """The number of fetchers by which all partitions are at their fetcher."""
         self._channel = Channel(f"replica fetcher {index}")
         self._requests = Channel(f"replica requests {index}")
         self._session = FetchSession()
@@ -136,6 +146,32 @@ class ReplicaFetcher:
             del self.partitions[name]
             self._refused.discard(name)
             self._retries.pop(name, None)
+
+    def take(self, partition: ReplicatedPartition, retry_ms: int | None) -> None:
+        """Goes on with a partition of another fetcher. ``retry_ms``: as ``release`` returned it."""
+        name = TopicPartition(partition.topic, partition.index)
+        self.partitions[name] = partition
+        if retry_ms is not None:
+            self._retries[name] = retry_ms
+        self.wake()
+
+    def release(self, partition: ReplicatedPartition) -> int | None:
+        """Ends the fetches of a partition that goes on at another fetcher. Returns when it is due after an error."""
+        retry_ms = self._retries.get(TopicPartition(partition.topic, partition.index))
+        self.remove(partition)
+        return retry_ms
+
+    def _hand_over(self) -> None:
+        """Gives partitions to other fetchers after a change of num.replica.fetchers, between two requests, as Kafka
+        does. One whose log is being changed, or that has asked for an offset, follows when that has ended."""
+        count = self._services.fetchers_per_leader
+        for partition in tuple(self.partitions.values()):
+            follower = partition.follower
+            if follower is not None and follower.phase in _AT_WORK:
+                count = self._count
+            else:
+                self._services.hand_over(partition, self)
+        self._count = count
 
     def close(self) -> None:
         self._is_closed = True
@@ -167,6 +203,8 @@ class ReplicaFetcher:
         services = self._services
         if self._is_busy or self._is_closed or services.holds_fetches:
             return
+        if self._count != services.fetchers_per_leader:
+            self._hand_over()
         now_ms, limits = services.steady_ms(), services.limits
         asked: dict[TopicPartition, Asked] = {}
         wanted: dict[TopicPartition, FetchPartition] = {}
@@ -194,7 +232,7 @@ class ReplicaFetcher:
             FETCH, _FETCH_VERSION, packed,
             lambda frame: fetch_messages.parse_reply(_FETCH_VERSION, memoryview(frame), count),
         )  # fmt: skip
-        services.send(self._leader, request, self._channel).then(lambda reply: self._on_reply(asked, reply))
+        services.send(self.leader, request, self._channel).then(lambda reply: self._on_reply(asked, reply))
 
     def _on_reply(self, asked: dict[TopicPartition, Asked], reply: FetchReply | None) -> None:
         if self._is_closed:
@@ -207,7 +245,7 @@ class ReplicaFetcher:
             return
         elif reply.error_code not in _SESSION_ERRORS:
             log.warning(
-                "broker %d refuses the fetches of its followers: %s", self._leader, reply.error_code.name.upper()
+                "broker %d refuses the fetches of its followers: %s", self.leader, reply.error_code.name.upper()
             )
             self._end_without_reply(asked)
         self._end_reply()
@@ -220,7 +258,7 @@ class ReplicaFetcher:
 
     def _end_pass(self, asked: dict[TopicPartition, Asked], failure: BaseException | None) -> None:
         if failure is not None:
-            log.error("a reply of broker %d could not be used", self._leader, exc_info=failure)
+            log.error("a reply of broker %d could not be used", self.leader, exc_info=failure)
             self._session.restart()
             self._end_without_reply(asked)
         self._end_reply()
@@ -305,7 +343,7 @@ class ReplicaFetcher:
         if before != partition.log_end_offset:
             log.info(
                 "%s-%d: the log ended at %d and ends at %d now, as its leader, broker %d, has no more of it",
-                partition.topic, partition.index, before, partition.log_end_offset, self._leader,
+                partition.topic, partition.index, before, partition.log_end_offset, self.leader,
             )  # fmt: skip
         self._end_work(partition, follower)
 
@@ -330,7 +368,7 @@ class ReplicaFetcher:
         self._refused.add(name)
         log.warning(
             "%s: the reply of its leader, broker %d, is refused: %s; it is fetched again",
-            name, self._leader, text or code.name.upper(),
+            name, self.leader, text or code.name.upper(),
         )  # fmt: skip
 
     # --- the leader's offsets -----------------------------------------------------------------------------------
@@ -348,12 +386,12 @@ class ReplicaFetcher:
             if effect.which == LATEST:
                 log.info(
                     "%s-%d: its leader, broker %d, does not have offset %d: the leader's log ends at %s",
-                    partition.topic, partition.index, self._leader, partition.log_end_offset, answer,
+                    partition.topic, partition.index, self.leader, partition.log_end_offset, answer,
                 )  # fmt: skip
             self._carry_out(partition, follower, follower.on_offset(effect, answer, now_ms))
 
         request = _list_offsets(partition.topic, partition.index, effect, self._services.local.broker_id)
-        self._services.send(self._leader, request, self._requests).then(take)
+        self._services.send(self.leader, request, self._requests).then(take)
 
 
 def _list_offsets(topic: str, index: int, asked: FindOffset, broker_id: int) -> NodeRequest[int | ErrorCode]:

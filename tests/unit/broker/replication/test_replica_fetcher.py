@@ -47,6 +47,8 @@ class FollowerNode(NodeOfPartitions):
         self.held: list[Any] = []
         """Work that does not end yet, if ``holds`` is set."""
         self.holds = self.holds_fetches = False
+        self.fetchers_per_leader = 1
+        self.handed_over: list[int] = []
         self.real = ReplicaFetcher(self, LEADER, 0)
         self.fetcher = SimpleNamespace(add=lambda partition, _: self.real.add(partition), remove=self.real.remove)
         self.partitions = [self.follow(index) for index in (0, 1)]
@@ -58,6 +60,11 @@ class FollowerNode(NodeOfPartitions):
         return one
 
     # what a fetcher uses
+
+    def hand_over(self, partition: ReplicatedPartition, fetcher: ReplicaFetcher) -> None:
+        self.handed_over.append(partition.index)
+        if partition.index < self.fetchers_per_leader - 1:
+            fetcher.release(partition)
 
     def send(self, node_id: int, request: Any, channel: Any) -> Deferred[Any]:
         assert node_id == LEADER
@@ -205,9 +212,9 @@ def test_records_of_an_unknown_epoch_wait_for_its_leader(node: FollowerNode) -> 
     assert node.request()[1:] == ({}, [0])
 
 
-def test_a_long_truncation_holds_no_other_partition_up(node: FollowerNode) -> None:
+def hold_truncation(node: FollowerNode) -> None:
+    """The logs have five records and one. Then that of partition 0 is cut, which does not end yet."""
     node.answer(row(0, placed(0, count=5)), row(1, placed(0)))
-    one = node.partitions[0]
     started = node.start
 
     def hold(steps: Any) -> Any:
@@ -216,6 +223,11 @@ def test_a_long_truncation_holds_no_other_partition_up(node: FollowerNode) -> No
 
     node.start = hold  # type: ignore[method-assign]
     node.answer(row(0, diverging_epoch=(0, 0)))
+
+
+def test_a_long_truncation_holds_no_other_partition_up(node: FollowerNode) -> None:
+    hold_truncation(node)
+    one = node.partitions[0]
     assert node.request() == ((9, 2), {}, [0])
     node.answer(row(1, placed(1)))
     assert node.request() == ((9, 3), {1: (2, 1, 1)}, [])
@@ -224,6 +236,32 @@ def test_a_long_truncation_holds_no_other_partition_up(node: FollowerNode) -> No
     assert one.log_end_offset == 0
     node.answer()
     assert node.request() == ((9, 4), {0: (0, 1, -1)}, [])
+
+
+def test_a_partition_that_works_goes_to_another_fetcher_when_it_has_ended(node: FollowerNode) -> None:
+    hold_truncation(node)
+    node.fetchers_per_leader = 2
+    node.answer(row(1, placed(1)))
+    assert node.handed_over == [1]
+    assert node.request() == ((9, 3), {1: (2, 1, 1)}, []), "partition 1 stays here"
+    ((steps, promise),) = node.held
+    node.run_to_end(steps, promise)
+    node.answer()
+    assert node.handed_over == [1, 0, 1]
+    assert node.request() == ((9, 4), {}, []), "partition 0 has gone"
+    node.answer(row(1, placed(2)))
+    assert node.handed_over == [1, 0, 1], "all partitions are at their fetcher"
+
+
+def test_a_partition_that_waits_after_an_error_waits_at_its_next_fetcher(node: FollowerNode) -> None:
+    node.answer(row(0, code=ErrorCode.unknown_server_error), row(1))
+    one, other = node.partitions[0], ReplicaFetcher(node, LEADER, 1)
+    other.take(one, node.real.release(one))
+    before = len(node.requests)
+    node.pass_ms()
+    assert len(node.requests) == before
+    node.pass_ms(node.backoff_ms)
+    assert node.request() == ((0, 0), {0: (0, 1, -1)}, [])
 
 
 def test_an_offset_that_the_leader_does_not_have_is_settled_by_its_log_end(node: FollowerNode) -> None:
