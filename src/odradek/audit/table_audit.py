@@ -12,6 +12,7 @@ import numpy as np
 from odradek.audit.offset_set import Offsets, OffsetSet
 from odradek.audit.tables import AuditedTable, OffsetColumns, TableUnreadable
 from odradek.core.ids import TopicPartition
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +134,7 @@ def _by_partition(batch: pa.RecordBatch, columns: OffsetColumns, file: str) -> I
         offsets = pc.cast(batch.column("offset"), pa.int64()).to_numpy()
         partitions = pc.cast(batch.column("partition"), pa.int32()).to_numpy()
     except pa.ArrowInvalid as error:
-        reason = str(error).splitlines()[0]
+        reason = one_line(error)
         raise TableUnreadable(
             f"{file}: columns {columns.partition} and {columns.offset} are no partitions and offsets: {reason}"
         ) from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
 from odradek.core.errors import ConfigError, StorageError
+from odradek.text.printable import one_line
 from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def open_table(uri: str) -> AuditedTable:
         raise TableUnreadable(f"{uri} cannot be read as a table: {_first_line(error)}") from error
     except OSError as error:
         remedy = ""
-        if "libjvm" in str(error) or "libhdfs" in str(error):
+        if any(name in one_line(error) for name in ("libjvm", "libhdfs")):
             remedy = (
                 ". Arrow needs Hadoop's native library for this URI, and reads HDFS only: set JAVA_HOME and "
                 "ARROW_LIBHDFS_DIR, or copy the table to a folder of this machine (hadoop fs -get), and verify the copy"
@@ -235,4 +236,5 @@ def _delta_table(uri: str, *, is_committed: bool) -> AuditedTable:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    first = str(error).strip().partition("\n")[0]
+    return one_line(first) or type(error).__name__

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from odradek.spark.errors import reason
+from odradek.text.printable import one_line
 
 # A line at the left margin with an exception. Java's are ": java.io.IOException: Full" and "Caused by:
 # java.io.IOException: Full"; suppressed exceptions are indented. In Python's "ValueError: no", the class has a module
@@ -96,5 +97,5 @@ def _shown(link: re.Match[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    text = _STATE.sub("", text.strip())
+    text = _STATE.sub("", one_line(text))
     return _RAISED.sub("", text)

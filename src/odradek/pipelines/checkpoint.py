@@ -25,6 +25,7 @@ from odradek.spark.offsets.plan import CommitDecision, GroupReset, decide_commit
 from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, parse_options
 from odradek.text.json_depth import parse_json
+from odradek.text.printable import one_line
 
 NO_BATCH = -1
 _NEXT_RUN = "The next run commits it"
@@ -69,14 +70,14 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
     except FileNotFoundError:
         return LatestBatch()
     except OSError as error:
-        raise StorageError(f"{folder} cannot be read: {error}") from error
+        raise StorageError(f"{folder} cannot be read: {one_line(error)}") from error
     if not batches:
         return LatestBatch()
     path = folder / str(max(batches))
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"{path} is not an offset of this query: {error}. {RESTORE}") from error
+        raise StorageError(f"{path} is not an offset of this query: {one_line(error)}. {RESTORE}") from error
     return LatestBatch(max(batches), _offset_of(text, str(path)))
 
 
@@ -134,7 +135,7 @@ def query_id(checkpoint: Location) -> str:
     try:
         return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {error}. {RESTORE}") from error
+        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {one_line(error)}. {RESTORE}") from error
 
 
 def remove_unfinished_plan(checkpoint: Location) -> None:
@@ -240,7 +241,8 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
             return _commit(lookups, decision, existing, end.query)
         except (OdradekError, OSError) as error:
             if options.offsets_in_transaction:
-                why = f"its offsets cannot be read: {error}. Each transaction commits its records and their offsets"
+                said = one_line(error)
+                why = f"its offsets cannot be read: {said}. Each transaction commits its records and their offsets"
                 return CommitState(None, why, "Remove the cause, and compare with 'odradek groups describe'")
             lookups.note_refusal(error)
             return refused_state(lookups)
@@ -434,4 +436,4 @@ def _offset_of(text: str, name: str) -> SourceOffset:
     try:
         return SourceOffset.from_json(parse_json(text.splitlines()[2]))
     except (ValueError, IndexError, OdradekError) as error:
-        raise StorageError(f"{name} is not an offset of this query: {error}. {RESTORE}") from error
+        raise StorageError(f"{name} is not an offset of this query: {one_line(error)}. {RESTORE}") from error

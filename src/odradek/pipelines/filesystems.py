@@ -8,6 +8,7 @@ Most state files are written once and never changed, because not every file syst
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import os
 import re
@@ -21,6 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
+from odradek.pipelines.local_errors import local_error
+from odradek.text.printable import one_line
 from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
@@ -181,7 +184,7 @@ class LocalLocation:
             why = "it is a file, not a folder" if isinstance(error, FileExistsError) else error.strerror
             raise StorageError(f"the folder {self.path} cannot be created: {why}. Choose another place") from error
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
-            raise StorageError(f"{self.path} cannot be used: it is not readable and writable")
+            raise local_error(self.path / "_", "used", PermissionError(errno.EACCES, ""))
 
     def children(self) -> list[str]:
         try:
@@ -189,7 +192,7 @@ class LocalLocation:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise local_error(self.path, "read", error) from error
 
     def age_s(self) -> float:
         try:
@@ -200,7 +203,7 @@ class LocalLocation:
     def data_files(self) -> list[FileStatus]:
         def fail(error: OSError) -> None:  # a folder that cannot be read is no empty one
             if not isinstance(error, FileNotFoundError):
-                raise StorageError(f"{error.filename} cannot be read: {error.strerror}") from error
+                raise local_error(Path(error.filename), "read", error) from error
 
         found: list[FileStatus] = []
         for folder, _, names in os.walk(self.path, onerror=fail):
@@ -228,13 +231,13 @@ class LocalLocation:
             for folder in touched:
                 sync_directory(folder)
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be written: {error}") from error
+            raise local_error(self.path, "written", error) from error
 
     def has(self, name: str) -> bool:
         try:
             return (self.path / name).exists()
         except OSError as error:
-            raise StorageError(f"{self.path / name} cannot be read: {error}") from error
+            raise local_error(self.path / name, "read", error) from error
 
     def read_text(self, name: str) -> str | None:
         try:
@@ -242,7 +245,7 @@ class LocalLocation:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(f"{self.path / name} cannot be read: {error}") from error
+            raise local_error(self.path / name, "read", error) from error
 
     def write_text(self, name: str, text: str) -> None:
         path = self.path / name
@@ -252,7 +255,7 @@ class LocalLocation:
             new.replace(path)
             sync_directory(path.parent)
         except OSError as error:
-            raise StorageError(f"{path} cannot be written: {error}") from error
+            raise local_error(path, "written", error) from error
 
     def can_create(self) -> bool:
         return True
@@ -270,7 +273,7 @@ class LocalLocation:
         except FileExistsError:
             return False
         except OSError as error:
-            raise StorageError(f"{path} cannot be written: {error}") from error
+            raise local_error(path, "written", error) from error
         return True
 
     def delete(self, name: str) -> None:
@@ -287,7 +290,7 @@ class LocalLocation:
         try:
             self.path.rename(uri)
         except OSError as error:
-            raise StorageError(f"{self.path} cannot be renamed to {uri}: {error.strerror}") from error
+            raise local_error(self.path, f"renamed to {uri}", error) from error
 
 
 def _missing(staged: object, final: object) -> StorageError:
@@ -473,7 +476,7 @@ class HadoopLocation:
         try:
             return None if found is None else found.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise StorageError(f"{path.toString()} cannot be read: {error}") from error
+            raise StorageError(f"{path.toString()} cannot be read: {one_line(error)}") from error
 
     def write_text(self, name: str, text: str) -> None:
         path, new = self._at(name), self._at(f"{name}.new")

@@ -124,13 +124,16 @@ def check_local_folder(what: str, path: Path) -> None:
         try:
             exists = known.exists() or known.is_symlink()
         except OSError as error:
-            raise ConfigError(f"{what} {path} cannot be used: {error.strerror}") from error
+            raise ConfigError(f"{what} {path} cannot be used: {error.strerror}. Choose another place") from error
         if not exists:
             continue
         if not known.is_dir():
             raise ConfigError(f"{what} {path} cannot be used: {known} is not a folder. Choose another place")
         if not os.access(known, os.W_OK | os.X_OK):
-            raise ConfigError(f"{what} {path} cannot be used: {known} is not writable. Choose another place")
+            raise ConfigError(
+                f"{what} {path} cannot be used: {known} is not writable for this user. Give the right (chown, "
+                "chmod), or choose another place"
+            )
         return
 
 

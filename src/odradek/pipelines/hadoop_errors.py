@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from odradek.core.errors import StorageError
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
@@ -31,7 +32,7 @@ def storage_errors(uri: str, action: str) -> Iterator[None]:
         said = str(error.java_exception.toString()).strip().partition("\n")[0]  # HDFS adds its server's stack trace
         raise StorageError(f"{uri} cannot be {action}: {said}") from error
     except PySparkException as error:  # PySpark's own class for some of Java's, such as IllegalArgumentException
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        why = one_line(error)
         raise StorageError(f"{uri} cannot be {action}: {why}") from error
 
 

@@ -25,7 +25,7 @@ from odradek.lag.reset import datetime_ms, datetime_text
 from odradek.pipelines.given_options import ArgumentError
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.text.json_depth import NameRepeated, parse_json
-from odradek.text.printable import shortened
+from odradek.text.printable import one_line, shortened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,9 +77,9 @@ def parse_ranges(text: str) -> list[Range]:
                         raise _WrongRange(f"[{start},{end}] is not a range")
                     found.append(Range(TopicPartition(topic, int(number)), start, end))
     except (ValueError, TypeError, AttributeError) as error:
-        why = f" ({error})" if isinstance(error, _WrongRange) else ""
+        why = f" ({one_line(error)})" if isinstance(error, _WrongRange) else ""
         if isinstance(error, NameRepeated):
-            why = f"; {error}: give the ranges of a partition as {SEVERAL}"
+            why = f"; {one_line(error)}: give the ranges of a partition as {SEVERAL}"
         raise ArgumentError(
             lambda shown: f"{shown('offsets')} {shortened(text)!r}: expected for example {EXAMPLE}{why}"
         ) from error

@@ -22,6 +22,7 @@ from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.given_options import check_local_folder
 from odradek.text.json_depth import parse_json
+from odradek.text.printable import one_line
 
 STATE = "_odradek"
 BATCHES = "batches"
@@ -189,8 +190,8 @@ def _parse(table: Location, text: str) -> _Stored:
         version = stored["version"]
     except (ValueError, KeyError, TypeError) as error:
         raise StorageError(
-            f"{name} cannot be parsed: {error}. It has the table's id and layout: restore this file from a copy of the "
-            f"table, or {ANOTHER_TABLE}"
+            f"{name} cannot be parsed: {one_line(error)}. It has the table's id and layout: restore this file from a "
+            f"copy of the table, or {ANOTHER_TABLE}"
         ) from error
     if version != 1:
         raise StorageError(f"{name} was written by another version of odradek ({version})")

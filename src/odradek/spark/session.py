@@ -33,6 +33,7 @@ from odradek.spark.startup.class_archive import WRITE_S, ClassArchive, default_p
 from odradek.spark.startup.java_output import JavaOutput
 from odradek.spark.startup.scratch import make_scratch
 from odradek.spark.startup.spark_home import spark_home
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -175,7 +176,8 @@ def _get_session(settings: Mapping[str, str]) -> SparkSession:
             ) from error
         lines = [line for line in said.splitlines() if line.strip()]
         why = _last_error(settings.get(LOG_FILE)) or (lines[0] if lines else type(error).__name__)
-        raise SessionError(f"Spark did not start{f' with master {master}' if master else ''}: {why}") from error
+        where = f" with master {master}" if master else ""
+        raise SessionError(f"Spark did not start{where}: {one_line(why)}") from error
 
 
 def _last_error(log: str | None) -> str | None:

@@ -17,6 +17,9 @@ _ESCAPED = (
     "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
     "\xad\u180e\u200b\u2060-\u2065\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
 )
+# Escape sequences for a terminal: with parameters (colours, cursor), operating system commands, and the short ones.
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_ARROWS = " \t↳└╰→"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -37,6 +40,17 @@ def printable_json(text: str) -> str:
 def shortened(text: str, most: int = 200) -> str:
     """Returns the start of a long text, for a message of one line."""
     return text if len(text) <= most else text[:most] + "…"
+
+
+def one_line(error: BaseException | str) -> str:
+    """Returns the text of an error of another package in one plain line: its lines, each once, with ``: `` between
+    them; without colours and arrows. deltalake writes a line for each cause; Arrow, Hadoop and Spark add lines with
+    details. An error without a text has the name of its class."""
+    text = _SEQUENCES.sub("", str(error))
+    lines = [" ".join(line.strip(_ARROWS).split()) for line in text.splitlines()]
+    causes = dict.fromkeys(line.rstrip(":") for line in lines if line)
+    found = printable(": ".join(filter(None, causes)))
+    return found or ("" if isinstance(error, str) else type(error).__name__)
 
 
 @cache

@@ -22,6 +22,7 @@ from odradek.cli.progress_lines import kernel_notice, progress_lines
 from odradek.cli.terminal import CommandError, progress
 from odradek.cli.termination import terminable
 from odradek.core.errors import OdradekError
+from odradek.text.printable import one_line
 from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
@@ -328,5 +329,5 @@ def _naming(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
+        reason = os.strerror(error.errno) if error.errno else one_line(error)
         raise CommandError(f"--output {directory}: {reason}") from error

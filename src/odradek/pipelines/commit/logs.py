@@ -28,6 +28,7 @@ from odradek.pipelines.commit.operations import (
 )
 from odradek.pipelines.commit.state import ANOTHER_TABLE, BatchPlan, TableState, cut_off, of_json, to_json
 from odradek.text.json_depth import parse_json
+from odradek.text.printable import one_line
 
 KEPT = 200
 """The number of newest entries that stay."""
@@ -199,7 +200,9 @@ class FileLog:
             state: TableState = of_json(content["state"])
             return LogPosition(number, state, str(content["token"]), content)
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"entry {number} of the log of {self._name} cannot be read: {error}") from error
+            raise StorageError(
+                f"entry {number} of the log of {self._name} cannot be read: {one_line(error)}"
+            ) from error
 
 
 class VersionLog:
@@ -241,8 +244,9 @@ class VersionLog:
         yield from ()
 
     def _unknown(self, change: TableChange, found: str, error: Exception | None) -> OutcomeUnknown:
+        why = "another commit was faster" if error is None else one_line(error)
         what = "the entry of this run" if change.plan is None else f"micro-batch {change.plan.batch}"
         return OutcomeUnknown(
-            f"the Delta table {self._name} cannot be written: {error}. It is not known whether its log will have "
+            f"the Delta table {self._name} cannot be written: {why}. It is not known whether its log will have "
             f"{what} ({found}): its files stay, and the next run checks the log"
         )

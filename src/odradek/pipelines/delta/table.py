@@ -55,6 +55,7 @@ from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
+from odradek.text.printable import one_line
 from odradek.text.table_paths import delta_uri
 
 if TYPE_CHECKING:
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.files.batch_rows import BatchRows
 
-_COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _OFFSET_COLUMNS = {"topic": "string", "partition": "integer", "offset": "long"}
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
@@ -463,10 +463,8 @@ class DeltaTable(CommitDriver):
 
 
 def _text_of(error: Exception) -> str:
-    """Returns an error of deltalake in one line. deltalake writes one line for each cause, with colours and arrows, and
-    does not know the mount tables in Spark's settings."""
-    causes = [" ".join(_COLOUR.sub("", line).strip(" ↳").split()) for line in str(error).splitlines()]
-    text = ": ".join(dict.fromkeys(cause.rstrip(":") for cause in causes if cause))
+    """Returns an error of deltalake in one line. deltalake does not know the mount tables in Spark's settings."""
+    text = one_line(error)
     if "viewfs" in text:
         text += ". Give the folder that viewfs has mounted (hdfs://…, file:…) as --output"
     return text

@@ -21,6 +21,7 @@ from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -167,7 +168,7 @@ def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedF
     except FileNotFoundError as error:
         raise FilesNotSeen(not_seen(path, report.host, wanted, "")) from error
     except UNREADABLE as error:
-        raise FilesNotSeen(not_seen(path, report.host, wanted, " ".join(str(error).split()))) from error
+        raise FilesNotSeen(not_seen(path, report.host, wanted, one_line(error))) from error
     if (size, footer.num_rows) != (file.size, file.rows):
         found = f"{counted(footer.num_rows, 'row')} in {size:,} bytes"
         raise FilesNotSeen(not_seen(path, report.host, wanted, found))

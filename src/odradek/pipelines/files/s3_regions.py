@@ -13,6 +13,7 @@ import os
 import re
 
 from odradek.core.errors import ConfigError
+from odradek.text.printable import one_line
 
 ANY_REGION = "us-east-1"
 _VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -51,5 +52,5 @@ def _amazons_region(bucket: str) -> str:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the region of the S3 bucket {bucket} is unknown: set spark.hadoop.fs.s3a.endpoint.region "
-            f"(--conf), or AWS_REGION for the driver ({' '.join(str(error).split())})"
+            f"(--conf), or AWS_REGION for the driver ({one_line(error)})"
         ) from error

@@ -27,6 +27,7 @@ from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.values.reader import ERROR
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
@@ -238,7 +239,7 @@ def _look(root: Path, name: str, size: int) -> StagedFile:
             os.fsync(opened.fileno())
         metadata = pq.read_metadata(path)
     except (OSError, pa.ArrowInvalid) as error:
-        raise FilesNotSeen(not_seen(str(path), None, "a Parquet file", str(error))) from error
+        raise FilesNotSeen(not_seen(str(path), None, "a Parquet file", one_line(error))) from error
     return staged_file(name, size, metadata)
 
 

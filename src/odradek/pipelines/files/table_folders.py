@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.files.s3_regions import is_central, region_of
 from odradek.pipelines.filesystems import HadoopLocation, LocalLocation, Location, sync_directory
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -125,7 +126,7 @@ class TableFolder:
         try:
             found = self.filesystem.get_file_info(FileSelector(self.root, allow_not_found=True, recursive=True))
         except OSError as error:
-            raise StorageError(f"{self.uri} cannot be read: {error}") from error
+            raise StorageError(f"{self.uri} cannot be read: {one_line(error)}") from error
         now = time.time()
         return {
             info.path.removeprefix(self.root).lstrip("/"): now - info.mtime_ns / 1e9 if info.mtime_ns else 0.0

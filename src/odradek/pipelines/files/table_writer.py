@@ -27,11 +27,13 @@ from odradek.pipelines.files.partition_values import usable_rows
 from odradek.pipelines.files.settings import settings_for
 from odradek.pipelines.files.table_folders import TableFolder
 from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
+from odradek.pipelines.local_errors import remedy_of
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.piece_reader import read_piece
+from odradek.text.printable import one_line
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000
@@ -75,7 +77,8 @@ class TableWriter:
         except BaseException as error:
             files.abandon()
             if isinstance(error, OSError):
-                raise StorageError(f"{self.folder.uri} cannot be written from {host()}: {error}") from error
+                said = one_line(error) + remedy_of(error, self.folder.uri)
+                raise StorageError(f"{self.folder.uri} cannot be written from {host()}: {said}") from error
             raise
         return TaskReport(
             host=host(),

@@ -13,6 +13,7 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
 from odradek.pipelines.filesystems import Location
 from odradek.text.json_depth import parse_json
+from odradek.text.printable import one_line
 
 _BATCH = "batch-"
 
@@ -65,7 +66,9 @@ class Manifests:
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
         except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(f"{self._folder.child(name).uri} is not a manifest of a micro-batch: {error}") from error
+            raise StorageError(
+                f"{self._folder.child(name).uri} is not a manifest of a micro-batch: {one_line(error)}"
+            ) from error
         return manifest
 
 

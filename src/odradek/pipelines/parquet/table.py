@@ -66,6 +66,7 @@ from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -165,7 +166,7 @@ class ParquetTable(CommitDriver):
         try:
             return parquet_row_ends(self._table, self._partition_by, partitions, left_out)
         except OSError as error:
-            raise StorageError(f"{self._table.uri} cannot be read: {error}") from error
+            raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
 
     def check_notes(self, query: str) -> None:
         """A file is in the table only after its entry. So a file of a later run, or of a later micro-batch, than the

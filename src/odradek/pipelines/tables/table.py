@@ -51,6 +51,7 @@ from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder
+from odradek.pipelines.local_errors import local_error
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees
 from odradek.pipelines.sources import Source
@@ -561,5 +562,5 @@ def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[ob
             f"another pipeline is writing to {location.uri}: {other}. Run the command again when it has ended"
         ) from error
     except OSError as error:
-        raise StorageError(f"{location.uri} cannot be used: {error.strerror}") from error
+        raise local_error(path, "used", error) from error
     return held

@@ -18,6 +18,7 @@ from odradek.pipelines.transforms.query_text import check_query
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.writes.write_options import WriteOptions, check_columns
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -130,13 +131,13 @@ def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ConfigError(f"function {given}: importing {module_name} failed: {error}") from error
+            raise ConfigError(f"function {given}: importing {module_name} failed: {one_line(error)}") from error
         raise ConfigError(
             f"function {given}: there is no module {module_name}, neither in {here} nor installed"
         ) from error
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"function {given}: importing {module_name} failed: {type(error).__name__}: {error}"
+            f"function {given}: importing {module_name} failed: {type(error).__name__}: {one_line(error)}"
         ) from error
     found: Any = getattr(module, name, None)
     if callable(found):

@@ -25,6 +25,7 @@ from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.arrow_map import map_in_arrow
 from odradek.text.json_depth import NestedTooDeep, parse_json
+from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from fastavro.schema import UnknownType
@@ -145,7 +146,7 @@ class AvroDecoder:
             return None, "it ends too early for the schema"
         # Arbitrary bytes can make fastavro raise any exception: such bytes do not fit the schema.
         except Exception as error:
-            return None, " ".join(f"it does not fit the schema: {type(error).__name__}: {error}".split())[:200]
+            return None, f"it does not fit the schema: {type(error).__name__}: {one_line(error)}"[:200]
         if stream.tell() != len(data):
             return None, f"{len(data) - stream.tell()} bytes follow the value"
         return value, None
@@ -160,7 +161,7 @@ class AvroDecoder:
                 self._column([value])
             except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
                 values[at] = None
-                errors[at] = " ".join(f"it holds a value out of range: {error}".split())[:200]
+                errors[at] = f"it holds a value out of range: {one_line(error)}"[:200]
         return self._column(values), pa.array(errors, pa.string())
 
 
@@ -186,7 +187,7 @@ def _parse(text: str, *, times: bool = False, any_names: bool = False) -> object
     except (
         ValueError, SchemaParseException, UnknownType, KeyError, TypeError, AttributeError, RecursionError
     ) as error:  # fmt: skip
-        reason = _unknown_type(error) if isinstance(error, UnknownType) else str(error) or type(error).__name__
+        reason = _unknown_type(error) if isinstance(error, UnknownType) else one_line(error)
         raise ConfigError(f"the schema is not a valid Avro schema: {reason}: {text[:80]!r}") from error
 
 
@@ -209,7 +210,7 @@ def _with_defaults(parsed: object) -> object:
     try:
         return with_values(parsed)
     except ValueError as error:
-        raise ConfigError(f"the schema is not a valid Avro schema: {error}") from error
+        raise ConfigError(f"the schema is not a valid Avro schema: {one_line(error)}") from error
 
 
 def _without_times(schema: object) -> object:

@@ -26,7 +26,7 @@ from odradek.pipelines.values.reader import BAD_TIME, ERROR
 from odradek.pipelines.values.schema_text import field_names
 from odradek.text.encodings import encoding_problem
 from odradek.text.json_depth import check_depth, parse_json
-from odradek.text.printable import shortened
+from odradek.text.printable import one_line, shortened
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -215,7 +215,7 @@ def json_fields(schema: str) -> StructType:
         if not isinstance(fields, StructType) or not fields.names:
             raise ConfigError(f"the schema {schema!r} has no fields")
     except (PySparkException, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = one_line(error)[:200]
         raise ConfigError(
             f"the schema {shortened(schema)!r} is neither DDL (such as 'id bigint, name string') nor Spark's JSON: "
             f"{reason}"
@@ -240,7 +240,7 @@ def read_schema(given: str) -> str:
         data = Path(given).read_bytes()
         return data.decode("utf-8-sig")
     except OSError as error:
-        raise ConfigError(f"the schema file {given} cannot be read: {error}") from error
+        raise ConfigError(f"the schema file {given} cannot be read: {one_line(error)}") from error
     except UnicodeDecodeError as error:
         what = encoding_problem(data)
         if data.startswith(b"Obj\x01"):

@@ -12,7 +12,7 @@ import re
 from odradek.core.errors import ConfigError
 from odradek.pipelines.values.foreign_schemas import check_kind
 from odradek.text.json_depth import parse_json
-from odradek.text.printable import shortened
+from odradek.text.printable import one_line, shortened
 
 _TYPES = (
     "boolean", "tinyint", "byte", "smallint", "short", "int", "integer", "bigint", "long", "float", "real", "double",
@@ -51,7 +51,7 @@ def _json_names(text: str) -> list[str]:
     try:
         given = parse_json(text)
     except ValueError as error:
-        raise _wrong(text, " ".join(str(error).split())) from error
+        raise _wrong(text, one_line(error)) from error
     fields = given.get("fields") if isinstance(given, dict) else None
     if not isinstance(fields, list) or not all(
         isinstance(one, dict) and isinstance(one.get("name"), str) for one in fields

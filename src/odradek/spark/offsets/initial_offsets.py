@@ -15,6 +15,7 @@ from odradek.core.errors import OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.spark.offsets.source_offset import EXTRA, Offsets, SourceOffset, flat
 from odradek.text.json_depth import parse_json
+from odradek.text.printable import one_line
 
 _VERSION = "v1"
 _NO_SETTINGS = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
@@ -38,7 +39,7 @@ def parse_initial(data: bytes) -> Offsets:
     try:
         found: Offsets = flat(parse_json(text), int)
     except (AttributeError, TypeError, ValueError) as error:
-        raise UnknownStart(f"it has no offsets of Spark's own Kafka source: {error}") from error
+        raise UnknownStart(f"it has no offsets of Spark's own Kafka source: {one_line(error)}") from error
     if not found or min(found.values()) < 0:
         raise UnknownStart("it has no offset of a partition, or a negative one")
     return found

@@ -14,7 +14,7 @@ import string
 from collections.abc import Iterable
 
 from odradek.core.errors import ConfigError
-from odradek.text.printable import shortened
+from odradek.text.printable import one_line, shortened
 
 MAX_DEPTH = 100
 """The maximum nesting of groups, and of classes."""
@@ -56,7 +56,7 @@ def java_pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(_Translation(text).python())
     except (re.error, OverflowError, RecursionError) as error:
-        raise ConfigError(f"{shortened(text)!r} is no regular expression: {error}") from None
+        raise ConfigError(f"{shortened(text)!r} is no regular expression: {one_line(error)}") from None
 
 
 class _Translation:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from odradek.core.errors import ConfigError
+from odradek.text.printable import one_line
 
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 _PROPERTIES = "spark.properties"
@@ -54,7 +55,7 @@ def _split_arguments(arguments: str) -> tuple[str | None, dict[str, str], list[s
     try:
         left = shlex.split(arguments)
     except ValueError as error:
-        raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {error}") from error
+        raise ConfigError(f"PYSPARK_SUBMIT_ARGS: {one_line(error)}") from error
     file: str | None = None
     conf: dict[str, str] = {}
     others: list[str] = []

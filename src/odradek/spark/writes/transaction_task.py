@@ -22,6 +22,7 @@ from odradek.core.errors import OdradekError
 from odradek.spark.writes.write_options import WriteOptions
 from odradek.spark.writes.write_reports import REPORT_COLUMNS, UNKNOWN_ATTEMPT, WriteReport
 from odradek.spark.writes.write_task import UnwritableRow, by_topic, check_partitions
+from odradek.text.printable import one_line
 
 TARGET = "partition"
 THREAD_NAME = "odradek_thread"
@@ -56,7 +57,7 @@ def choose_partitions(
         try:
             chosen = target_partitions(batch.select(names), count).copy()
         except ValueError as error:
-            raise UnwritableRow(str(error)) from error
+            raise UnwritableRow(one_line(error)) from error
         chosen[chosen < 0] = next_free % count
         next_free += 1
         rest = [name for name in batch.schema.names if name != TARGET]
@@ -140,7 +141,7 @@ def _send(options: WriteOptions, shared: SharedTransaction, batches: Iterator[pa
                 try:
                     producer.send_batch(topic, rows)
                 except (ValueError, pa.ArrowInvalid) as error:
-                    raise UnwritableRow(f"topic {topic}: {error}") from error
+                    raise UnwritableRow(f"topic {topic}: {one_line(error)}") from error
             count += batch.num_rows
         producer.flush()
     except BaseException:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from odradek.client.producer import Producer
 from odradek.core.errors import OdradekError
 from odradek.spark.writes.write_options import WriteOptions, columns_to_send
+from odradek.text.printable import one_line
 
 
 class UnwritableRow(OdradekError):
@@ -36,7 +37,7 @@ def write_task(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> int:
                 try:
                     producer.send_batch(topic, rows)
                 except (ValueError, pa.ArrowInvalid) as error:
-                    raise UnwritableRow(f"topic {topic}: {error}") from error
+                    raise UnwritableRow(f"topic {topic}: {one_line(error)}") from error
             count += batch.num_rows
         producer.flush()
     except BaseException:
