@@ -181,6 +181,18 @@ def test_a_delta_table_has_only_its_current_files(tmp_path: Path, capsys: Captur
         (lambda at: write(at, "a.parquet", rows("t", [1])), ("--group", "g"), "--group needs -b"),
         (lambda at: write(at, "a.parquet", rows("t", [1])), ("--topic", "t", "--topic-column", "topic"), "give one"),
         (lambda at: write(at, "a.parquet", rows("t", [1]).set_column(2, "offset", pa.array(["x"]))), (), "are no part"),
+        (
+            lambda at: write(at, "a.parquet", rows("t", [1])),
+            ("--topic-column", "value"),
+            "--topic-column: column value",
+        ),
+        (lambda at: write(at, "a.parquet", rows("t", [1])), ("--offset-column", "value"), "is binary, and cannot have"),
+        (
+            lambda at: write(at, "a.parquet", rows("t", [1]).set_column(0, "topic", pa.array([{"a": 1}]))),
+            (),
+            "is struct",
+        ),
+        (lambda at: write(at, "a.parquet", rows("t", [1]).set_column(2, "offset", pa.array([1.5]))), (), "is double"),
         (lambda at: write(at, "a.parquet", rows("t", [1])).write_bytes(b"PAR1 and more"), (), "cannot be read"),
     ],
 )

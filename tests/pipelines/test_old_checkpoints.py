@@ -16,10 +16,11 @@ from support.brokers import unique
 from support.forks import odradek_command
 from support.publish import create_topic, numbers, publish
 
+from odradek.cli.main import run
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.pipelines import adopt, ingest
+from odradek.pipelines import adopt, ingest, replay
 from odradek.pipelines.checkpoint import planned_batch, remove_sums_without_files
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
@@ -146,21 +147,28 @@ def test_older_notes_are_named_before_the_checkpoint(
 
 
 def test_a_table_that_lacks_its_newest_file_goes_on_after_an_adoption(
-    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = tmp_path / "t"
+    output, tp = tmp_path / "t", TopicPartition(topic, 0)
     given = {"group": group, "topics": topic, "output": output, "spark": spark}
-    assert ingest(bootstrap, **given).rows == 20
-    (lost,) = output.glob("*.parquet")
+    assert ingest(bootstrap, **given, options={"maxOffsetsPerTrigger": "8"}).rows == 20
+    (lost,) = output.glob("batch-000002-*.parquet")
     lost.unlink()
     publish(bootstrap, topic, numbers(5))
     says = f"has the file {lost.name}, which is neither in the table nor in .*: `odradek pipeline adopt` shows how"
     with pytest.raises(StorageError, match=says):
         ingest(bootstrap, **given)
-    assert adopt(bootstrap, group=group, output=output).lost == {lost.name}
-    assert adopt(bootstrap, group=group, output=output, execute=True).is_done
+    found = adopt(bootstrap, group=group, output=output)
+    assert (found.lost, found.readable) == ({lost.name}, {tp: (16, 20)})
+    admin.delete_records({tp: 18})
+    assert adopt(bootstrap, group=group, output=output).readable == {tp: (18, 20)}
+    line = ["pipeline", "adopt", "-b", bootstrap, "--group", group, "--output", str(output), "--execute"]
+    assert run(line) == 0
+    said = capsys.readouterr()
+    assert f"still has records of this micro-batch: {tp} offsets 18 to 19. The next" in said.out + said.err
     assert ingest(bootstrap, **given).rows == 5
-    assert record_ids(parquet(output)) == Counter((topic, 0, offset) for offset in range(20, 25))
+    replay(bootstrap, offsets=json.dumps({topic: {"0": [18, 20]}}), output=output, spark=spark)
+    assert record_ids(parquet(output)) == Counter((topic, 0, at) for at in [*range(16), *range(18, 25)])
 
 
 @pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])

@@ -48,7 +48,8 @@ def _probe(search: str, **variables: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("master", "code", "says"),
     [
-        ("sparky://x", 2, "odradek: master 'sparky://x': expected local[N], spark://HOST:PORT or another"),
+        ("sparky://x", 2, "odradek: master 'sparky://x': expected local[N], local[*], spark://HOST:PORT, "),
+        ("nosuch", 2, "odradek: master 'nosuch': expected local[N], local[*], spark://HOST:PORT, "),
         ("spark://127.0.0.1:1", 1, "odradek: Spark did not start with master spark://127.0.0.1:1: "),
     ],
 )

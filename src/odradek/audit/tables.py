@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
 from odradek.core.errors import ConfigError, StorageError
-from odradek.text.printable import one_line
+from odradek.text.printable import one_line, printable, shortened
 from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class AuditedTable:
                         f"--topic {topic}: {self.uri} has a column of topics, {names[0]}, which says the topic of each"
                         " row: omit --topic"
                     )
-                return OffsetColumns(None if topic is not None else names[0], names[1], names[2], topic)
+                chosen = OffsetColumns(None if topic is not None else names[0], names[1], names[2], topic)
+                self._check_kinds(chosen)
+                return chosen
         there = ", ".join(self._dataset.schema.names) or "none"
         for name, option in zip(given, ("--topic-column", "--partition-column", "--offset-column"), strict=True):
             if name is not None and not self._has(name):
@@ -104,6 +106,28 @@ class AuditedTable:
             f"{self.uri} has no columns of partitions and offsets (its columns are {there}): name them with"
             " --partition-column and --offset-column"
         )
+
+    def _check_kinds(self, columns: OffsetColumns) -> None:
+        """Raises TableUnreadable for a column that cannot have topics, partitions or offsets."""
+        for option, what, name in (
+            ("--topic-column", "names of topics", columns.topic),
+            ("--partition-column", "numbers of partitions", columns.partition),
+            ("--offset-column", "offsets", columns.offset),
+        ):
+            kind = None if name is None else self._type(name)
+            if kind is not None and not _fits(kind, is_text=what == "names of topics"):
+                there = ", ".join(f"{field.name} ({field.type})" for field in self._dataset.schema)
+                raise TableUnreadable(
+                    f"{option}: column {name} of {self.uri} is {kind}, and cannot have the {what}: name another column."
+                    f" The table has {printable(shortened(there, 500))}"
+                )
+
+    def _type(self, name: str) -> pa.DataType:
+        """Returns the type of a column, or of a field of a column."""
+        kind = None
+        for part in self._path(name):
+            kind = (self._dataset.schema if kind is None else kind).field(part).type
+        return kind
 
     def _has(self, name: str) -> bool:
         """Returns whether there is such a column, or such a field of a column. Raises TableUnreadable for a type."""
@@ -139,6 +163,17 @@ class AuditedTable:
 
     def _path(self, name: str) -> tuple[str, ...]:
         return (name,) if name in self._dataset.schema.names else tuple(name.split("."))
+
+
+def _fits(kind: pa.DataType, *, is_text: bool) -> bool:
+    """Returns whether a column of this type can have the names of topics, or the numbers of partitions and offsets.
+    Folders such as ``topic=7`` have numbers, and those of some writers have text."""
+    from pyarrow import types
+
+    while types.is_dictionary(kind):
+        kind = kind.value_type
+    checks = [types.is_integer, types.is_string, types.is_large_string, types.is_string_view, types.is_null]
+    return any(check(kind) for check in checks) or (not is_text and types.is_decimal(kind))
 
 
 def open_table(uri: str) -> AuditedTable:

@@ -52,6 +52,8 @@ PANDAS_WARNING = "PySpark does not yet fully support pandas"
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 # Settings of all sessions that we start.
 _ALWAYS = {"spark.sql.session.timeZone": "UTC"}
+_MASTER = re.compile(r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[.+\]|yarn|[\w.+-]+://\S+")
+_MASTERS = "expected local[N], local[*], spark://HOST:PORT, yarn, k8s://URL, or the URL of another cluster manager"
 _JVM_START_S = 120.0
 _JVM_STOP_S = 15.0
 # All systems allow at least 103 bytes for the path of a Unix socket; Spark's names in the directory take 43.
@@ -124,6 +126,7 @@ def session(
         ours = _where_unset(_ALWAYS) if SparkContext._active_spark_context is None else {}
         settings = {"spark.app.name": app_name} | ours | dict(config or {})
     elif SparkContext._gateway is None:
+        check_master((config or {}).get("spark.master", master))
         runtime = find_java(java)
         scratch = make_scratch()
         home = spark_home((config or {}).get("spark.master", master))
@@ -145,6 +148,12 @@ def session(
         if SparkContext._active_spark_context is None:
             settings = _settings(app_name, master, settings, make_scratch())
     return _get_session(settings)
+
+
+def check_master(master: str) -> None:
+    """Raises ConfigError for a text that cannot name a master. Spark would say so only after the start of Java."""
+    if _MASTER.fullmatch(master) is None:
+        raise ConfigError(f"master {master!r}: {_MASTERS}")
 
 
 def _get_session(settings: Mapping[str, str]) -> SparkSession:
@@ -171,9 +180,7 @@ def _get_session(settings: Mapping[str, str]) -> SparkSession:
         said = str(getattr(error, "java_exception", error))
         master = settings.get("spark.master", "")
         if "Could not parse Master URL" in said:
-            raise ConfigError(
-                f"master {master!r}: expected local[N], spark://HOST:PORT or another that Spark knows"
-            ) from error
+            raise ConfigError(f"master {master!r}: {_MASTERS}") from error
         lines = [line for line in said.splitlines() if line.strip()]
         why = _last_error(settings.get(LOG_FILE)) or (lines[0] if lines else type(error).__name__)
         where = f" with master {master}" if master else ""

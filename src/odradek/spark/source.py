@@ -312,7 +312,7 @@ def _epochs_of(committed: Commits) -> dict[TopicPartition, int]:
 def _check_committed(
     lookups: Lookups, committed: Commits, log: Mapping[TopicPartition, LogRange], epoch_ends: Offsets
 ) -> None:
-    lost = plan.losses_of_committed(committed, log, lookups, epoch_ends)
+    lost = plan.losses_of_committed(committed, log, lookups, epoch_ends, lookups.options.group_id or "")
     data_loss.fail_or_warn(lost, fail=lookups.options.fail_on_data_loss, file=lookups.options.losses_to)
 
 

@@ -786,8 +786,9 @@ def test_committed_records_that_no_longer_exist_are_a_loss() -> None:
     assert plan.losses_of_committed({}, LOG) == []
     (removed,) = plan.losses_of_committed({P1: foreign(5)}, LOG)
     assert removed.startswith("flights-1: offsets 5 to 9 are lost (its log starts at 10), removed by")
-    (cut,) = plan.losses_of_committed({P0: foreign(601)}, LOG)
-    assert cut.startswith("flights-0: it was read up to offset 601 but ends at 600")
+    (cut,) = plan.losses_of_committed({P0: foreign(601)}, LOG, group="g")
+    assert cut.startswith("flights-0: group g is committed at offset 601, and the log ends at 600: the commit was set")
+    assert "odradek groups reset --group g --topic flights with --to-latest, --to-earliest or --to-offset" in cut
     assert plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 50}) == []
     (parted,) = plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 40})
     assert "the records that were read at offsets 40 to 49 are lost" in parted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -107,6 +108,40 @@ def test_a_refused_setting_stops_only_the_context_that_began_with_it(
     with pytest.raises(PySparkException if is_running else ConfigError, match=r"Master URL|expected local"):
         spark_session._get_session({"spark.master": "x"})
     assert context.is_stopped is not is_running
+
+
+@pytest.mark.parametrize(
+    "master", ["nosuch", "local[", "local[x]", "local[2,]", "", "spark:/h", "127.0.0.1:7077", "a b"]
+)
+def test_a_text_that_names_no_master_is_refused_before_java_starts(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyspark
+
+    monkeypatch.delenv(spark_session._SUBMITTED, raising=False)
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    monkeypatch.setattr(spark_session, "find_java", lambda java: pytest.fail("Java is looked for"))
+    with pytest.raises(ConfigError, match=f"master '{re.escape(master)}': expected local"):
+        spark_session.session("app", master=master)
+    with pytest.raises(ConfigError, match=f"master '{re.escape(master)}': expected local"):
+        spark_session.session("app", config={"spark.master": master})
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[2]",
+        "local[*]",
+        "local[*, 3]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "spark://h:7077",
+        "k8s://https://h",
+    ],
+)
+def test_the_masters_of_spark_are_accepted(master: str) -> None:
+    spark_session.check_master(master)
 
 
 @pytest.mark.parametrize(("running", "zone"), [(Context(), None), (None, "UTC")])

@@ -70,6 +70,15 @@ def _show(request: AdoptLine, adoption: Adoption) -> None:
         note(f"The records of {tp} at {span(at, first)} are deleted: it begins at its log start, {first}.")
     for name in sorted(adoption.lost):
         note(f"The file {name} of the newest micro-batch is lost: the table goes on without its rows.")
+    if adoption.readable:
+        spans = ", ".join(f"{tp} {span(start, end)}" for tp, (start, end) in adoption.readable.items())
+        note(
+            f"The topic still has records of this micro-batch: {spans}. The next ingest does not read them. `odradek "
+            f"pipeline verify {request.output} -b …` names those that the table lacks, and `odradek pipeline replay "
+            f"--offsets … --output {request.output}` adds them."
+        )
+    elif adoption.lost:
+        note("The topic has no records of this micro-batch any more, or its offsets are not known.")
     did = "Done" if adoption.is_done else "With --execute"
     parts = [
         f"group {request.group} is set to the table's offsets",
@@ -105,6 +114,10 @@ def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
             for tp, at in adoption.deleted.items()
         ],
         "lost": sorted(adoption.lost),
+        "readable": [
+            {"topic": tp.topic, "partition": tp.partition, "from": start, "to": end}
+            for tp, (start, end) in adoption.readable.items()
+        ],
         "outputs": list(adoption.outputs),
         "done": adoption.is_done,
     }

@@ -82,7 +82,7 @@ class FileLog:
         while (text := (yield ReadEntry(known.number + 1))) is not None:
             if not (yield from self._is_base_held(known)):
                 return None
-            known = self._parse(known.number + 1, text)
+            known = self.parse(known.number + 1, text)
         return known
 
     def _found(self) -> Steps[LogPosition]:
@@ -93,13 +93,13 @@ class FileLog:
             if not numbers:
                 text = yield ReadEntry(1)
                 if not (yield IsMarked()):
-                    return self._parse(1, text) if text is not None else (yield from self._before_first())
+                    return self.parse(1, text) if text is not None else (yield from self._before_first())
                 continue  # entry 1 was forgotten, so an entry 1 was created again
             found = max(numbers)
             text = yield ReadEntry(found)
             if text is None:
                 continue  # it was forgotten after the list was made
-            position = self._parse(found, text)
+            position = self.parse(found, text)
             self._lowest, self._is_lowest_sure = min(numbers), False
             if (yield from self._is_linked(position)):
                 return position
@@ -121,7 +121,7 @@ class FileLog:
         if position.number == 1:
             return not (yield IsMarked())
         text = yield ReadEntry(position.number - 1)
-        return text is not None and self._parse(position.number - 1, text).token == position.content["previous"]
+        return text is not None and self.parse(position.number - 1, text).token == position.content["previous"]
 
     def append(self, base: LogPosition, change: TableChange) -> Steps[LogPosition | None]:
         """Raises OutcomeUnknown, RunFenced."""
@@ -144,7 +144,7 @@ class FileLog:
                 f"{self._name} cannot be written: {failed}. It is not known whether entry {number} of its log will be "
                 "there: its files stay, and the next run checks the log"
             ) from failed
-        position = self._parse(number, held)
+        position = self.parse(number, held)
         if position.token != token:
             return None
         if not (yield from self._is_base_held(base)) and not (yield from self._is_followed(position)):
@@ -157,7 +157,7 @@ class FileLog:
         """Returns whether the next entry follows this one. Then this one was in the log before the entry before it was
         forgotten, although its writer looks for that one only now."""
         text = yield ReadEntry(position.number + 1)
-        return text is not None and self._parse(position.number + 1, text).content["previous"] == position.token
+        return text is not None and self.parse(position.number + 1, text).content["previous"] == position.token
 
     def _read_after(self, number: int, failed: Exception | None) -> Steps[str | None]:
         try:
@@ -175,7 +175,7 @@ class FileLog:
         if base.number == 0:
             return not (yield IsMarked())
         text = yield ReadEntry(base.number)
-        return text is not None and self._parse(base.number, text).token == base.token
+        return text is not None and self.parse(base.number, text).token == base.token
 
     def forget(self, newest: LogPosition) -> Steps[None]:
         """Removes the entries before the newest ones, in ascending order, without gaps."""
@@ -192,7 +192,8 @@ class FileLog:
             yield DeleteEntry(self._lowest)
             self._lowest += 1
 
-    def _parse(self, number: int, text: str) -> LogPosition:
+    def parse(self, number: int, text: str) -> LogPosition:
+        """Returns the entry with this number and text. Raises StorageError."""
         try:
             content = parse_json(text)
             if content["version"] != _VERSION:

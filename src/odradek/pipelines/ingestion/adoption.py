@@ -64,7 +64,8 @@ class Adoption:
     ``forgotten``: partitions of which the table has nothing, although a run of it has committed them: the table is
     an older copy. The group is set to their log starts. ``deleted``: partitions whose records from the table's offset
     on were deleted, and that offset: they begin at their log start. ``lost``: files of the newest micro-batch that are
-    nowhere: the table goes on without their rows. ``outputs``: other tables whose pipelines have committed to it.
+    nowhere: the table goes on without their rows. ``readable``: the offsets of that micro-batch that its topics still
+    have, from the first to the one after the last. ``outputs``: other tables whose pipelines have committed to it.
     ``is_new_group``: whether the group has no offsets. ``is_done``: whether it was done."""
 
     offsets: Mapping[TopicPartition, int]
@@ -78,6 +79,7 @@ class Adoption:
     forgotten: Mapping[TopicPartition, int] = field(default_factory=dict)
     deleted: Mapping[TopicPartition, int] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
+    readable: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     outputs: tuple[str, ...] = ()
     is_new_group: bool = False
     is_done: bool = False
@@ -128,6 +130,7 @@ def adopt(options: AdoptOptions) -> Adoption:
         others_of = tuple(sorted({other_output(one, output) for one in committed.values()} - {""}))
         found = Adoption(
             offsets, known_by, held, old_uri, kept_as, replaced, unknown, new, forgotten, deleted, lost,
+            readable=_readable(admin, {tp: at for tp, at in table.lost_offsets.items() if tp in offsets}, replaced),
             outputs=others_of, is_new_group=not committed,
         )  # fmt: skip
         if not options.execute:
@@ -141,6 +144,15 @@ def adopt(options: AdoptOptions) -> Adoption:
         commits = {tp: with_output(mark_commit(at), output) for tp, at in starts.items() if tp in existing}
         _set_group(table, admin, client, options.group, commits)
     return replace(found, is_done=True)
+
+
+def _readable(
+    admin: Admin, lost: Mapping[TopicPartition, tuple[int, int]], replaced: Collection[str]
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the parts of the ranges that the log still has. ``replaced``: topics with other records there."""
+    lost = {tp: span for tp, span in lost.items() if tp.topic not in replaced}
+    starts = _log_starts(admin, lost)
+    return {tp: (max(start, starts[tp]), end) for tp, (start, end) in lost.items() if starts[tp] < end}
 
 
 def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, commits: Commits) -> None:

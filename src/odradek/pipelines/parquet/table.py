@@ -80,7 +80,8 @@ class ParquetTable(CommitDriver):
     """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
 
     ``run``: the id of the writer's run. ``allow_lost``: whether the run goes on without files of the newest micro-batch
-    that are nowhere; ``lost`` has their names.
+    that are nowhere; ``lost`` has their names, and ``lost_offsets`` the start and the end of the micro-batch in each
+    partition, as far as the notes have them.
     """
 
     _NO_FILES = NewFiles(("", []), Added(0, 0, 0, 0))
@@ -97,6 +98,7 @@ class ParquetTable(CommitDriver):
     ) -> None:
         super().__init__()
         self._allow_lost, self.lost = allow_lost, frozenset[str]()
+        self.lost_offsets: dict[TopicPartition, tuple[int, int]] = {}
         self._table = table
         self._notes = notes
         self._earlier = Manifests(notes)
@@ -282,6 +284,17 @@ class ParquetTable(CommitDriver):
                 self._move_in(folder, moves)
         elif "moves" in position.content:
             self._move_in(position.content["staged"], position.content["moves"])
+            if self.lost and not str(position.content.get("query")).startswith(REPLAY):
+                self.lost_offsets = self._offsets_of(position)
+
+    def _offsets_of(self, position: LogPosition) -> dict[TopicPartition, tuple[int, int]]:
+        """Returns the offsets of the micro-batch of an entry: they begin where the entry before it ends."""
+        former = self._notes.read_text(_name_of(position.number - 1))
+        before = TableState() if former is None else self._log.parse(position.number - 1, former).state
+        states = (before.newest_query, position.state.newest_query)
+        offsets, ends = (({} if one is None else one.offsets or {}) for one in states)
+        starts = {**position.state.starts, **offsets}
+        return {tp: (starts[tp], end) for tp, end in sorted(ends.items()) if tp in starts and starts[tp] < end}
 
     def _move_in(self, folder: str, moves: Sequence[Sequence[str]]) -> None:
         staged = self._staging.root.child(folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -143,7 +144,13 @@ class Target:
         known, values = self.values.columns(), self.values
         for name in self.partition_by:
             if known is not None and name not in known:
-                hint = "; with --flat the fields of values are columns" if name.startswith("value.") else ""
+                is_field = name.removeprefix("value.") in (values.fields() or ())
+                hint = "; with --flat the fields of values are columns" if is_field and not values.flat else ""
+                if re.search(r"[(\s]", name):
+                    hint = (
+                        ". An expression is no column: let the producer write a field with its value, and name this "
+                        "field, with --flat"
+                    )
                 raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}{hint}")
             if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
                 raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
@@ -372,6 +379,11 @@ class Table:
     def lost_files(self) -> frozenset[str]:
         """The files of the newest micro-batch that are neither in the table nor beside it."""
         return self._writer.lost if isinstance(self._writer, ParquetTable) else frozenset()
+
+    @property
+    def lost_offsets(self) -> Mapping[TopicPartition, tuple[int, int]]:
+        """The start and the end of the newest micro-batch in each partition, if files of it are lost."""
+        return self._writer.lost_offsets if isinstance(self._writer, ParquetTable) else {}
 
     def check_own_checkpoint(self) -> None:
         """Raises ConfigError if there is a folder in the place of the checkpoint that is not the table's checkpoint."""

@@ -80,7 +80,8 @@ class Values:
         if self.format is ValueFormat.RAW and self.keep_raw:
             raise ConfigError("value format raw has the bytes as the value: keep raw is for json and avro")
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
-            raise ConfigError("flat columns need fields: a schema, and value format json or avro")
+            lacks = "--value-format json or avro, and --schema" if self.format is ValueFormat.RAW else "--schema"
+            raise ConfigError(f"flat columns need fields: with --flat, give {lacks} with the fields of the values")
         self.columns()
 
     def source_options(self, given: Mapping[str, str]) -> dict[str, str]:

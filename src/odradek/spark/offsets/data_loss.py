@@ -119,6 +119,15 @@ def truncated_message(partition: TopicPartition, position: int, log_end: int, *,
     )
 
 
+def committed_beyond_message(partition: TopicPartition, committed: int, log_end: int, group: str) -> str:
+    """Returns the message that a query without a position of its own begins at a commit beyond the end of the log."""
+    return (
+        f"{partition}: group {group} is committed at offset {committed}, and the log ends at {log_end}: the commit was "
+        "set by hand, or the topic was truncated, or deleted and created again. Set the group to an offset of the log: "
+        f"odradek groups reset --group {group} --topic {partition.topic} with --to-latest, --to-earliest or --to-offset"
+    )
+
+
 def diverged_message(partition: TopicPartition, position: int, epoch_end: int, bounds: LogBounds) -> str:
     """Returns the message that a new leader's log diverges at ``epoch_end`` from the log that was read or committed."""
     first = max(epoch_end, bounds.start)

@@ -346,11 +346,10 @@ def losses_of_committed(
     log: Mapping[TopicPartition, LogRange],
     causes: Causes = UNKNOWN_CAUSES,
     epoch_ends: Offsets | None = None,
+    group: str = "",
 ) -> list[str]:
     """Returns the losses at a group's committed offsets: unread records that are deleted, or a truncated log.
-
-    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits.
-    """
+    ``epoch_ends``: as in ``TopicStates``, for the epochs of the commits."""
     lost: list[str] = []
     for partition, bounds in sorted(log.items()):
         offset = committed[partition].offset if partition in committed else bounds.start
@@ -361,7 +360,7 @@ def losses_of_committed(
             if epoch_end < offset:
                 lost.append(data_loss.diverged_message(partition, offset, epoch_end, bounds))
         elif offset > bounds.end:
-            lost.append(data_loss.truncated_message(partition, offset, bounds.end, same_topic=False))
+            lost.append(data_loss.committed_beyond_message(partition, offset, bounds.end, group))
     return lost
 
 
