@@ -110,8 +110,7 @@ def session(
     also written to ``sys.stdout``, unless ``console`` is false.
 
     Under ``spark-submit`` Java already runs: ``master``, ``java`` and the log are those of ``spark-submit``. Its
-    settings, like those of a running session, apply unless ``config`` has them. ``app_name`` replaces the name of
-    their application.
+    settings, like those of a running session, apply unless ``config`` has them. ``app_name`` replaces their name.
 
     Raises ConfigError for a master that Spark does not know, and SessionError if no Java is found or Spark does not
     start. If Spark refuses ``config`` for a running session, that session is not changed and Spark's exception is
