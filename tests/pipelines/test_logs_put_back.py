@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import deltalake
 import pyarrow.dataset as ds
@@ -21,6 +22,8 @@ from support.publish import create_topic
 
 import odradek
 from odradek import Admin, Producer, TopicPartition
+from odradek.core.errors import OdradekError
+from odradek.pipelines import ingest
 
 STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 KINDS = ("parquet", "delta")
@@ -126,6 +129,34 @@ def test_the_remedies_of_the_line_bring_the_new_records(restored: Restored) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     assert "data may have been lost" not in done.stderr
     assert restored.committed("parquet") == restored.committed("delta") == {0: 155, 1: 10}
+
+
+@pytest.mark.parametrize("kind", ["parquet", pytest.param("delta", marks=pytest.mark.slow)])
+def test_an_ingest_whose_rows_spark_writes_stops_there_too(restored: Restored, kind: str, spark: Any) -> None:
+    bootstrap, output = restored.bootstrap, restored.root / kind
+    given = {"topics": "events", "group": kind, "output": output, "table_format": kind, "spark": spark}
+
+    def read(writer: str = "spark", **options: str) -> int:
+        return ingest(bootstrap, writer=writer, options=options, **given).rows
+
+    send(bootstrap, "events", 40, linger_ms=20)
+    assert read() == 80
+    send(bootstrap, "events", 30, linger_ms=20)
+    restored.broker.stop()
+    restored.broker.start()  # an ordinary start of the broker changes nothing
+    assert read(maxOffsetsPerTrigger="20") == 30
+    before = offsets_of(output, kind)
+    restored.put_back()
+    send(bootstrap, "events", 120)
+    says = "events-0: it was read up to offset 100, and the log has another batch of records at offset"
+    for writer in ("spark", "workers"):
+        with pytest.raises(OdradekError, match=says) as failed:
+            read(writer)
+        assert "\n" not in str(failed.value)
+    assert offsets_of(output, kind) == before
+    assert read(failOnDataLoss="false") == 50
+    send(bootstrap, "events", 5)
+    assert read() == 5
 
 
 def test_a_last_batch_that_was_deleted_is_no_replaced_log(restored: Restored) -> None:

@@ -55,12 +55,14 @@ class BatchRows(Protocol):
 
 @dataclass(frozen=True)
 class SparkRows:
-    """Rows that Spark writes. ``check`` gets the written rows, read back from their files."""
+    """Rows that Spark writes. ``check`` gets the written rows, read back from their files. ``read_tails``: returns the
+    last batches of the ranges, after the write."""
 
     frame: DataFrame
     check: Callable[[DataFrame], None] | None = None
+    read_tails: Callable[[], Mapping[TopicPartition, LogTail]] = dict
     in_place = False
-    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict, init=False)
+    tails: dict[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
     @property
     def schema(self) -> StructType:
@@ -70,6 +72,7 @@ class SparkRows:
         found = [file for file in write_counted(self.frame, location, partition_by) if file.rows]
         if self.check is not None:
             self.check(self.frame.sparkSession.read.schema(self.frame.schema).parquet(location.spark_uri))
+        self.tails.update(self.read_tails())
         return found
 
 

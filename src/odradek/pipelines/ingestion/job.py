@@ -178,7 +178,7 @@ def _run_query(
         if job.target.writer == "workers":
             added = table.add_ranges(batch.sparkSession, options, planned, plan, on_reports)
         else:
-            added = table.add(batch, plan)
+            added = table.add(batch, plan, (options, planned))
         losses.show()
         seen.append(added)
         advance(added)

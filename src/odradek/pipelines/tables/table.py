@@ -44,6 +44,7 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.delta.table import DeltaTable, check_installed
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.files.driver_tails import DriverTails
 from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
@@ -434,16 +435,25 @@ class Table:
             raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(known)}")
         return usable_frame(frame, self.target.partition_by, _BYTES)
 
-    def add(self, batch: DataFrame, plan: BatchPlan) -> Added:
-        """Adds a micro-batch to the table; Spark writes its records. Raises ConfigError, StorageError, BadRecords,
-        FilesNotSeen.
+    def add(self, batch: DataFrame, plan: BatchPlan, reading: tuple[ReadOptions, PlannedBatch] | None = None) -> Added:
+        """Adds a micro-batch to the table; Spark writes its records. ``reading``: with which options, and what, if the
+        logs have to be those that the table has read. Raises ConfigError, StorageError, BadRecords, FilesNotSeen,
+        DataLoss.
         """
         frame = self.frame(batch)
+        tails = None
+        if reading is not None:
+            options, planned = reading
+            tails = DriverTails(options, planned.ranges, planned.ids)
+            tails.check(self._known_tails({piece.partition for piece in planned.ranges}))
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
+        rows = SparkRows(frame, check, dict if tails is None else tails.found)
         with self._note_other_attempts(batch.sparkSession):
-            return self._writer.add(SparkRows(frame, check), plan)
+            added = self._writer.add(rows, plan)
+        self._tails.update(rows.tails)
+        return added
 
     def add_ranges(
         self,
