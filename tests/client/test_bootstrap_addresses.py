@@ -116,6 +116,20 @@ def test_unreachable_brokers_are_reported_in_one_line_with_each_address_its_reas
     assert str(caught.value) == f"cannot reach any broker: {reasons}: {remedy}"
 
 
+def test_too_few_file_descriptors_are_no_fault_of_the_broker(cluster: ScriptedCluster) -> None:
+    client = Cluster(ClientConfig(cluster.bootstrap, default_api_timeout_ms=100))
+
+    async def ask() -> None:
+        async def refuse(address: Address) -> BrokerConnection:
+            raise BrokerUnreachable(f"cannot reach {address}: too many open files")
+
+        client.open_at = refuse
+        await client.any_connection()
+
+    with pytest.raises(BrokerUnreachable, match=r"too many open files: raise the limit of this process \(ulimit -n\)$"):
+        asyncio.run(ask())
+
+
 def test_a_wrong_port_is_logged_within_a_second_and_is_an_error_after_five(caplog: pytest.LogCaptureFixture) -> None:
     """Before, such a call blocked for 59 s without a word, and then advised an option of the command line."""
     address = dead_address()

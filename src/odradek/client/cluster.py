@@ -267,6 +267,8 @@ class Cluster:
                 task.cancel()
                 task.add_done_callback(_close_late)
         remedy = "is a broker running there? check bootstrap_servers"
+        if all("too many open files" in failure for failure in failures):
+            remedy = "raise the limit of this process (ulimit -n)"
         if len(failures) == 1 and "set security.protocol" in failures[0]:  # something listens there
             raise BrokerUnreachable(_TWICE.sub(r"cannot reach \1: it ", failures[0]))
         if len(failures) == 1 and "no Kafka broker" in failures[0]:
