@@ -139,7 +139,7 @@ def test_unknown_nodes_and_wrong_settings_are_refused(cluster: odradek.Cluster, 
         cluster.start(1)
     with pytest.raises(ConfigError, match=r"node\.id: each node of the cluster has a value of its own: leave it out"):
         odradek.Cluster(config={"node.id": 4}, data_dir=tmp_path)
-    with pytest.raises(ConfigError, match="there are 2 racks and 3 brokers: name one rack for each broker"):
+    with pytest.raises(ConfigError, match="2 racks for 3 brokers: name one rack for each broker"):
         odradek.Cluster(racks=["a", "b"], data_dir=tmp_path)
     with pytest.raises(ConfigError, match="brokers must be 1 to 99, not 0"):
         odradek.Cluster(0)
@@ -363,11 +363,9 @@ def refused(capfd: pytest.CaptureFixture[str], *words: str) -> str:
 def test_wrong_options_are_refused_with_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     where = ("--data-dir", str(tmp_path / "d"), "--listen", "127.0.0.1:0")
     assert refused(capfd, *where, "--restart") == "odradek: --racks and --restart need --brokers N"
-    assert refused(capfd, *where, "--brokers", "2", "--racks", "a").startswith(
-        "odradek: there are 1 rack and 2 brokers: "
-    )
+    assert refused(capfd, *where, "--brokers", "2", "--racks", "a").startswith("odradek: 1 rack for 2 brokers: ")
     assert refused(capfd, *where, "--brokers", "3", "--racks", "a,b") == (
-        "odradek: there are 2 racks and 3 brokers: name one rack for each broker"
+        "odradek: 2 racks for 3 brokers: name one rack for each broker"
     )
     assert "--listen HOST:PORT is missing" in refused(capfd, "--data-dir", str(tmp_path / "d"), "--brokers", "3")
     assert "the last of 4 ports in a row is above 65535" in refused(

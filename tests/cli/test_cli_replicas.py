@@ -124,6 +124,8 @@ def test_an_unclean_leader_is_elected_on_request(cluster: odradek.Cluster, capsy
 
 def test_replicas_are_placed_where_the_user_wants_them(cluster: odradek.Cluster, capsys: Capture) -> None:
     tool = Tool(cluster, capsys)
+    assert run(["topics", "create", "wrong", "--replica-assignment", "1:9", "-b", cluster.bootstrap_servers]) == 2
+    assert "broker 9, but no such broker is registered" in capsys.readouterr().err
     tool.rows("create", "placed", "--replica-assignment", "1:2:3, 3:1:2,2:3:1")
     (topic,) = tool.rows("describe", "placed")
     assert [p["leader"] for p in topic["partitions"]] == [1, 3, 2]

@@ -6,6 +6,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -77,6 +78,9 @@ def test_offsets_are_listed_by_earliest_latest_and_time(admin: Admin, filled: st
     assert admin.list_offsets({first: MAX_TIMESTAMP})[first].offset == 9
     with pytest.raises(UnknownTopic, match=f"topic {filled} has no partition 7"):
         admin.list_offsets({TopicPartition(filled, 7): LATEST})
+    wrong: Any = {first: "earliest"}
+    with pytest.raises(TypeError, match=f"{first}: expected EARLIEST, LATEST or MAX_TIMESTAMP of odradek.client, "):
+        admin.list_offsets(wrong)
 
 
 @pytest.mark.claim(39)

@@ -86,6 +86,9 @@ def test_mistakes_of_a_replay_are_reported_in_one_line(
         return _refused(capsys, ["replay", "-b", bootstrap, *arguments], says)
 
     assert replay("choose the destination", "--topics", topic) == 2
+    nothing = ("--topics", topic, "--output", str(tmp_path / "again"), "--from", "10")  # Spark would not start
+    assert replay("master 'nonsense': expected local[N]", *nothing, "--master", "nonsense") == 2
+    assert replay("master 'local[x]': expected local[N]", *nothing, "--conf", "spark.master=local[x]") == 2
     assert replay("say what to read: give --topics, --offsets or --read-by\n", "--dry-run") == 2
     says = "choose one way to say what to read: --offsets, --from and --to, or --read-by\n"
     assert replay(says, "--topics", topic, "--from", "5", "--read-by", "g", "--dry-run") == 2

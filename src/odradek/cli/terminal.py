@@ -44,6 +44,7 @@ _BAD_INPUT_CODES = frozenset(
         ErrorCode.invalid_config,
         ErrorCode.invalid_partitions,
         ErrorCode.invalid_replication_factor,
+        ErrorCode.invalid_replica_assignment,
         ErrorCode.invalid_request,
     }
 )

@@ -65,8 +65,7 @@ def lay_out(
     racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
         raise ConfigError(
-            f"there are {counted(len(racks), 'rack')} and {counted(len(of_brokers), 'broker')}: name one rack for each "
-            "broker"
+            f"{counted(len(racks), 'rack')} for {counted(len(of_brokers), 'broker')}: name one rack for each broker"
         )
     shared = {
         **dict.fromkeys(IN_A_CLUSTER, str(min(len(of_brokers), REPLICAS))),

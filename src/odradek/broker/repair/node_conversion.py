@@ -97,7 +97,7 @@ def convert_node(
 def _check(directory: LogDirectory, controller: LogDirectory) -> None:
     path, files = directory.path, directory.files
     if is_of_a_node(path, files) and not directory_has_mark(path, files):
-        raise StorageError(f"{path} is the directory of a node of a cluster already")
+        raise StorageError(f"{path} is the directory of a node of a cluster already: start it with `odradek serve`")
     if not checkpoints.read_meta_properties(path, files).get("cluster.id"):
         raise StorageError(f"{path} is not the directory of a broker: it has no {checkpoints.META_PROPERTIES}")
     if files.exists(path / DIRECTORY / checkpoints.QUORUM_STATE):

@@ -30,7 +30,10 @@ def run_replay_command(request: ReplayLine) -> int:
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
     from odradek.pipelines.tables.table import Target
+    from odradek.spark.session import check_master, is_submitted
 
+    if not is_submitted():  # without records Spark does not start, and a wrong master would look right
+        check_master((request.conf or {}).get("spark.master", request.master))
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
     with spinner("checking the cluster"):

@@ -168,6 +168,12 @@ class AdminCalls:
 
         If all records are older than the time, the offset is -1. Raises UnknownTopic.
         """
+        for tp, when in wanted.items():
+            if not hasattr(when, "__index__"):  # "earliest", as in settings, or a datetime
+                raise TypeError(
+                    f"{tp}: expected EARLIEST, LATEST or MAX_TIMESTAMP of odradek.client, or a time in ms since 1970, "
+                    f"not {when!r}"
+                )
         return await offset_requests.list_offsets(self._cluster, wanted, isolation(isolation_level))
 
     async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEnd]:
