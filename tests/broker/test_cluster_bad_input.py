@@ -112,7 +112,12 @@ def test_the_directory_of_another_broker_is_refused(cluster: odradek.Cluster, tm
     properties = checkpoints.read_meta_properties(tmp_path / "data", OsFiles())
     checkpoints.write_meta_properties(tmp_path / "data", properties | {"node.id": "3"}, OsFiles())
     line = refusal(node(cluster, tmp_path, 3, initial_broker_registration_timeout_ms="1500"))
-    assert "invalid_registration" in line
+    assert (
+        "initial.broker.registration.timeout.ms=1500: it answers invalid_registration. Perhaps another broker has a "
+        "directory with the same directory.id in meta.properties: each needs its own" in line
+    )
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        assert [one.node_id for one in admin.describe_cluster().nodes] == [1, 2]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 STRANGER = uuid.UUID("6c1a7e0e-0000-4000-8000-0000000000bb")
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _LATER = {"timeout": 10_000}
+BETWEEN_NODES = (4, 5, 6, 7, 27, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82)
+"""The APIs whose requests only nodes send, also those that Kafka has given up."""
 
 
 def topic_row(name: str, *assignments: tuple[int, ...], count: int = -1, factor: int = -1, **configs: str) -> Any:
@@ -498,6 +500,15 @@ def requests_for_the_other_kind_of_node(c: ClusterRun) -> None:
         c.note("versions", {"node": node}, rows)
 
 
+def versions_between_nodes(c: ClusterRun) -> None:
+    """The versions of the requests that only nodes send, at the listener of each kind of node."""
+    asked = {"client_software_name": "t", "client_software_version": "1"}
+    for node in (1, CONTROLLER):
+        found = {int(one.api_key): one for one in c.quietly(18, 4, asked, client=str(node)).api_keys}
+        rows = {str(key): [found[key].min_version, found[key].max_version] for key in BETWEEN_NODES if key in found}
+        c.note("versions", {"node": node}, rows)
+
+
 def _registration(c: ClusterRun) -> dict[str, Any]:
     return {
         "broker_id": 77, "cluster_id": c.cluster_id, "incarnation_id": STRANGER, "listeners": [], "features": [],
@@ -603,6 +614,6 @@ SCENARIOS = (
     quotas_at_each_broker, users_at_each_broker, features_at_each_broker, least_isr_of_every_broker,
     what_is_not_configured, elections_of_leaders,
     moves_of_replicas, the_cluster_at_each_node, topics_at_each_broker, partitions_in_pages, the_quorum_at_each_node,
-    envelopes, requests_for_the_other_kind_of_node,
+    envelopes, requests_for_the_other_kind_of_node, versions_between_nodes,
 )  # fmt: skip
 LAST = (voters_that_may_change,)

@@ -128,6 +128,25 @@ DIFFERENCES = (
 )
 
 
+_VOTE = "voters of a quorum; the only voter here asks no one, and closes the connection"
+BETWEEN_NODES = {
+    27: "a coordinator of transactions, to leaders",
+    52: _VOTE,
+    53: _VOTE,
+    54: _VOTE,
+    56: "a leader, to the controller",
+    58: "a broker that forwards a client's request, to the controller",
+    59: "a broker that needs a snapshot of the metadata log, to the controller",
+    62: "a broker at its start, to the controller",
+    63: "a broker, to the controller",
+    67: "a broker, to the controller",
+    70: "a controller, to the active one; none here sends it",
+    73: "a broker whose directory was replaced, to the controller",
+    82: "a voter, to its leader; refused with UNSUPPORTED_VERSION",
+}
+"""API that only nodes send → its senders."""
+
+
 class ConfigDifference(NamedTuple):
     """A setting that DescribeConfigs reports differently. ``fields`` are the fields that differ."""
 
@@ -182,6 +201,14 @@ def announced() -> dict[int, tuple[int, int]]:
     return {row["api_key"]: (row["min_version"], row["max_version"]) for row in newest["reply"]["api_keys"]}
 
 
+def _between_nodes(key: int) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """The versions of an API that only nodes send: those of Apache Kafka, and those here."""
+    steps = load("clusters")["versions_between_nodes"]
+    theirs = next((step["reply"][str(key)] for step in steps if str(key) in step["reply"]), None)
+    files = [api for kind in ("client", "controller") for api in handler_files(kind) if api.key == key]
+    return tuple(theirs) if theirs else None, (files[0].advertised_oldest, files[0].versions[1]) if files else None
+
+
 # --- the page ---------------------------------------------------------------------------------------------------
 
 _ACRONYMS = {"acls": "Acls", "id": "Id", "to": "To", "txn": "Txn"}
@@ -213,6 +240,13 @@ def tables() -> dict[str, str]:
             (
                 (str(key), api(key), _versions(theirs.get(key)), _versions(ours.get(key)))
                 for key in sorted(theirs.keys() | ours.keys())
+            ),
+        ),
+        "between nodes": _table(
+            ("key", "API", "from", "Apache Kafka 4.3", "here"),
+            (
+                (str(key), api(key), sender, *map(_versions, _between_nodes(key)))
+                for key, sender in BETWEEN_NODES.items()
             ),
         ),
         "out": _table(

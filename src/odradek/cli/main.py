@@ -265,7 +265,8 @@ def serve(
             min=1,
             max=99,
             metavar="N",
-            help="Run a cluster: N brokers and a controller, each in its own process, on ports in a row.",
+            help="Run a cluster: N brokers and a controller, each in its own process, on ports in a row. Brokers "
+            "advertise the host of --listen; the controller is on 127.0.0.1, so no node of another machine can join.",
         ),
     ] = None,
     racks: Annotated[str, typer.Option(metavar="A,B,...", help="With --brokers: the rack of each broker.")] = "",

@@ -117,7 +117,9 @@ def test_a_registration_is_refused(name: str) -> None:
 
 def test_a_directory_belongs_to_one_broker() -> None:
     nodes = with_broker(1, directories=(DIR_A, DIR_B))
-    assert code_of(nodes, request(2, directories=(DIR_B,))) is ErrorCode.invalid_registration
+    with pytest.raises(KafkaError, match=f"Broker 1 is already registered with directory {DIR_B}") as raised:
+        record_of(nodes, request(2, directories=(DIR_B,)))
+    assert raised.value.code is ErrorCode.invalid_registration
     nodes.apply(11, BrokerRegistrationChangeRecord(1, 10, directories=(DIR_A,)))
     nodes.apply(12, record_of(nodes, request(2, directories=(DIR_B,)), offset=12))
     assert nodes.directory_owners == {DIR_A: 1, DIR_B: 2}

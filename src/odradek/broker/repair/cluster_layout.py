@@ -60,7 +60,10 @@ def lay_out(
     Raises ConfigError for settings that cannot work, StorageError."""
     for name in _OWN:
         if name in settings:
-            raise ConfigError(f"{name}: each node of the cluster has a value of its own: leave it out")
+            raise ConfigError(
+                f"{name}: each node of the cluster has a value of its own: leave it out, or start the nodes by hand "
+                "(docs/cluster.md)"
+            )
     *of_brokers, of_controller = ports
     racks = racks or stored_racks(data_dir, len(of_brokers))
     if racks and len(racks) != len(of_brokers):
