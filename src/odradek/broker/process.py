@@ -213,7 +213,13 @@ async def _serve(broker: BrokerServer, ready: Ready, parent: ParentLink, faults:
 
         control = Control(broker, faults)
         await open_channel(control, os.dup(sys.stdin.fileno()), on_end)
-    if not await _started(broker, stop):
+    try:
+        is_started = await _started(broker, stop)
+    except BaseException:
+        for number in (signal.SIGTERM, signal.SIGINT):  # those of a closed loop would ignore signals
+            loop.remove_signal_handler(number)
+        raise
+    if not is_started:
         return orphaned.is_set()
     Collector(loop.call_later, lambda: broker.is_busy, broker.heap.trim_soon).start()
     # Garbage collections also skip the logs that are made after the start: a visit to the logs of 10,000 partitions
