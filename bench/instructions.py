@@ -32,6 +32,8 @@ from bench.transaction_requests import NEW, OLD, TransactionRequests
 _COUNT, _WARM_UP = 400, 200
 _IMPORTS_S = 5.0
 """The time in which a started broker imports the rest of its modules."""
+_IDLE_MS = 86_400_000
+"""Longer than any case takes under valgrind on a busy machine: otherwise the broker closes the connection."""
 _SOURCE = Path(__file__).resolve().parent.parent / "src"
 CASES = (
     "api versions", "metadata", "produce 1 record", "produce 100 records", "fetch 1 record", "commit", NEW, OLD
@@ -108,7 +110,8 @@ async def _serve(directory: Path, case: str, *, counts_calls: bool, has_metrics:
     from odradek.broker.server import BrokerServer
     from odradek.broker.settings.config import BrokerConfig
 
-    broker = BrokerServer(BrokerConfig.parse(["num.partitions=100"]), directory, ("127.0.0.1", 0))
+    config = BrokerConfig.parse(["num.partitions=100", f"connections.max.idle.ms={_IDLE_MS}"])
+    broker = BrokerServer(config, directory, ("127.0.0.1", 0))
     if has_metrics:
         from odradek.broker.front_end.request_times import RequestStatistics
 
