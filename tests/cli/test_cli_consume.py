@@ -288,7 +288,15 @@ def test_a_timestamp_after_the_year_9999_can_be_sent_again(
 
 @pytest.mark.parametrize(
     ("options", "unbuffered"),
-    [([], ""), (["--json"], "1"), (["--follow"], ""), (["--group"], "1"), (["--version"], ""), (["--version"], "1")],
+    [
+        ([], ""),
+        (["--json"], "1"),
+        (["--follow"], ""),
+        (["--group"], "1"),
+        (["--version"], ""),
+        (["--version"], "1"),
+        (["info", "--json"], ""),
+    ],
 )
 def test_a_full_disk_gives_a_one_line_error(
     bootstrap: str, filled: str, group: str, options: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
@@ -297,7 +305,7 @@ def test_a_full_disk_gives_a_one_line_error(
         pytest.skip("there is no /dev/full")
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     command = PLAIN.copy() if options in ([], ["--version"]) else odradek_command()
-    command += options if options == ["--version"] else ["consume", filled, "-b", bootstrap, *options]
+    command += options if options[:1] in (["--version"], ["info"]) else ["consume", filled, "-b", bootstrap, *options]
     command += [group] if options == ["--group"] else []
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
@@ -305,7 +313,7 @@ def test_a_full_disk_gives_a_one_line_error(
     *long_work, line = done.stderr.splitlines()
     assert all(one.startswith(("Reading ", filled)) for one in long_work)
     assert line.startswith("odradek: ")
-    assert "No space left on device" in line
+    assert line.endswith(": No space left on device: make room there, or write to another place")
     if "consume" in command:
         assert line == "odradek: standard output: No space left on device: make room there, or write to another place"
     if options == ["--group"]:

@@ -76,6 +76,7 @@ def test_mistakes_are_reported_in_one_line_before_spark_is_started(
     assert ingest("expected NAME=VALUE", conf="x") == 2
     assert ingest("choose one of auto, json, none", progress="bar") == 2
     assert ingest("expected ID=FILE", writer_schema="x=y") == 2
+    assert ingest("--writer-schema 'x.avsc': expected ID=FILE\n", writer_schema="x.avsc") == 2
     assert not (tmp_path / "t" / "_odradek" / "batches").exists()
 
 

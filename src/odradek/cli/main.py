@@ -419,7 +419,7 @@ def _report(error: BaseException, given: Sequence[str]) -> int:
         case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
             # A full disk is not a bug. Most often it is the disk of standard output: output is buffered, so any
             # command's print can fail. Then the flush of the rest of the buffer fails here again.
-            where = f"{error.filename}: " if error.filename else ""
+            where = f"{error.filename}: " if error.filename else "the output: "
             try:
                 sys.stdout.flush()
             except OSError:

@@ -97,7 +97,7 @@ def _value(flag: str, declared: DeclaredOption, given: Any) -> Any:
     mapping = _mapping(declared.type)
     if mapping is None:
         return given
-    values = named_values(given, flag)
+    values = named_values(given, flag, form=declared.option.metavar or "NAME=VALUE")
     if get_args(mapping)[0] is str:
         return values
     for number, value in values.items():

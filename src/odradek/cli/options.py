@@ -182,13 +182,15 @@ def columns(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: fr
     )  # fmt: skip
 
 
-def named_values(given: Sequence[str] | None, option: str, example: str = "") -> dict[str, str]:
-    """Reads NAME=VALUE arguments. Raises CommandError."""
+def named_values(
+    given: Sequence[str] | None, option: str, example: str = "", form: str = "NAME=VALUE"
+) -> dict[str, str]:
+    """Reads NAME=VALUE arguments. ``form``: what an error expects. Raises CommandError."""
     values: dict[str, str] = {}
     for argument in given or ():
         name, equals, value = argument.partition("=")
         if not name or not equals:
-            raise CommandError(f"{option} {argument!r}: expected NAME=VALUE{example}")
+            raise CommandError(f"{option} {argument!r}: expected {form}{example}")
         if values.get(name, value) != value:
             raise CommandError(f"{option} gives {name} two values: leave one of them out")
         values[name] = value
