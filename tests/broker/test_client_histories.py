@@ -76,8 +76,9 @@ def java_clients(rounds: HistoryRounds, kafka_cp: str) -> None:
 
 
 def transactions(rounds: HistoryRounds) -> None:
-    rounds.add(ConfluentTransactions, group=f"{rounds.topic}.first")
-    rounds.add(OdradekTransactions, group=f"{rounds.topic}.second")
+    rounds.add(ConfluentTransactions)
+    for one in ("first", "second"):
+        rounds.add(OdradekTransactions, group=f"{rounds.topic}.{one}")
     rounds.add(OdradekLookups, groups=[f"{rounds.topic}.{one}" for one in ("first", "second")])
 
 
