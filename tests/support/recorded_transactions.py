@@ -107,8 +107,11 @@ class ConfluentTransactions(RecordedTransactions):
         return producer
 
     def closed(self, producer: Any) -> None:
-        producer.purge()
-        producer.flush(1)
+        try:
+            producer.purge()
+            producer.flush(1)
+        except confluent_kafka.KafkaException as error:  # fenced: the broker has aborted its transaction
+            self.note(error)
 
     def send(self, producer: Any, fields: dict[str, Any], report: Any) -> None:
         def delivered(error: Any, message: Any) -> None:

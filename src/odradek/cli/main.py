@@ -181,7 +181,8 @@ def _odradek(
     "  odradek demo --more 1000        publish and process 1,000 further events\n"
     "  odradek demo --rewind -100      go back 100 records in each partition\n"
     "  odradek demo --rewind earliest  read everything again\n"
-    "  odradek demo --rewind 2026-01-31T12:00:00Z",
+    "  odradek demo --rewind 2026-01-31T12:00:00Z\n"
+    "  odradek demo --data-dir d --brokers 3   a cluster, with brokers killed half-way",
 )
 def demo(
     *,
@@ -204,6 +205,16 @@ def demo(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the commits of step 5 as JSON lines.")] = False,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=9,
+            metavar="N",
+            help="Run a cluster of N brokers, at least 3: a leader and the group's coordinator are killed half-way."
+            " Default: as in the directory, or 1.",
+        ),
+    ] = None,
     events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Publish only the first N events.")] = None,
     batch_events: Annotated[int | None, typer.Option(min=1, hidden=True, help="Events in one micro-batch.")] = None,
 ) -> None:
@@ -213,7 +224,7 @@ def demo(
     """
     from odradek.cli.demo.demo import DemoOptions, run_demo
 
-    raise typer.Exit(run_demo(DemoOptions(data_dir, more, rewind, json, events, batch_events)))
+    raise typer.Exit(run_demo(DemoOptions(data_dir, more, rewind, json, brokers, events, batch_events)))
 
 
 @app.command(

@@ -90,12 +90,14 @@ def publish(
 def create_topic(bootstrap: str, topic: str, partition_count: int) -> None:
     """Creates the topic if it is missing. Its records are kept forever, because the demo checks them in every run.
 
+    The broker decides how many replicas it has.
+
     Raises PublishError if the topic exists with another number of partitions, and KafkaException.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=_log)
     known = admin.list_topics(timeout=_TIMEOUT_S).topics
     if topic not in known:
-        wanted = NewTopic(topic, partition_count, 1, config={"retention.ms": "-1"})
+        wanted = NewTopic(topic, partition_count, -1, config={"retention.ms": "-1"})
         admin.create_topics([wanted], operation_timeout=_TIMEOUT_S)[topic].result(_TIMEOUT_S)
     elif len(known[topic].partitions) != partition_count:
         count = len(known[topic].partitions)

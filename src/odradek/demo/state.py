@@ -41,11 +41,12 @@ class PendingRewind:
 
 @dataclass
 class DemoState:
-    """The state of one data directory."""
+    """The state of one data directory. ``brokers``: how many have its topic."""
 
     target: int
     pending: PendingRewind | None = None
     skipped: dict[int, list[Range]] = field(default_factory=dict)
+    brokers: int = 1
 
     def skip(self, partition: int, start: int, stop: int) -> None:
         """Records that ``start … stop-1`` of a partition were skipped."""
@@ -74,7 +75,8 @@ class DemoState:
             if stored["version"] != _VERSION:
                 raise ValueError(f"version {stored['version']}")
             skipped = {int(p): [(int(a), int(b)) for a, b in ranges] for p, ranges in stored["skipped"].items()}
-            return cls(int(stored["target"]), _pending_from(stored.get("pending")), skipped)
+            brokers = int(stored.get("brokers", 1))
+            return cls(int(stored["target"]), _pending_from(stored.get("pending")), skipped, brokers)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is not a state file of this demo ({error}); use another --data-dir") from error
 
@@ -84,6 +86,8 @@ class DemoState:
         new = path.with_suffix(".new")
         skipped = {str(partition): ranges for partition, ranges in sorted(self.skipped.items()) if ranges}
         stored = {"version": _VERSION, "target": self.target, "skipped": skipped}
+        if self.brokers > 1:
+            stored["brokers"] = self.brokers
         if self.pending is not None:
             stored["pending"] = asdict(self.pending)
         text = json.dumps(stored) + "\n"

@@ -72,6 +72,7 @@ func open(options ...kgo.Opt) *kgo.Client {
 	return must(kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(os.Args[2], ",")...), kgo.ClientID(name),
 		kgo.FetchMaxWait(100*time.Millisecond), kgo.MetadataMinAge(200*time.Millisecond),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(2*time.Millisecond),
+		kgo.ProducerBatchCompression(kgo.NoCompression()), // not every client of the rounds can read its snappy
 		kgo.RecordDeliveryTimeout(expires), kgo.ProduceRequestTimeout(1500*time.Millisecond))...))
 }
 

