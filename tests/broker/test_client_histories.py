@@ -13,7 +13,15 @@ import pytest
 from support.apache_cluster import ApacheCluster
 from support.brokers import unique
 from support.go_programs import go_program
-from support.history_rounds import CUTS, FAULTS, ApacheNodes, HistoryRounds, our_nodes, report
+from support.history_rounds import (
+    CUTS,
+    FAULTS,
+    ISOLATED_CONTROLLER,
+    ApacheNodes,
+    HistoryRounds,
+    our_nodes,
+    report,
+)
 from support.recorded_clients import (
     AioKafkaMember,
     AioKafkaProducer,
@@ -132,14 +140,34 @@ def test_many_rounds_of_faults(
 
 
 @pytest.mark.slow
-def test_the_same_rounds_on_apache_kafka(kafka_cp: str, tmp_path: Path) -> None:
+def test_rounds_with_an_isolated_controller(cluster: odradek.Cluster, tmp_path: Path) -> None:
+    with HistoryRounds(cluster, unique("h"), MANY_PARTITIONS, 1) as rounds:
+        for kind in (AioKafkaProducer, OdradekProducer, OdradekReader, OdradekMember):
+            rounds.add(kind, **{"group": f"{rounds.topic}.classic"} if kind is OdradekMember else {})
+        go_clients(rounds)
+        rounds.add(OdradekTransactions, group=f"{rounds.topic}.first")
+        rounds.add(OdradekLookups, groups=[f"{rounds.topic}.{one}" for one in ("first", "classic", "consumer")])
+        rounds.begin()
+        for name in [*ISOLATED_CONTROLLER] * 5:
+            rounds.run(name)
+        assert report(rounds.end(), rounds.history, tmp_path) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_the_same_rounds_on_apache_kafka(kafka_cp: str, seed: int, tmp_path: Path) -> None:
     """Its nodes are brokers and controllers, so two that are down stop the controller, too."""
     apache = ApacheCluster(tmp_path)
     try:
         apache.start()
-        with HistoryRounds(ApacheNodes(apache), unique("h"), PARTITIONS, 3) as rounds:
+        with HistoryRounds(ApacheNodes(apache), unique("h"), PARTITIONS, seed) as rounds:
             few_clients(rounds)
-            java_clients(rounds, kafka_cp)
+            if seed == 0:
+                java_clients(rounds, kafka_cp)
+            elif seed == 1:
+                transactions(rounds)
+            else:
+                go_clients(rounds)
             rounds.begin()
             for name in SHORT:
                 rounds.run(name)
