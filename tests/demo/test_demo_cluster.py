@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 from demo_runs import Table, read_table, run_demo, signal_demo_when
 
+from odradek.cli.demo.broker import DemoBroker, Waits
+from odradek.cli.demo.kills import HalfwayKill, kill_broker, wait_until_in_sync
 from odradek.cli.main import run
-from odradek.demo.flights import Flights
+from odradek.cli.terminal import CommandError
+from odradek.client import Admin
+from odradek.demo.flights import TOPIC, Feed, Flights
+from odradek.demo.publisher import find_published, prepare_topic, publish
 
 EVENTS, BATCH = 6_000, 1_000
 
@@ -44,6 +49,7 @@ def kills(out: str) -> list[str]:
     return re.findall(r"Broker \d, (.+), was killed \(kill -9\) when ([\d,]+) events were (\w+)\.", out)
 
 
+@pytest.mark.slow
 def test_a_leader_and_the_coordinator_are_killed_half_way(demo: Callable[..., Ended], tmp_path: Path) -> None:
     first = demo("--brokers", "3")
     assert first.code == 0, first
@@ -68,6 +74,31 @@ def test_a_leader_and_the_coordinator_are_killed_half_way(demo: Callable[..., En
     assert other.err == (
         f"odradek: --brokers 1: {tmp_path / 'data'} has the demo of 3 brokers: give another --data-dir\n"
     )
+
+
+@pytest.mark.usefixtures("forked_commands")
+def test_each_event_is_published_once_when_the_leader_is_killed(tmp_path: Path) -> None:
+    feed, counts = Feed(Flights.load(), EVENTS), list[int]()
+    brokers = DemoBroker(tmp_path / "brokers", tmp_path / "log", Waits(ready_s=180.0), brokers=3)
+    bootstrap = brokers.start()
+    try:
+        with Admin(bootstrap) as admin:
+            published = prepare_topic(bootstrap, feed)
+            leader = admin.describe_topics([TOPIC])[TOPIC].partitions[0].leader
+            kill = HalfwayKill(tmp_path / "brokers", counts.append, lambda: leader, done=0, total=EVENTS)
+            publish(bootstrap, feed, published, kill)
+            assert kill.killed == (leader, 4_000)
+            assert sum(counts) == EVENTS
+            wait_until_in_sync(admin, TOPIC)
+            assert len(admin.describe_topics([TOPIC])[TOPIC].partitions[0].isr) == 3
+            assert find_published(bootstrap, feed) == [len(one) for one in feed.sequences]
+    finally:
+        brokers.stop()
+
+
+def test_a_broker_that_does_not_run_cannot_be_killed(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"broker 2 cannot be killed, by its id in .*/2/\.lock: "):
+        kill_broker(tmp_path, 2)
 
 
 def test_two_brokers_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odradek.cli.demo.broker import DemoBroker
+from odradek.cli.demo.broker import DemoBroker, Waits
 from odradek.cli.demo.kills import HalfwayKill, wait_until_in_sync
 from odradek.cli.environment import user_data_folder
 from odradek.cli.terminal import (
@@ -91,7 +91,8 @@ def run_demo(options: DemoOptions) -> int:
     data_dir = _prepare(options.data_dir or default_data_dir())
     brokers = _broker_count(options.brokers, data_dir)
     timing = _Timing()
-    broker = DemoBroker(data_dir / _broker_folder(brokers), data_dir / "broker.log", brokers=brokers)
+    waits = Waits() if brokers == 1 else Waits(ready_s=180.0)
+    broker = DemoBroker(data_dir / _broker_folder(brokers), data_dir / "broker.log", waits, brokers=brokers)
     try:
         with (
             timing.step("start the broker" if brokers == 1 else "start the brokers"),
@@ -116,9 +117,7 @@ def _broker_count(asked: int | None, data_dir: Path) -> int:
     from odradek.demo.state import DemoState
 
     if asked == 2:
-        raise CommandError(
-            "--brokers 2: give 1, or at least 3, so that two replicas are left when one broker is killed"
-        )
+        raise CommandError("--brokers 2: give 1, or at least 3: two replicas must be left when a broker is killed")
     known = DemoState.load(data_dir)
     if known is None:
         return asked or 1
