@@ -16,6 +16,7 @@ from support.recorded_clients import (
     OdradekProducer,
     OdradekReader,
 )
+from support.recorded_transactions import ConfluentTransactions, OdradekTransactions
 
 ALONE, COORDINATOR = "the leader is alone and killed", "a coordinator is alone and killed"
 KILLED, NO_FOLLOWERS, STALE = "the leader is killed", "the leader has no followers", "a stale broker starts first"
@@ -28,6 +29,8 @@ FOUND_BY = {
     "the latest offset lags": KILLED,
     "reads begin late": KILLED,
     "commits are dropped": KILLED,
+    "the last stable offset is the watermark": KILLED,
+    "markers are wrong": KILLED,
 }
 """Bug → the fault of the rounds."""
 NAMES = {
@@ -39,16 +42,22 @@ NAMES = {
     "the latest offset lags": {"latest offset goes back"},
     "reads begin late": {"skipped poll", "lost write"},
     "commits are dropped": {"lost commit", "fetched offset goes back"},
+    "the last stable offset is the watermark": {"aborted transaction", "half-visible transaction"},
+    "markers are wrong": {"aborted transaction", "half-visible transaction"},
 }
+WITH_TRANSACTIONS = ("the last stable offset is the watermark", "markers are wrong")
 MOST_ROUNDS = 8
 
 
-def clients_of(rounds: HistoryRounds, *, idempotent: bool) -> None:
+def clients_of(rounds: HistoryRounds, *, idempotent: bool, with_transactions: bool) -> None:
     """An idempotent producer writes no more after a loss: the sequences have a gap."""
     for kind in (ConfluentProducer, OdradekProducer):
         rounds.add(kind, idempotent=idempotent)
     for kind in (ConfluentReader, OdradekReader):
         rounds.add(kind)
+    if with_transactions:
+        rounds.add(ConfluentTransactions)
+        rounds.add(OdradekTransactions)
     group = f"{rounds.topic}.free"
     rounds.add(ConfluentCommits, group=group)
     rounds.add(ConfluentCommits, group=group)
@@ -61,7 +70,8 @@ def clients_of(rounds: HistoryRounds, *, idempotent: bool) -> None:
 def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
     """A client may end by the bug, as a reader whose log was truncated. Then the history until there has to show it."""
     with planted(bug, tmp_path), our_nodes() as cluster, HistoryRounds(cluster, unique("h"), 3, 1) as rounds:
-        clients_of(rounds, idempotent=bug == "sequences do not count")
+        idempotent = bug == "sequences do not count"
+        clients_of(rounds, idempotent=idempotent, with_transactions=bug in WITH_TRANSACTIONS)
         rounds.begin()
         for number in range(MOST_ROUNDS):
             failure: Exception | None = None

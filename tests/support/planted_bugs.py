@@ -124,6 +124,26 @@ def _commits_are_dropped() -> None:
     GroupShard.replay_block = dropping
 
 
+def _last_stable_offset_at_the_watermark() -> None:
+    """Readers with read_committed get the records of open transactions."""
+    from odradek.storage.log import Log
+
+    Log.last_stable_offset = Log.high_watermark
+
+
+def _markers_are_wrong() -> None:
+    """A partition gets the marker of the other decision now and then."""
+    from odradek.broker.coordinators.transaction_markers import MarkerWriter
+
+    write, numbers = MarkerWriter.write_marker, count(1)
+
+    def wrong(self: MarkerWriter, partition: Any, marker: Any) -> Any:
+        is_wrong = next(numbers) % RARE == 0
+        return write(self, partition, marker._replace(commit=not marker.commit) if is_wrong else marker)
+
+    MarkerWriter.write_marker = wrong
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "acks before the replicas": _acks_before_replicas,
     "the watermark is the leader's end": _watermark_at_the_end,
@@ -133,6 +153,8 @@ BUGS: dict[str, Callable[[], None]] = {
     "the latest offset lags": _latest_lags,
     "reads begin late": _reads_begin_late,
     "commits are dropped": _commits_are_dropped,
+    "the last stable offset is the watermark": _last_stable_offset_at_the_watermark,
+    "markers are wrong": _markers_are_wrong,
 }
 
 
