@@ -25,7 +25,7 @@ _RETRY_S = 0.2
 _LONGEST_PAUSE_S = 1.0
 LOG_KEPT_BYTES = 1 << 20
 _SHORT_SESSIONS = ("--config", "broker.session.timeout.ms=3000", "--config", "broker.heartbeat.interval.ms=500")
-"""Nobody wants to watch a partition wait for Kafka's nine seconds until another broker leads it."""
+"""With Kafka's nine seconds, a partition would wait for long until another broker leads it."""
 _HELD = "is held by another broker"
 _HOLDER = re.compile(r"\(process \d+ at (\S+):(\d+)\)")
 
