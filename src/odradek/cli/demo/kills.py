@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,8 +19,7 @@ from odradek.core.ids import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
 
-_LOCK = ".lock"
-_POLL_S = 0.1
+_SYNC_POLL_S = 0.1
 _BACK_S = 120.0
 """The longest wait for a killed broker. The cluster starts it again after its session."""
 
@@ -53,7 +53,7 @@ def kill_broker(folder: Path, number: int) -> None:
     """Ends a broker with kill -9. ``folder``: that of the cluster; the broker's lock file in it has the process id.
 
     Raises CommandError."""
-    file = folder / str(number) / _LOCK
+    file = folder / str(number) / ".lock"
     try:
         os.kill(int(file.read_text().split()[0]), signal.SIGKILL)
     except (OSError, ValueError, IndexError) as error:
@@ -62,14 +62,14 @@ def kill_broker(folder: Path, number: int) -> None:
 
 def wait_until_in_sync(admin: Admin, topic: str) -> None:
     """Waits until all replicas of a topic and of the offsets topic are in sync. Raises CommandError after 2 minutes."""
-    deadline = time.monotonic() + _BACK_S
+    deadline, pause = time.monotonic() + _BACK_S, threading.Event()
     while not _are_in_sync(admin, topic):
         if time.monotonic() > deadline:
             raise CommandError(
                 f"the replicas were not in sync again after {_BACK_S:.0f} s: run the same command again to go on",
                 EXIT_FAILED,
             )
-        time.sleep(_POLL_S)
+        pause.wait(_SYNC_POLL_S)
 
 
 def _are_in_sync(admin: Admin, topic: str) -> bool:
