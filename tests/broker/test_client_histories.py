@@ -49,6 +49,7 @@ SHORT = (
     "the leader is killed", "a follower is killed", "the leader is paused", "the controller is killed",
     "a rolling restart", "two brokers are killed",
 )  # fmt: skip
+REPLICATED_TRANSACTIONS = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
 ROUNDS_OF_A_HISTORY, HISTORIES = 10, 20
 
 
@@ -157,7 +158,7 @@ def test_rounds_with_an_isolated_controller(cluster: odradek.Cluster, tmp_path: 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_same_rounds_on_apache_kafka(kafka_cp: str, seed: int, tmp_path: Path) -> None:
     """Its nodes are brokers and controllers, so two that are down stop the controller, too."""
-    apache = ApacheCluster(tmp_path)
+    apache = ApacheCluster(tmp_path, REPLICATED_TRANSACTIONS)
     try:
         apache.start()
         with HistoryRounds(ApacheNodes(apache), unique("h"), PARTITIONS, seed) as rounds:

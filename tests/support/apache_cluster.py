@@ -33,18 +33,20 @@ CONFIG = {
 
 
 class ApacheCluster:
-    """Nodes 1, 2 and 3, each broker and controller. Raises Unavailable if Java or the jars are missing."""
+    """Nodes 1, 2 and 3, each broker and controller. ``settings``: further ones, or others than those of ``CONFIG``.
 
-    def __init__(self, directory: Path) -> None:
+    Raises Unavailable if Java or the jars are missing."""
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self._settings = CONFIG | dict(settings or {})
         self._reservations = reserve_ports(3)
         controllers = {node: reservation.port for node, reservation in enumerate(self._reservations, 1)}
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers.items())
         self.nodes = {node: self._node(directory, node, port, voters) for node, port in controllers.items()}
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes.values())
 
-    @staticmethod
-    def _node(directory: Path, number: int, controller: int, voters: str) -> ApacheBroker:
-        made = ApacheBroker(directory / str(number), CONFIG, heap=HEAP, java_options=kafka_java_options())
+    def _node(self, directory: Path, number: int, controller: int, voters: str) -> ApacheBroker:
+        made = ApacheBroker(directory / str(number), self._settings, heap=HEAP, java_options=kafka_java_options())
         with (made.directory / "server.properties").open("a") as settings:
             settings.write(f"node.id={number}\ncontroller.quorum.voters={voters}\n")
             settings.write(f"listeners=PLAINTEXT://127.0.0.1:{made.port},CONTROLLER://127.0.0.1:{controller}\n")
