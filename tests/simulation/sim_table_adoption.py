@@ -129,6 +129,7 @@ class AdoptedTable:
         self.location = SimpleNamespace(uri=TABLE)
         self.checkpoint = SimCheckpointFolder(world, adopting.step)
         self.lost_files: frozenset[str] = frozenset()
+        self.lost_offsets: Mapping[TopicPartition, tuple[int, int]] = {}
         self.adopted: Mapping[TopicPartition, int] = {}
         log = world.table_log()
         newest = drive(log.newest(None), self._perform).state.run.number
