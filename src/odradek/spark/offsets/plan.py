@@ -446,8 +446,10 @@ def plan_batch(
     ``start``: the result of ``SourceOffset.with_present``.
     """
     waiting = with_former_leader(start, log, topics.ids)
-    resets = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}
-    log = {**log, **{tp: _log_as_read(start, tp, log[tp]) for tp in waiting}}
+    resets, upto = {tp: reset for tp, reset in group.resets.items() if tp not in waiting}, limits.upto
+    # What retention removes beyond the end of this run is for the next run. A run that followed it would not end.
+    passed = {tp for tp in log if upto is not None and upto.get(tp, 0) <= start.positions.get(tp, -1) < log[tp].start}
+    log = {**log, **{tp: _log_as_read(start, tp, log[tp]) for tp in waiting | (passed - resets.keys())}}
     kept, origins, lost = _next_offsets(start, log, resets, topics)
     if lost and fail_on_data_loss:
         raise DataLoss(loss_message(lost))
@@ -455,7 +457,6 @@ def plan_batch(
         if partition in log:
             kept[partition] = origins[partition] = offset
     origins.update({tp: kept[tp] for tp in start.absent if tp in kept})
-    upto = limits.upto
     fresh = {
         tp: offset for tp, offset in group.begin.items() if tp not in start.positions and (upto is None or tp in upto)
     }
@@ -495,7 +496,7 @@ def with_former_leader(
 def _log_as_read(start: SourceOffset, partition: TopicPartition, bounds: LogRange) -> LogRange:
     """Returns the log as the query has read it: without new records and without losses."""
     position = start.positions[partition]
-    return LogRange(min(bounds.start, position), position, start.epochs[partition])
+    return LogRange(min(bounds.start, position), position, start.epochs.get(partition, NO_EPOCH))
 
 
 def _epochs(ends: Offsets, log: Mapping[TopicPartition, LogRange], known: Mapping[TopicPartition, int]) -> Offsets:
