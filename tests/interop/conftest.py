@@ -18,9 +18,5 @@ def deployment(request: pytest.FixtureRequest) -> Iterator[Deployment]:
         return
     if os.environ.get("ODRADEK_TEST_ORACLE") or os.environ.get("ODRADEK_TEST_BOOTSTRAP"):
         pytest.skip("three brokers are ours")
-    made = ThreeBrokers()
-    try:
-        made.start()
+    with ThreeBrokers() as made:
         yield made
-    finally:
-        made.close()

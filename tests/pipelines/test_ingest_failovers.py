@@ -22,12 +22,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def brokers() -> Iterator[ThreeBrokers]:
-    made = ThreeBrokers()
-    try:
-        made.start()
+    with ThreeBrokers() as made:
         yield made
-    finally:
-        made.close()
 
 
 def has_succeeded(run: Run) -> bool:

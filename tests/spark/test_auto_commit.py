@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from support.brokers import unique
 from support.publish import commit, committed, create_topic, numbers, publish
-
-from bench.apache import Unavailable, spark_connector
+from support.spark_connector import with_connector
 
 SETTING = {"kafka.enable.auto.commit": "true"}
 
@@ -19,12 +18,7 @@ SETTING = {"kafka.enable.auto.commit": "true"}
 def test_sparks_own_source_refuses_auto_commit_and_commits_nothing(
     spark: Any, bootstrap: str, topic: str, group: str
 ) -> None:
-    try:
-        jars = spark_connector()
-    except Unavailable as error:
-        pytest.skip(f"Spark's Kafka connector is not available: {error}")
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
+    with_connector(spark)
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(10))
     commit(bootstrap, group, {(topic, 0): 3})

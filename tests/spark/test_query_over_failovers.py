@@ -29,12 +29,8 @@ pytestmark = [
 
 @pytest.fixture
 def brokers() -> Iterator[ThreeBrokers]:
-    made = ThreeBrokers()
-    try:
-        made.start()
+    with ThreeBrokers() as made:
         yield made
-    finally:
-        made.close()
 
 
 class FailoverQuery(DrivenQuery):

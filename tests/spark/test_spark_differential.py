@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import Producer
 from support.brokers import Wire, unique
 from support.publish import create_topic
+from support.spark_connector import with_connector
 
-from bench.apache import Unavailable, spark_connector
 from odradek.wire.api_keys import ADD_PARTITIONS_TO_TXN
 
 pytestmark = pytest.mark.slow
@@ -29,13 +29,7 @@ Options = dict[str, str]
 @pytest.fixture(scope="module")
 def both(spark: Any) -> Any:
     """The session, with the connector's jars added."""
-    try:
-        jars = spark_connector()
-    except Unavailable as error:
-        pytest.skip(f"Spark's Kafka connector is not available: {error}")
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
-    return spark
+    return with_connector(spark)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Any
 
 from support.brokers import RunningBroker
 from support.publish import create_topic
+from support.spark_connector import add_connector
 
-from bench.apache import Unavailable, spark_connector
+from bench.apache import Unavailable
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
 
@@ -33,10 +34,8 @@ def test_the_pages_python_runs_in_order(spark: Any, own_broker: Callable[..., Ru
 def _add_connector(spark: Any) -> bool:
     """Adds Spark's own Kafka source. Returns False, and prints why, if its jars are not available."""
     try:
-        jars = spark_connector()
+        add_connector(spark)
     except Unavailable as error:
         print(f"the examples with Spark's own Kafka source are not run: {error}")
         return False
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
     return True

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from spark_runs import StreamingRun
 from support.brokers import eventually, unique
 from support.publish import committed, create_topic, numbers, publish
+from support.spark_connector import with_connector
 
-from bench.apache import Unavailable, spark_connector
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError
 from odradek.spark import watch
@@ -19,15 +19,9 @@ from odradek.spark.driver.lag_metrics import LagWatch
 
 
 @pytest.fixture
-def connector(spark: SparkSession) -> SparkSession:
+def connector(spark: Any) -> Any:
     """A session with Spark's own Kafka source."""
-    try:
-        jars = spark_connector()
-    except Unavailable as error:
-        pytest.skip(f"Spark's Kafka connector is not available: {error}")
-    for jar in jars:
-        spark.sql(f"ADD JAR '{jar}'")
-    return spark
+    return with_connector(spark)
 
 
 def read(spark: Any, bootstrap: str, topic: str, **options: str) -> Any:
@@ -41,7 +35,7 @@ def begin(frame: Any, name: str, checkpoint: Path, **trigger: Any) -> Any:
 
 
 def test_queries_on_sparks_own_source_get_groups(
-    connector: SparkSession, bootstrap: str, topic: str, group: str, tmp_path: Path
+    connector: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """A query that ends at once, one that runs while records arrive, and one without a group."""
     create_topic(bootstrap, topic, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Self
 
 import odradek
 from odradek import Admin
@@ -22,6 +23,17 @@ class ThreeBrokers:
     def __init__(self) -> None:
         self.cluster = odradek.Cluster(3, config=_SETTINGS)
         self.bootstrap = self.cluster.bootstrap_servers
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def start(self) -> None:
         self.cluster.start()
