@@ -149,7 +149,7 @@ def read_query_id(place: Path, text: str) -> object:
 def read_entry(place: Path, text: str) -> object:
     from odradek.pipelines.commit.logs import FileLog
 
-    return FileLog(str(place), lambda change: {})._parse(1, text)
+    return FileLog(str(place), lambda change: {}).parse(1, text)
 
 
 def read_manifest(place: Path, text: str) -> object:

@@ -203,7 +203,7 @@ def test_offsets_of_a_group_named_many_times_are_fetched_once(tmp_path: Path, mo
 def test_the_producers_of_a_partition_named_many_times_are_listed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = Calls(monkeypatch, k61_describe_producers, "_producers")
+    listed = Calls(monkeypatch, k61_describe_producers, "_states")
 
     async def scenario(broker: BrokerServer, peer: Peer) -> None:
         partition = broker.partition("t", 0)

@@ -460,7 +460,7 @@ def test_missing_and_invalid_inputs_are_refused_first(bootstrap: str, topic: str
     for wrong, error, says in (
         ({"topics": topic + "x"}, UnknownTopic, f"did you mean {topic}"),
         ({"topics": "zzzzzzzz"}, UnknownTopic, "unknown topic zzzzzzzz: the cluster has "),
-        ({"topics": ""}, ConfigError, "either topics or a pattern"),
+        ({"topics": ""}, ConfigError, "give topics or subscribe_pattern"),
         ({"group": ""}, ConfigError, "cannot be empty"),
         ({"table_format": "iceberg"}, ConfigError, "choose one of parquet, delta"),
         ({"value_format": "xml"}, ConfigError, "choose one of raw, json, avro"),

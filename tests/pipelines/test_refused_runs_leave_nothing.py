@@ -90,9 +90,3 @@ def test_a_new_table_with_the_checkpoint_of_another_one_gets_no_folder(
     ):
         pass
     assert everything(tmp_path) == before
-
-
-def test_a_field_that_is_no_column_names_the_option_that_makes_it_one() -> None:
-    target = Target(output="t", partition_by=("value.day",))
-    with pytest.raises(ConfigError, match=r"partition by value\.day: .*; with --flat the fields of values are columns"):
-        target.check()

@@ -242,7 +242,7 @@ class Gate:
         while self.queue:
             self.queue.popleft().run_share(0.0)
 
-    def enter(self, host: str) -> bool:
+    def enter(self, host: str, listener: str = "") -> bool:
         self.inside += 1
         return True
 

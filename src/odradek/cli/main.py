@@ -182,7 +182,7 @@ def _odradek(
     "  odradek demo --rewind -100      go back 100 records in each partition\n"
     "  odradek demo --rewind earliest  read everything again\n"
     "  odradek demo --rewind 2026-01-31T12:00:00Z\n"
-    "  odradek demo --data-dir d --brokers 3   a cluster, with brokers killed half-way",
+    "  odradek demo --data-dir d --brokers 3   a cluster whose brokers are killed",
 )
 def demo(
     *,

@@ -111,6 +111,7 @@ def test_an_option_that_says_the_same_is_accepted() -> None:
         ({"flat": True}, "with --flat, give --value-format json or avro, and --schema with the fields of the values"),
         ({"value_format": "json", "flat": True}, "with --flat, give --schema with the fields of the values"),
         ({"value_format": "json", "schema": "a int", "partition_by": "a"}, "with --flat the fields of values are"),
+        ({"value_format": "json", "schema": "a int", "partition_by": "value.a"}, "with --flat the fields of values"),
         ({"partition_by": "topic,partition,offset,timestamp,key,value"}, "cannot have all its columns in folders"),
         ({"partition_by": "headers", "headers": True}, "a column of type struct"),
         ({"value_format": "json", "schema": "id bigint", "partition_by": "value"}, "a column of type struct"),
