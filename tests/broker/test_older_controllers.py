@@ -33,8 +33,12 @@ def cluster(tmp_path: Path) -> Iterator[odradek.Cluster]:
 
 
 def create(cluster: odradek.Cluster, topic: str) -> None:
+    """Returns when each broker has the topic's records: one that lacks them has no reason to end later."""
     with odradek.Admin(cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(topic, 2)])
+    for broker in cluster.brokers:
+        with odradek.Admin(cluster.address(broker)) as admin:
+            eventually(lambda admin=admin: topic in admin.topics(), within_s=60, what=f"{topic} at broker {broker}")
 
 
 def folder(cluster: odradek.Cluster) -> Path:
