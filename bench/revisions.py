@@ -26,6 +26,7 @@ from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bench.raw import Connection, batches, check_produced, produce_request
 from bench.sides import CONFIG, resident_bytes
@@ -35,6 +36,7 @@ from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
 from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
 
+T = TypeVar("T")
 TOPIC = "pairs"
 _PARTITIONS = 100
 _WARM_UP = 3
@@ -174,16 +176,17 @@ def prepare(bootstrap: str) -> None:
     made = {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": True}
     connection = Connection(bootstrap)
     connection.call(frames.encode_request(METADATA, 4, 0, "bench", made))
-    _repeat_until_accepted(connection, produce_request(TOPIC, 1, one), lambda reply: check_produced(TOPIC, reply))
+    repeat_until_accepted(connection, produce_request(TOPIC, 1, one), lambda reply: check_produced(TOPIC, reply))
     for data in batches(10, 1000, 100):
         check_produced(TOPIC, connection.call(produce_request(TOPIC, 0, data)))
     connection.call(frames.encode_request(FIND_COORDINATOR, 0, 0, "bench", {"key": "group-0"}))
     for number in range(_GROUPS):
-        _repeat_until_accepted(connection, _commit(f"group-{number}", 0), _no_error)
+        repeat_until_accepted(connection, _commit(f"group-{number}", 0), _no_error)
 
 
-def _repeat_until_accepted(connection: Connection, request: bytes, check: Callable[[bytes], None]) -> None:
-    """Repeats a request until ``check`` accepts its reply. Raises the error of ``check`` after ``_READY_S``."""
+def repeat_until_accepted(connection: Connection, request: bytes, check: Callable[[bytes], T]) -> T:
+    """Repeats a request until ``check`` accepts its reply, and returns the result of ``check``. Raises its error after
+    ``_READY_S``."""
     deadline = time.monotonic() + _READY_S
     while True:
         try:

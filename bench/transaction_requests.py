@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.raw import Connection
+from bench.revisions import repeat_until_accepted
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
@@ -25,7 +26,6 @@ from odradek.wire.api_keys import (
 )
 
 _TRANSACTIONAL_ID, _GROUP = "bench-transactions", "group-0"
-_READY_S, _POLL_S = 60.0, 0.05
 _VALUE = b"x" * 100
 NEW, OLD = "transaction", "transaction, older client"
 """The cases. With Produce 12 and TxnOffsetCommit 5 the broker adds the partition and the group to the transaction, and
@@ -107,18 +107,19 @@ def _code_of(api_key: int, reply: Any) -> ErrorCode:
 
 
 def _initialize(connection: Connection) -> tuple[int, int]:
-    """Repeats InitProducerId until the coordinator returns a producer id and epoch. Raises TimeoutError."""
+    """Repeats InitProducerId until the coordinator returns a producer id and epoch. Raises RuntimeError."""
     connection.call(
         frames.encode_request(FIND_COORDINATOR, 1, 0, "bench", {"key": _TRANSACTIONAL_ID, "key_type": 1})
     )  # fmt: skip
     message = {
         "transactional_id": _TRANSACTIONAL_ID, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1
     }  # fmt: skip
-    deadline = time.monotonic() + _READY_S
-    while time.monotonic() < deadline:
-        frame = connection.call(frames.encode_request(INIT_PRODUCER_ID, 4, 0, "bench", message))
+
+    def identity(frame: bytes) -> tuple[int, int]:
         _, reply = frames.decode_reply(INIT_PRODUCER_ID, 4, frame)
-        if reply.error_code == ErrorCode.none:
-            return reply.producer_id, reply.producer_epoch
-        time.sleep(_POLL_S)
-    raise TimeoutError(f"{_TRANSACTIONAL_ID} got no producer id")
+        if reply.error_code != ErrorCode.none:
+            raise RuntimeError(f"{_TRANSACTIONAL_ID} got no producer id: {reply.error_code.name}")
+        return reply.producer_id, reply.producer_epoch
+
+    request = frames.encode_request(INIT_PRODUCER_ID, 4, 0, "bench", message)
+    return repeat_until_accepted(connection, request, identity)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -178,7 +178,7 @@ def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odrad
         with pytest.raises(UnknownTopic, match=rf"nope.*the topics are .*{topic}"):
             call("nope")
     with pytest.raises(TypeError, match="the partition is a whole number, not '0'"):
-        cluster.leader(topic, "0")  # type: ignore[arg-type]
+        cluster.leader(topic, cast("int", "0"))
     with pytest.raises(ValueError, match="has no partition 9"):
         cluster.leader(topic, 9)
     assert cluster.running()

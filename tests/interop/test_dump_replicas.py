@@ -138,7 +138,11 @@ def kill_a_leader(cluster: odradek.Cluster, topic: str, loads: list[Load]) -> No
     acknowledged = dict(loads[0].ends)
     for index, end in acknowledged.items():
         assert end > 0
-        eventually(lambda: len({bytes_below(cluster, one, topic, index, end) for one in BROKERS}) == 1, within_s=60)  # noqa: B023
+
+        def are_equal(index: int = index, end: int = end) -> bool:
+            return len({bytes_below(cluster, one, topic, index, end) for one in BROKERS}) == 1
+
+        eventually(are_equal, within_s=60)
     eventually(lambda: cluster.leader(topic) not in (None, leader), within_s=30)
     before = dict(loads[0].ends)
     eventually(lambda: all(loads[0].ends[index] > before[index] for index in before), within_s=60)

@@ -36,9 +36,7 @@ class Cluster:
     closed: int = 0
 
     def lookups(self, options: ReadOptions) -> Lookups:
-        made = Lookups(options, own_group="name another group in commit=")
-        made._admin = FakeAdmin(self)  # type: ignore[assignment]
-        return made
+        return LookupsOfCluster(options, self)
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
         return {tp: commit.offset for tp, commit in self.groups.get(group, {}).items()}
@@ -94,6 +92,22 @@ class FakeAdmin:
     def _ask(self) -> None:
         if self.cluster.failure is not None:
             raise self.cluster.failure
+
+
+class LookupsOfCluster(Lookups):
+    """Requests to a cluster of this test."""
+
+    def __init__(self, options: ReadOptions, cluster: Cluster) -> None:
+        super().__init__(options, own_group="name another group in commit=")
+        self._made = FakeAdmin(cluster)
+
+    @property
+    def admin(self) -> Any:
+        return self._made
+
+    def close(self) -> None:
+        super().close()
+        self._made.close()
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,6 @@ _COMMANDS = {
     },
     **{("odradek cluster", word): "odradek cluster describe" for word in ("status", "list", "nodes", "info", "show")},
     ("odradek cluster", "random-uuid"): "odradek cluster format without --cluster-id, which prints a new id",
-    ("odradek cluster", "unregister"): "kafka-cluster.sh unregister of Apache Kafka",
     **{("odradek offsets", word): f"{_EXPORT} prints the offsets as CSV" for word in ("export", "backup")},
     **{("odradek offsets", word): "odradek groups reset --from-file FILE" for word in ("import", "restore")},
     **{("odradek offsets", word): "odradek groups describe GROUP" for word in ("describe", "show", "list", "lag")},

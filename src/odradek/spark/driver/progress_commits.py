@@ -21,7 +21,7 @@ from odradek.spark.driver.micro_batch_commits import COMMIT_RETRY_S
 from odradek.spark.driver.query_sources import SourceSettings
 from odradek.spark.offsets.commit_marks import mark_commit, mark_of
 from odradek.spark.offsets.lookups import Lookups
-from odradek.spark.offsets.plan import CommitDecision, decide_commits
+from odradek.spark.offsets.plan import CommitDecision, decide_commits, existing_commits
 from odradek.spark.offsets.source_offset import Offsets, SourceOffset
 from odradek.spark.options import OnGroupReset, ReadOptions
 from odradek.text.json_depth import parse_json
@@ -233,9 +233,9 @@ class ProgressCommits:
         ends = lookups.ends(lookups.partitions())
         existing = lookups.existing_ends(end, {tp: to for tp, to in ends.items() if tp in positions})
         decision = decision_for(end, lookups.committed(positions), is_repeated=source.is_committed)
-        commits = {tp for tp, commit in decision.commits.items() if commit.offset <= existing.get(tp, -1)}
+        commits = existing_commits(decision, existing)
         self._warn(source, decision, commits)
-        return lookups.commit_existing(CommitDecision(decision.commits, {}), existing, end.query)
+        return lookups.commit(commits)
 
     def _own_positions(self, source: _WatchedSource) -> Offsets:
         """Returns the positions of the partitions that no other source commits to the group."""

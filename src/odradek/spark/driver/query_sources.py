@@ -37,19 +37,22 @@ def cluster_settings(execution: JavaObject, timeout_ms: int) -> dict[int, Source
 
 def given_settings(options: Mapping[str, str], timeout_ms: int) -> SourceSettings:
     """Returns how to reach a cluster by ``kafka.*`` options. Raises ConfigError."""
-    given = {name.lower(): value for name, value in options.items()}
     if others := sorted(name for name in options if not name.lower().startswith("kafka.")):
         raise ConfigError(f"options={{{others[0]!r}: …}}: expected options of the client, which begin with kafka.")
-    kafka = {name.removeprefix("kafka."): value for name, value in given.items()}
-    return SourceSettings(_with_limit(ReadOptions(client_config(kafka)), timeout_ms))
+    return _settings(options, timeout_ms, strict=True)
+
+
+def _settings(options: Mapping[str, str], timeout_ms: int, *, strict: bool) -> SourceSettings:
+    """Returns the settings of the ``kafka.*`` options among others. Raises ConfigError."""
+    given = {name.lower(): value for name, value in options.items()}
+    kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    return SourceSettings(_with_limit(ReadOptions(client_config(kafka, strict=strict)), timeout_ms))
 
 
 def _settings_of(relation: JavaObject, timeout_ms: int) -> SourceSettings | None:
     if relation.getClass().getSimpleName().startswith("StreamingRelationV2") and relation.sourceName() == "kafka":
-        given = {name.lower(): value for name, value in dict(relation.extraOptions().asCaseSensitiveMap()).items()}
-        kafka = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
         # Not strict: Java's client has settings that a commit does not need.
-        return SourceSettings(_with_limit(ReadOptions(client_config(kafka, strict=False)), timeout_ms))
+        return _settings(dict(relation.extraOptions().asCaseSensitiveMap()), timeout_ms, strict=False)
     options = _options_of(relation)
     if options is None:
         return None
