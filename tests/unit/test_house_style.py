@@ -40,7 +40,7 @@ LARGE = {
     "pipelines/decoders/json_columns.py": (KERNEL, "_read_one", "_refuse", "read_columns"),
     "storage/cleaning/columns.py": (KERNEL, "_map", "_choose", "_filter"),
     "batches/record_validation.py": ("one loop over the bytes of all records", "_one_by_one"),
-    "cli/main.py": (COMMAND, "serve"),
+    "cli/broker/command.py": (COMMAND, "serve"),
     "cli/cluster/topics.py": (COMMAND, "create", "describe", "elect"),
     "cli/cluster/transactions.py": (COMMAND, "abort", "find_hanging"),
     "batches/encode.py": ("the fields of a batch's header", "encode_batch"),

@@ -10,10 +10,12 @@ import sys
 import tempfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from odradek._version import __version__
-from odradek.cli.terminal import EXIT_OK
+from odradek.cli.options import CONTEXT
 from odradek.core.extras import command_of
 from odradek.text.printable import printable, printable_json
 
@@ -25,18 +27,25 @@ PACKAGES = (
 """Packages whose version may matter for a report. Those of an extra may be missing."""
 
 
-def run_info(*, as_json: bool) -> int:
-    """Prints the facts. Returns the exit code."""
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command(
+    name="info",
+    context_settings=CONTEXT,
+    epilog="Examples:\n\n\b\n  odradek info\n  odradek info --json",
+)
+def info(*, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Print the versions of odradek and of what it uses, the Java for Spark, and the limits of this machine."""
     sections = facts()
     if as_json:
         print(printable_json(json.dumps(sections, indent=2)))
-        return EXIT_OK
+        return
     for title, rows in sections.items():
         print(title)
         width = max(map(len, rows))
         for name, value in rows.items():
             print(f"  {name.ljust(width)}  {printable('not installed' if value is None else str(value))}")
-    return EXIT_OK
 
 
 def facts() -> dict[str, dict[str, object]]:

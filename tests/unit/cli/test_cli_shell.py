@@ -258,10 +258,10 @@ def test_dir_lists_the_public_names() -> None:
 def test_a_missing_package_of_an_extra_is_reported_in_one_line_with_the_remedy(
     capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(**given: object) -> int:
+    def missing() -> dict[str, dict[str, object]]:
         raise ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects")
 
-    monkeypatch.setattr(info, "run_info", missing)
+    monkeypatch.setattr(info, "facts", missing)
     assert run(["info"]) == 2
     assert capsys.readouterr().err == (
         f"odradek: this command needs plotly.graph_objects: {extras.command_of('report')}\n"
