@@ -47,7 +47,7 @@ log = logging.getLogger("odradek.broker")
 
 
 class ClusterRole(MemberRole):
-    """``node.NodeRole``: a broker of a cluster. ``joined`` is resolved when the controller has lifted the fence."""
+    """``NodeRole`` of a broker of a cluster. ``joined`` is resolved when the controller has lifted the fence."""
 
     envelope_bytes = 0
     membership: ClusterMembership

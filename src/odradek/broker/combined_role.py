@@ -50,8 +50,8 @@ _EARLY = (BrokerSettings, PrivateDirectory)
 
 
 class CombinedRole(MemberRole, ControllerRole):
-    """``node.NodeRole``: a broker and the only controller of its cluster. ``side``: the controller as its own listeners
-    see it. ``joined`` is resolved when the controller has lifted the broker's fence."""
+    """``NodeRole`` of a broker that is the only controller of its cluster, too. ``side``: the controller as its own
+    listeners see it. ``joined`` is resolved when the controller has lifted the broker's fence."""
 
     envelope_bytes = 0
     side: ControllerSide

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ControllerRole(WriterRole):
-    """``node.NodeRole``: the only controller of a cluster. Its listeners serve the requests of brokers and of
+    """``NodeRole``: the only controller of a cluster. Its listeners serve the requests of brokers and of
     administrators. ``registered_brokers``: the brokers of the cluster, from ``follow_catalog`` on.
 
     Its directory has the file ``quorum-state``: other nodes follow its log, so each start begins a leader epoch.

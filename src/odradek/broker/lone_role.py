@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LoneRole(WriterRole):
-    """``node.NodeRole``: the node leads every partition for ever, and serves the whole catalogue."""
+    """``NodeRole``: the node leads every partition for ever, and serves the whole catalogue."""
 
     def new_router(self) -> Router:
         return Router(self.node, served_apis())

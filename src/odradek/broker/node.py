@@ -44,20 +44,15 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import OFFSET_COMMIT
 
 if TYPE_CHECKING:
-    from typing import Protocol
-
     from odradek.batches.steps import BatchSteps
-    from odradek.broker.controller.write_events import Controller
     from odradek.broker.coordinators.group_runtime import GroupRuntime
-    from odradek.broker.coordinators.kinds import AcrossBrokers
-    from odradek.broker.coordinators.transaction_markers import OverdueMarkers
     from odradek.broker.front_end.bound_sockets import OwnerFactory
     from odradek.broker.front_end.commit_fast_path import CommitFastPath
     from odradek.broker.front_end.connection import Connection, ConnectionOwner
     from odradek.broker.front_end.request_quota import RequestQuota
     from odradek.broker.front_end.request_times import RequestStatistics
     from odradek.broker.front_end.router import Api, Router
-    from odradek.broker.handlers.api import Client, RoleServices
+    from odradek.broker.handlers.api import Client
     from odradek.broker.limits.request_elements import RequestElements
     from odradek.broker.logins.parts import Logins
     from odradek.broker.loop.leftovers import Leftovers
@@ -68,6 +63,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
+    from odradek.broker.node_role import NodeRole
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
@@ -75,65 +71,6 @@ if TYPE_CHECKING:
     from odradek.catalog.state import Topic
     from odradek.coordinator_runtime.runtime import Environment
     from odradek.wire.chunks import Chunk
-
-    # For type checks only: at run time the Protocol would occupy kilobytes.
-
-    class NodeRole(RoleServices, Protocol):
-        """What a node is in its cluster, besides what handlers ask. The methods are in the order of their calls."""
-
-        @property
-        def joined(self) -> Deferred[Exception | None] | None:
-            """Has None when the node may serve clients, or the exception that ends the start. None instead of a promise
-            if the node waits for no other node."""
-
-        def new_controller(self) -> Controller:
-            """Returns what changes the catalogue: this process, or the way to another one."""
-
-        def open_catalog(self) -> None:
-            """Opens the metadata log, and sets the node's ``catalog``, ``metadata_log`` and ``quorum``. Raises
-            StorageError, ConfigError."""
-
-        def new_router(self) -> Router:
-            """Returns the router of the node's requests, with its APIs."""
-
-        def follow_catalog(self) -> None:
-            """Sets the node's ``loader`` and, at a broker, ``producer_ids``, and begins to publish the catalogue.
-
-            Raises StorageError, ConfigError."""
-
-        def new_brokers(self) -> Brokers:
-            """Returns the brokers that replies name."""
-
-        def begin_upkeep(self, upkeep: Upkeep) -> None:
-            """Adds periodic work of the role's own."""
-
-        def loads_later(self) -> Iterator[Callable[[], object]]:
-            """Yields functions that import modules which the node uses soon after its start."""
-
-        envelope_bytes: int
-        """How much longer a request of another node may be, because it has a client's request in it."""
-
-        def overdue_markers(self) -> OverdueMarkers | None:
-            """Returns the rules for markers that a partition refuses for too long; None if they wait on."""
-
-        def across_brokers(self) -> AcrossBrokers | None:
-            """Returns how transactions reach other brokers; None if this broker leads all partitions."""
-
-        def hold_fetches(self, is_held: bool) -> None:
-            """Lets the node's replicas fetch no more, for a test of what follows then; or lets them fetch again."""
-
-        async def leave(self) -> None:
-            """Lets the other nodes take over before a stop."""
-
-        def has_loaded(self) -> bool:
-            """Returns whether the node may have opened logs."""
-
-        def close(self) -> None:
-            """Ends the role's connections and timers: the node ends."""
-
-        def give_up(self) -> None:
-            """Releases what the role has opened, after a start that has failed."""
-
 
 T = TypeVar("T")
 log = logging.getLogger("odradek.broker")

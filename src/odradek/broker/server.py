@@ -14,7 +14,7 @@ from odradek.broker.node import Node
 from odradek.broker.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from odradek.broker.node import NodeRole
+    from odradek.broker.node_role import NodeRole
 
 
 class BrokerServer(Node):
