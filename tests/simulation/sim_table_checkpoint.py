@@ -67,6 +67,10 @@ class Checkpoint:
     done: set[int] = field(default_factory=set)
     is_bound: bool = True
 
+    def copy(self) -> Checkpoint:
+        """Returns a copy of the folder. Its files never change."""
+        return Checkpoint(self.query, dict(self.planned), set(self.done), self.is_bound)
+
     def plan(self, batch: int) -> SimPlan:
         """Returns a planned micro-batch, as ``planned_batch`` does: by the files of the folder. Raises TableRefused."""
         planned, before = self.planned.get(batch), self.planned.get(batch - 1)

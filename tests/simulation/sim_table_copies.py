@@ -10,7 +10,6 @@ has stopped with one line. From an adoption on, the group never stands above the
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -89,9 +88,7 @@ class TableOperator:
         offsets = world.noted_offsets()
         if offsets is None:
             return
-        self.copies.append(
-            WholeTable(world.store.copied(), copy.deepcopy(world.checkpoint), world.numbers, frozenset(offsets))
-        )
+        self.copies.append(WholeTable(world.store.copied(), world.checkpoint.copy(), world.numbers, frozenset(offsets)))
         world.note(f"the table is copied, with {sorted(map(str, offsets))}")
 
     def _put_back(self, found: WholeTable, *, has_checkpoint: bool) -> None:
@@ -102,7 +99,7 @@ class TableOperator:
         world.store.put_back(found.content)
         world.numbers = found.numbers
         if has_checkpoint:
-            world.checkpoint = copy.deepcopy(found.checkpoint)
+            world.checkpoint = found.checkpoint.copy()
         rows = set(world.store.visible())
         world.finished = [plan for plan in world.finished if plan.rows <= rows]
         world.lowered, self.is_group_ours = None, False

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -77,6 +78,27 @@ class HeldBatch:
 
 class Broken(AssertionError):
     """An invariant does not hold."""
+
+
+class RowRanges:
+    """The rows of a table as ascending ranges. Raises Broken if two of them have a row in common."""
+
+    def __init__(self, pieces: Iterable[tuple[int, int]]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(piece for piece in pieces if piece[0] < piece[1]):
+            if not self._ends or start > self._ends[-1]:
+                self._starts.append(start)
+                self._ends.append(end)
+            elif start < self._ends[-1]:
+                raise Broken(f"rows are in the table twice: {start} and the next ones")
+            else:
+                self._ends[-1] = end
+
+    def has(self, start: int, end: int) -> bool:
+        """Returns whether all rows from ``start`` to before ``end`` are there."""
+        at = bisect_right(self._starts, start) - 1
+        return start >= end or (at >= 0 and end <= self._ends[at])
 
 
 @dataclass
@@ -189,13 +211,12 @@ class SimStore:
         """The rows that a reader sees, with repetitions."""
         return [row for name in self.visible_files() for row in range(*self.data.get(name, (0, 0)))]
 
-    def check(self) -> None:
+    def check(self) -> RowRanges:
+        """Returns the rows that a reader sees. Raises Broken if one is there twice or a published file is lost."""
         for name, piece in self.published.items():
             if self.data.get(name) != piece:
                 raise Broken(f"the published file {name} is gone or changed")
-        rows = self.visible()
-        if len(rows) != len(set(rows)):
-            raise Broken(f"rows are in the table twice: {sorted({row for row in rows if rows.count(row) > 1})[:5]}")
+        return RowRanges(self.data[name] for name in self.visible_files() if name in self.data)
 
 
 @dataclass
