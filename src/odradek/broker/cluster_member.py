@@ -15,7 +15,7 @@ from uuid import UUID
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.remote.controller_messages import directory_of_replicas
 from odradek.broker.remote.dialer import TcpDialer
-from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS, ClusterAddresses, Peers, PeerTimes
 from odradek.broker.replication.node_replication import NodeReplication
 from odradek.broker.transactions.across_brokers import ClusterTransactions
 from odradek.catalog.features import SUPPORTED
@@ -140,7 +140,8 @@ class NodeMember:
         def dialer_of(host: str, port: int, at_controller: bool) -> Dialer:
             return (to_controllers if at_controller else to_brokers)(host, port)
 
-        return Peers(node.loop, addresses, dialer_of, f"broker-{node.node_id}")
+        times = PeerTimes(node.config.request_timeout_ms, node.config.socket_connection_setup_timeout_ms)
+        return Peers(node.loop, addresses, dialer_of, f"broker-{node.node_id}", times)
 
     def _access(self, *, at_controller: bool) -> Callable[[str, int], Dialer]:
         """Returns how this node reaches controllers, or brokers. Raises ConfigError."""

@@ -27,8 +27,6 @@ log = logging.getLogger("odradek.broker")
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.05, 1.0
 LINE_AFTER_S = 0.7
 """A node that cannot be reached for this time is named in the log: until then it may only be starting."""
-CONNECT_TIMEOUT_S = 10.0
-"""An attempt to connect ends after this time: Kafka's socket.connection.setup.timeout.ms."""
 MOST_REPLY_BYTES = 100 << 20
 """The longest reply, as with Kafka's socket.request.max.bytes."""
 _MOST_DOUBLINGS = 10
@@ -71,7 +69,7 @@ class RemoteNode:
 
     ``most_bytes``: the longest reply; a longer one ends the connection. ``log_level``: that of the lines about a node
     that cannot be reached, and that can be reached again. ``keeps_requests``: whether requests outlive a failed attempt
-    to connect.
+    to connect. ``connect_ms``: the time of an attempt to connect.
     """
 
     def __init__(
@@ -83,7 +81,9 @@ class RemoteNode:
         most_bytes: int = MOST_REPLY_BYTES,
         log_level: int = logging.WARNING,
         keeps_requests: bool = True,
+        connect_ms: int = 10_000,
     ) -> None:
+        self._connect_s = connect_ms / 1000
         self._log_level = log_level
         self._keeps_requests = keeps_requests
         self._loop = loop
@@ -161,7 +161,7 @@ class RemoteNode:
         attempt = self._attempt
         if self._unreached_since is None:
             self._unreached_since = self._loop.time()
-        self._timer = self._loop.call_later(CONNECT_TIMEOUT_S, self._on_failure, attempt, "no answer")
+        self._timer = self._loop.call_later(self._connect_s, self._on_failure, attempt, "no answer")
         self._give_up = self._dialer.dial(
             lambda: _ExchangeWithNode(self, attempt, self._most_bytes), lambda reason: self._on_failure(attempt, reason)
         )

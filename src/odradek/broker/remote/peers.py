@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 DialerOf = Callable[[str, int, bool], "Dialer"]
 """Returns how a node opens connections to a host and a port, and whether that is the listener of a controller."""
 REQUEST_TIMEOUT_MS = 30_000
-"""The time after which a node has not answered: Kafka's request.timeout.ms."""
+"""The time after which a controller has not answered: the default of Kafka's controller.socket.timeout.ms."""
+
+
+class PeerTimes(NamedTuple):
+    """``request_ms``: the time in which a broker has to answer, unless the request has its own. ``connect_ms``: the
+    time of an attempt to connect."""
+
+    request_ms: int = REQUEST_TIMEOUT_MS
+    connect_ms: int = 10_000
+
+
+DEFAULT_TIMES = PeerTimes()
+"""Kafka's defaults of request.timeout.ms and socket.connection.setup.timeout.ms."""
 
 
 class Channel(NamedTuple):
@@ -121,7 +133,9 @@ class Peers:
         addresses: ClusterAddresses,
         dialer_of: DialerOf,
         client_id: str,
+        times: PeerTimes = DEFAULT_TIMES,
     ) -> None:
+        self._times = times
         self._loop = loop
         self._addresses = addresses
         self._dialer_of = dialer_of
@@ -133,7 +147,7 @@ class Peers:
         self,
         node_id: int,
         request: NodeRequest[R],
-        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        timeout_ms: int | None = None,
         *,
         channel: Channel = REQUESTS,
         repeats: bool = False,
@@ -145,7 +159,8 @@ class Peers:
         reply, the request is sent again, until its time is over.
         """
         promise: Deferred[R | None] = Deferred()
-        self._node(node_id, channel).send(request, timeout_ms, promise.resolve, repeats=repeats)
+        within_ms = self._times.request_ms if timeout_ms is None else timeout_ms
+        self._node(node_id, channel).send(request, within_ms, promise.resolve, repeats=repeats)
         return promise
 
     def connections(self, node_id: int, channel: Channel) -> int:
@@ -167,6 +182,7 @@ class Peers:
             node = self._nodes[node_id, channel] = RemoteNode(
                 self._loop, dialer, client_id=self._client_id, most_bytes=channel.most_bytes,
                 log_level=channel.log_level, keeps_requests=channel.keeps_requests,
+                connect_ms=self._times.connect_ms,
             )  # fmt: skip
             if self._is_closed:
                 node.close()

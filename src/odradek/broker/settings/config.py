@@ -102,6 +102,8 @@ class BrokerConfig:
     replica_fetch_wait_max_ms: int
     replica_lag_time_max_ms: int
     replica_socket_timeout_ms: int
+    request_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     replica_selector_class: str | None
     metadata_log_max_record_bytes_between_snapshots: int

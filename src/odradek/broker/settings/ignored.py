@@ -155,14 +155,7 @@ metadata.log.dir | string | -
     "A node finds its controller by controller.quorum.voters.": """
 controller.quorum.bootstrap.servers | list |
 """,
-    "One broker has no followers and no other leader.": """
-alter.log.dirs.replication.quota.window.num | int | 11 | 1..
-alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
-controlled.shutdown.enable | boolean | true
-cordoned.log.dirs | list |
-log.dir.failure.timeout.ms | long | 30000 | 1..
-num.replica.alter.log.dirs.threads | int | -
-replica.socket.receive.buffer.bytes | int | 65536
+    "Replication has no rate limit.": """
 replication.quota.window.num | int | 11 | 1..
 replication.quota.window.size.seconds | int | 1 | 1..
 """,
@@ -178,14 +171,12 @@ queued.max.requests | int | 500 | 1..
     "The only limit on new connections per second is the quota of each address.": """
 max.connection.creation.rate | int | 2147483647 | 0..
 """,
-    "The operating system sizes socket buffers, and the broker opens no connections.": """
-request.timeout.ms | int | 30000
-socket.connection.setup.timeout.max.ms | long | 30000
-socket.connection.setup.timeout.ms | long | 10000
+    "The operating system sizes socket buffers.": """
+replica.socket.receive.buffer.bytes | int | 65536
 socket.receive.buffer.bytes | int | 102400
 socket.send.buffer.bytes | int | 102400
 """,
-    "The broker collects no metrics and loads no plug-in classes yet.": """
+    "The broker loads no plug-in classes. odradek serve --metrics has its metrics.": """
 alter.config.policy.class.name | class | -
 client.quota.callback.class | class | -
 create.topic.policy.class.name | class | -
@@ -211,7 +202,18 @@ transaction.state.log.load.buffer.size | int | 5242880 | 1..
     "The broker closes sixteen logs at a time. It recovers one log at a time, because recovery uses a whole core.": """
 num.recovery.threads.per.data.dir | int | 2 | 1..
 """,
+    "A broker of a cluster always hands over its partitions before it stops.": """
+controlled.shutdown.enable | boolean | true
+""",
+    "An attempt to connect to another node has the same time limit each time.": """
+socket.connection.setup.timeout.max.ms | long | 30000
+""",
     "The broker has one data directory, set by --data-dir.": """
+alter.log.dirs.replication.quota.window.num | int | 11 | 1..
+alter.log.dirs.replication.quota.window.size.seconds | int | 1 | 1..
+cordoned.log.dirs | list |
+log.dir.failure.timeout.ms | long | 30000 | 1..
+num.replica.alter.log.dirs.threads | int | -
 log.dir | list | /tmp/kafka-logs
 """,
     "The lz4 library of the broker has one compression level.": """
@@ -249,8 +251,8 @@ unstable.api.versions.enable | boolean | false
 unstable.feature.versions.enable | boolean | false
 """
 INERT["Only for Kafka's own tests."] = INTERNAL
-_NO_FOLLOWERS = "One broker has no followers and no other leader."
-INERT[_NO_FOLLOWERS] += WHILE_RUNNING.lstrip()
+_NO_RATE_LIMIT = "Replication has no rate limit."
+INERT[_NO_RATE_LIMIT] += WHILE_RUNNING.lstrip()
 
 # Broker settings, with or without effect, that Kafka allows to change dynamically.
 _DYNAMIC = """

@@ -138,6 +138,8 @@ replica.fetch.wait.max.ms | int | 500 | | Longest wait in ms of a reply to a rep
 replica.selector.class | string | - | | How a leader chooses the replica that a consumer reads, or empty: always itself.
 replica.lag.time.max.ms | long | 30000 | | Time in ms after which a replica that is behind leaves the ISR.
 replica.socket.timeout.ms | int | 30000 | | Time in ms in which a leader has to answer a replica.
+request.timeout.ms | int | 30000 | | Time in ms in which another broker has to answer about a transaction.
+socket.connection.setup.timeout.ms | long | 10000 | | Time in ms after which an attempt to connect to another node ends.
 replica.high.watermark.checkpoint.interval.ms | long | 5000 | | Interval at which high watermarks are stored.
 metadata.log.max.record.bytes.between.snapshots | long | 20971520 | 1.. | Bytes between two snapshots of the catalogue.
 metadata.log.max.snapshot.interval.ms | long | 3600000 | 0.. | Most time before a snapshot of changes; 0: never.
@@ -218,8 +220,8 @@ unclean.leader.election.enable | boolean | false | | unclean.leader.election.ena
 TOPIC_INERT = {
     "compression.lz4.level": "The lz4 library of the broker has one compression level.",
     "preallocate": "Segment files grow as they are written.",
-    "follower.replication.throttled.replicas": "One broker has no followers and no other leader.",
-    "leader.replication.throttled.replicas": "One broker has no followers and no other leader.",
+    "follower.replication.throttled.replicas": "Replication has no rate limit.",
+    "leader.replication.throttled.replicas": "Replication has no rate limit.",
     "local.retention.bytes": "There is no tiered storage.",
     "local.retention.ms": "There is no tiered storage.",
     "remote.log.copy.disable": "There is no tiered storage.",

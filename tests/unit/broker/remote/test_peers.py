@@ -13,7 +13,7 @@ from support.simulated_loop import SimulatedLoop
 from support.world import Process, World
 from test_remote_connection import BEAT, Far
 
-from odradek.broker.remote.peers import CONTROLLER_REQUESTS, Channel, ClusterAddresses, Peers
+from odradek.broker.remote.peers import CONTROLLER_REQUESTS, DEFAULT_TIMES, Channel, ClusterAddresses, Peers, PeerTimes
 from odradek.core.deferred import Deferred
 
 CONTROLLER, NEAR = 100, "INNER"
@@ -33,6 +33,8 @@ class AcceptingDialer:
 
     def dial(self, make: Callable[[], asyncio.Protocol], on_failure: Callable[[str], None]) -> Callable[[], None]:
         self._peers.dialled.append(self._address)
+        if self._address[0] in self._peers.silent:
+            return lambda: None
         if self._address[0] in self._peers.down:
             self._peers.loop.call_soon(on_failure, "Connection refused")
         else:
@@ -47,18 +49,21 @@ class AcceptingDialer:
 
 
 class PeersOfTest:
-    """Peers in an image of two brokers and a controller. ``down``: hosts that refuse connections."""
+    """Peers in an image of two brokers and a controller. ``down``: hosts that refuse connections.
 
-    def __init__(self) -> None:
+    ``silent``: hosts that do not answer an attempt to connect."""
+
+    def __init__(self, times: PeerTimes = DEFAULT_TIMES) -> None:
         self.world = World()
         self.loop = SimulatedLoop(self.world, Process(self.world))
         self.dialled: list[tuple[str, int]] = []
         self.opened: list[OpenedFar] = []
         self.down: set[str] = set()
+        self.silent: set[str] = set()
         self.brokers: dict[int, Any] = {number: broker(f"b{number}", 9092) for number in (1, 2)}
         image: Any = SimpleNamespace(registered_brokers=lambda: self.brokers)
         addresses = ClusterAddresses(image, {CONTROLLER: ("c", 9093)}, NEAR)
-        self.peers = Peers(self.loop, addresses, self._dialer, "broker-7")
+        self.peers = Peers(self.loop, addresses, self._dialer, "broker-7", times)
 
     def _dialer(self, host: str, port: int, at_controller: bool) -> AcceptingDialer:
         assert at_controller == (host == "c")
@@ -106,6 +111,16 @@ def test_a_node_with_both_roles_has_two_addresses(near: PeersOfTest) -> None:
     assert near.dialled == [("b100", 9092), ("c", 9093)]
     near.send(1, channel=CONTROLLER_REQUESTS)
     assert len(near.dialled) == 2, "node 1 is no controller"
+
+
+def test_the_settings_have_the_times_of_an_attempt_to_connect_and_of_a_request() -> None:
+    near = PeersOfTest(PeerTimes(request_ms=900, connect_ms=300))
+    near.silent.add("b1")
+    promise = near.peers.send(1, BEAT)
+    near.world.advance(800)
+    assert (len(near.dialled), promise.resolved) == (3, False)
+    near.world.advance(200)
+    assert (promise.resolved, promise.value) == (True, None)
 
 
 def test_a_channel_does_not_wait_for_the_replies_of_another(near: PeersOfTest) -> None:
