@@ -98,7 +98,8 @@ HARMLESS = {
     "They change only the speed. queued.max.request.bytes and limits per connection replace their limits.": """
         background.threads delete.records.purgatory.purge.interval.requests fetch.purgatory.purge.interval.requests
         num.io.threads num.network.threads producer.purgatory.purge.interval.requests queued.max.requests
-        socket.connection.setup.timeout.max.ms         socket.receive.buffer.bytes socket.send.buffer.bytes log.cleaner.io.buffer.size
+        socket.connection.setup.timeout.max.ms socket.receive.buffer.bytes socket.send.buffer.bytes
+        log.cleaner.io.buffer.size
         group.coordinator.append.linger.ms group.coordinator.background.threads
         group.coordinator.cached.buffer.max.bytes group.coordinator.threads
         offsets.load.buffer.size transaction.state.log.load.buffer.size
