@@ -7,7 +7,7 @@ from support.cluster_nodes import LEFT, NONE, SESSION_MS, SHORT, Nodes, commit, 
 from support.simulated_brokers import SimulatedBroker
 from support.simulated_node import HOME
 
-from odradek.broker.cluster_member import MembershipEnded
+from odradek.broker.node.cluster_member import MembershipEnded
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.disk import checkpoints

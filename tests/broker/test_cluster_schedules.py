@@ -9,9 +9,9 @@ import pytest
 from support.cluster_schedule import ClusterSchedule
 from support.world import SimulationFailure
 
-from odradek.broker import cluster_member
-from odradek.broker.cluster_member import BrokerMember
 from odradek.broker.loop.scheduler import Steps
+from odradek.broker.node import cluster_member
+from odradek.broker.node.cluster_member import BrokerMember
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.catalog.delta import Delta

@@ -10,7 +10,7 @@ from support.simulated_controller import SimulatedController
 from support.simulated_node import SimulatedNode
 from support.world import World
 
-from odradek.broker.controller_role import ControllerRole
+from odradek.broker.node.controller_role import ControllerRole
 from odradek.catalog.features import AT_FIRST
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import ErrorCode, StorageError

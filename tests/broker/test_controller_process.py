@@ -13,9 +13,9 @@ from support.controller_process import CLUSTER_ID, CONTROLLER, controller_proces
 from support.simulated_controller import SimulatedController
 from test_controller_node import FEATURES_OF_A_NODE
 
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
+from odradek.broker.node.lone_role import LoneRole
 from odradek.broker.process import role_class
 from odradek.broker.settings.config import BrokerConfig
 from odradek.core.errors import ErrorCode

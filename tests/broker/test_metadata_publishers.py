@@ -13,10 +13,10 @@ import pytest
 import uvloop
 from support.brokers import alter_configs, create_offsets_topic, delete_topic
 
-from odradek.broker import lone_role
 from odradek.broker.controller.write_events import TopicSpec
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.metadata.catalog_view import CatalogView, Publisher
+from odradek.broker.node import lone_role
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.credentials import SCRAM_SHA_256, AlterCredential

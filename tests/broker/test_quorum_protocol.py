@@ -13,10 +13,10 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import InThread, LoneQuorum, MetadataQuorum, Quorums
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig
+from odradek.broker.node.writer_role import WriterRole
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import WriterRole
 from odradek.cluster.log_observer import LogObserver
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE

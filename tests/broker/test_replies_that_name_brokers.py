@@ -16,8 +16,8 @@ from support.simulated_node import SimulatedNode
 from support.world import World
 
 from odradek.broker.coordinators.group_metadata import BrokerGroupCatalog
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.metadata.image_brokers import ImageBrokers
+from odradek.broker.node.lone_role import LoneRole
 from odradek.broker.settings.listener import Listener
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from odradek.catalog.state import CatalogState, RecordSteps

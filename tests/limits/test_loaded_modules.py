@@ -69,14 +69,15 @@ OF_A_QUORUM = {
 }  # fmt: skip
 OF_A_CLUSTER = (
     "odradek.cluster", "odradek.replication", "odradek.broker.replication", "odradek.broker.transactions",
-    "odradek.transactions.node_queues", "odradek.broker.controller_role",
-    "odradek.broker.cluster_role", "odradek.broker.cluster_member", "odradek.broker.combined_role",
-    "odradek.broker.controller_side", "odradek.broker.controller.periodic_elections",
+    "odradek.transactions.node_queues", "odradek.broker.node.controller_role",
+    "odradek.broker.node.cluster_role", "odradek.broker.node.cluster_member", "odradek.broker.node.combined_role",
+    "odradek.broker.node.controller_side", "odradek.broker.controller.periodic_elections",
     "odradek.broker.fault_injection.node_network",
     "odradek.broker.metadata_log.bootstrap", "odradek.broker.controller.registered_brokers",
     "odradek.broker.controller.observer_reads", "odradek.broker.controller.idle_records",
     "odradek.broker.membership.observer_log", "odradek.broker.membership.incarnation", "odradek.broker.remote",
-    "odradek.broker.forwarded_requests", "odradek.broker.handlers.client_view", "odradek.broker.metadata.image_brokers",
+    "odradek.broker.node.forwarded_requests", "odradek.broker.handlers.client_view",
+    "odradek.broker.metadata.image_brokers",
     "odradek.broker.handlers.observer_fetches", "odradek.security.forwarded_principal",
 )  # fmt: skip
 

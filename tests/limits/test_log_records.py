@@ -17,8 +17,8 @@ from support.group_harness import GroupHarness
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
 from odradek.broker.limits.host_limits import OVERRIDES, HostLimits
+from odradek.broker.node.writer_role import log as server_log
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import log as server_log
 from odradek.codecs.offsets_topic import OffsetCommitValue, offset_key, offset_value
 from odradek.coordinator_runtime.loader import Loader
 from odradek.core.effects import SimpleRecord

@@ -24,10 +24,10 @@ import odradek
 from odradek.broker import process
 from odradek.broker.handlers import k18_api_versions
 from odradek.broker.logins import first_users
-from odradek.broker.lone_role import LoneRole
+from odradek.broker.node.lone_role import LoneRole
+from odradek.broker.node.writer_role import StartChanges
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import StartChanges
 from odradek.cli.broker.serve import FirstChanges, serve
 from odradek.core.errors import ConfigError
 from odradek.net.errors import AuthenticationFailed
@@ -479,10 +479,10 @@ def test_a_plain_broker_loads_no_module_of_logins(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from pathlib import Path
-from odradek.broker.lone_role import LoneRole
+from odradek.broker.node.lone_role import LoneRole
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import StartChanges
+from odradek.broker.node.writer_role import StartChanges
 async def run():
     broker = BrokerServer(BrokerConfig({"num.partitions": "2"}), Path(sys.argv[1]), ("127.0.0.1", 0))
     await broker.start()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from odradek.broker.combined_role import CombinedRole
 from odradek.broker.front_end.connection import Connection
 from odradek.broker.metadata_log import bootstrap
+from odradek.broker.node.combined_role import CombinedRole
 from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from support.simulated_controller import ANSWER_MS, CLUSTER_ID, CONTROLLER, CONTROLLER_HOST, BlockingWire

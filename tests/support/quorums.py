@@ -40,7 +40,7 @@ def install() -> None:
 @contextmanager
 def chosen(kind: str) -> Iterator[None]:
     """Within the block, brokers of this process use this quorum, whatever the variable says."""
-    from odradek.broker.writer_role import WriterRole
+    from odradek.broker.node.writer_role import WriterRole
 
     before = WriterRole.quorums
     _use(kind)
@@ -53,7 +53,7 @@ def chosen(kind: str) -> Iterator[None]:
 def _use(kind: str) -> None:
     from odradek.broker.metadata.quorum import LoneQuorum, OneVoterQuorum, Quorums
     from odradek.broker.metadata_log.log import DIRECTORY
-    from odradek.broker.writer_role import WriterRole
+    from odradek.broker.node.writer_role import WriterRole
     from odradek.storage.disk import checkpoints
     from support.delayed_quorum import DelayedQuorum
     from support.voters import make_voter

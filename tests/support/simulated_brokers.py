@@ -7,7 +7,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from odradek.broker.cluster_role import ClusterRole
+from odradek.broker.node.cluster_role import ClusterRole
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from support.simulated_controller import ANSWER_MS, CONTROLLER, CONTROLLER_HOST, BlockingWire

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from odradek.broker.controller_role import ControllerRole
+from odradek.broker.node.controller_role import ControllerRole
 from odradek.security.principal import USER, Principal
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames

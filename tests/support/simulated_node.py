@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from odradek.broker.front_end.connection import Connection
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.node import Node
+from odradek.broker.node.lone_role import LoneRole
+from odradek.broker.node.node import Node
 from odradek.broker.settings.config import BrokerConfig
 from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire.frames import FrameReader
@@ -21,7 +21,7 @@ from support.simulated_loop import SimulatedLoop, SimulatedThreads
 from support.world import Process, World
 
 if TYPE_CHECKING:
-    from odradek.broker.node import NodeRole
+    from odradek.broker.node.node import NodeRole
 
 ADDRESS = ("127.0.0.1", 9092)
 HOME = Path("/simulated/data")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from odradek.broker.cluster_role import ClusterRole
-from odradek.broker.combined_role import CombinedRole
-from odradek.broker.node import Node
+from odradek.broker.node.cluster_role import ClusterRole
+from odradek.broker.node.combined_role import CombinedRole
+from odradek.broker.node.node import Node
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.memory_files import MemoryFiles
 from support.simulated_node import HOME, SimulatedNode

@@ -29,9 +29,9 @@ gc.disable()  # until the broker serves: a collection would find nothing, becaus
 def main(arguments: list[str]) -> int:
     """Runs the broker. Returns the exit code: 2 if it cannot start, 74 if the disk failed, with one line on stderr."""
     from odradek.broker.loop.clock import Clock
+    from odradek.broker.node.writer_role import StartChanges
     from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, Extras, run
     from odradek.broker.settings.config import BrokerConfig
-    from odradek.broker.writer_role import StartChanges
     from odradek.core.errors import OdradekError
     from odradek.text.log_lines import log_to_stderr
 

@@ -11,7 +11,7 @@ from odradek.broker.front_end.connection import Connection
 
 if TYPE_CHECKING:
     from odradek.broker.loop.scheduler import Scheduler
-    from odradek.broker.node import Node
+    from odradek.broker.node.node import Node
     from odradek.broker.settings.listener import Listener
     from odradek.broker.tls.listener_tls import ListenerTls
 

@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.garbage import Collector
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.node.lone_role import LoneRole
+from odradek.broker.node.writer_role import NO_CHANGES, StartChanges
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.operating_system import require_posix
 from odradek.text.log_lines import open_security_logs
@@ -32,9 +32,9 @@ except ImportError:  # Windows, where no broker runs
     pass
 
 if TYPE_CHECKING:
-    from odradek.broker.cluster_role import ClusterRole
-    from odradek.broker.controller_role import ControllerRole
     from odradek.broker.fault_injection.node_network import NodeNetwork
+    from odradek.broker.node.cluster_role import ClusterRole
+    from odradek.broker.node.controller_role import ControllerRole
 
 log = logging.getLogger("odradek.broker")
 
@@ -148,14 +148,14 @@ def role_class(config: BrokerConfig) -> type[LoneRole] | type[ClusterRole] | typ
     if config.roles is None:
         return LoneRole
     if config.roles.is_controller and config.roles.is_broker:
-        from odradek.broker.combined_role import CombinedRole
+        from odradek.broker.node.combined_role import CombinedRole
 
         return CombinedRole
     if config.roles.is_controller:
-        from odradek.broker.controller_role import ControllerRole
+        from odradek.broker.node.controller_role import ControllerRole
 
         return ControllerRole
-    from odradek.broker.cluster_role import ClusterRole
+    from odradek.broker.node.cluster_role import ClusterRole
 
     return ClusterRole
 

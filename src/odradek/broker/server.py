@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.broker.listeners import BrokerListeners
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.world import NodeWorld
-from odradek.broker.node import Node
+from odradek.broker.node.lone_role import LoneRole
+from odradek.broker.node.node import Node
 from odradek.broker.settings.config import BrokerConfig
 
 if TYPE_CHECKING:
-    from odradek.broker.node_role import NodeRole
+    from odradek.broker.node.node_role import NodeRole
 
 
 class BrokerServer(Node):

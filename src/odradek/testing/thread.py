@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from odradek.broker.control_channel import Control
-from odradek.broker.lone_role import LoneRole
 from odradek.broker.loop.clock import Clock
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.node.lone_role import LoneRole
+from odradek.broker.node.writer_role import NO_CHANGES, StartChanges
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.testing.ports import PortOwner
 from odradek.testing.process import COMMAND_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S, BrokerFailed, bracketed
 

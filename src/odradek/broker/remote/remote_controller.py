@@ -89,7 +89,7 @@ class RemoteController(Controller):
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Deferred[T]:
         """Serves an operation without records, such as a change of loggers. The promise of any other one has a
-        KafkaError: requests that change the catalogue are forwarded (``broker/forwarded_requests``)."""
+        KafkaError: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``)."""
         return self._broker.scheduler.start(self._without_records(operation, max_records))
 
     def _without_records(self, operation: Operation[T], max_records: int | None) -> Steps[T]:

@@ -16,8 +16,8 @@ from odradek.core.counts import counted
 from odradek.text.log_lines import log_to_stderr
 
 if TYPE_CHECKING:
+    from odradek.broker.node.writer_role import StartChanges
     from odradek.broker.settings.config import BrokerConfig
-    from odradek.broker.writer_role import StartChanges
 
 
 class ServedCluster(NamedTuple):
@@ -155,7 +155,7 @@ def _serve_cluster(
 def _changes(directory: Path, first: FirstChanges) -> StartChanges:
     """Returns what the start changes. Raises ConfigError for users that cannot be read, ValueError for unknown settings
     that no directory can have stored."""
-    from odradek.broker.writer_role import StartChanges
+    from odradek.broker.node.writer_role import StartChanges
 
     users = None
     if first.add_scram is not None:

@@ -17,4 +17,4 @@ def test_only_functions_import_the_rules_of_a_lone_broker() -> None:
             continue
         at_head = [node for node in ast.parse(text).body if isinstance(node, ast.ImportFrom) and node.module == MODULE]
         users[path.relative_to(SOURCE).as_posix()] = len(at_head)
-    assert users == dict.fromkeys(["broker/lone_role.py", "broker/controller/write_events.py"], 0)
+    assert users == dict.fromkeys(["broker/node/lone_role.py", "broker/controller/write_events.py"], 0)

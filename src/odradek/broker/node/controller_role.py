@@ -19,9 +19,9 @@ from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log.check import has_content
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.node.writer_role import WriterRole
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
-from odradek.broker.writer_role import WriterRole
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.control import ClusterControl
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from odradek.broker.coordinators.kinds import AcrossBrokers
     from odradek.broker.metadata.brokers import Brokers
     from odradek.broker.metadata.catalog_view import Publisher
-    from odradek.broker.node import Node
+    from odradek.broker.node.node import Node
     from odradek.catalog.state import CatalogState
 
 

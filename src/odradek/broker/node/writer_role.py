@@ -18,8 +18,8 @@ from odradek.core.errors import KafkaError, StorageError
 if TYPE_CHECKING:
     from odradek.broker.logins.first_users import FirstUsers
     from odradek.broker.metadata.stored_catalog import StoredCatalog
-    from odradek.broker.node import Node
-    from odradek.broker.upkeep import Upkeep
+    from odradek.broker.node.node import Node
+    from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.state import CatalogState
     from odradek.core.deferred import Deferred
 

@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.cluster_member import MemberRole, NodeMember
 from odradek.broker.controller.write_events import Controller
-from odradek.broker.controller_role import ControllerRole
-from odradek.broker.controller_side import ControllerSide
-from odradek.broker.forwarded_requests import ForwardingRouter
 from odradek.broker.membership.incarnation import BrokerMembership
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.metadata_log import bootstrap
+from odradek.broker.node.cluster_member import MemberRole, NodeMember
+from odradek.broker.node.controller_role import ControllerRole
+from odradek.broker.node.controller_side import ControllerSide
+from odradek.broker.node.forwarded_requests import ForwardingRouter
+from odradek.broker.node.writer_role import NO_CHANGES, StartChanges
 from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
 from odradek.broker.publishers.order import in_order, no_epochs
-from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.cluster.control import Directories, ReplicaDirectory
 from odradek.cluster.lifecycle import HeartbeatAnswer
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from odradek.broker.controller.registered_brokers import RegisteredBrokers
     from odradek.broker.loop.scheduler import Steps
     from odradek.broker.metadata.catalog_view import Publisher
-    from odradek.broker.node import Node
-    from odradek.broker.upkeep import Upkeep
+    from odradek.broker.node.node import Node
+    from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.cluster.control import HeartbeatReply
     from odradek.cluster.lifecycle import BrokerLifecycle

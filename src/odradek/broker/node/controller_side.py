@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from odradek.broker.loop.leftovers import Leftovers
     from odradek.broker.loop.workers import Workers
     from odradek.broker.metadata.brokers import Brokers
-    from odradek.broker.node import Node
+    from odradek.broker.node.node import Node
     from odradek.broker.settings.listener import Listener
     from odradek.wire.chunks import Chunk
 

@@ -2,7 +2,7 @@
 
 A start: the node registers and copies the log. When it has all records up to its registration, it opens its logs and
 loads its coordinators. Then it asks for the end of its fence, and when the controller has lifted it, it serves clients.
-``broker/cluster_member`` is its side of the membership.
+``broker/node/cluster_member`` is its side of the membership.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.cluster_member import BrokerMember, MemberRole
-from odradek.broker.forwarded_requests import ForwardingRouter, by_envelopes
 from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata.image_brokers import ImageBrokers
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.stored_catalog import metadata_config
+from odradek.broker.node.cluster_member import BrokerMember, MemberRole
+from odradek.broker.node.forwarded_requests import ForwardingRouter, by_envelopes
+from odradek.broker.node.writer_role import NO_CHANGES, StartChanges
 from odradek.broker.partitions import directory_identity
 from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.broker.remote.applied_offsets import AppliedOffsets
@@ -28,7 +29,6 @@ from odradek.broker.remote.controller_link import RemoteControllerLink
 from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.remote_controller import RemoteController
-from odradek.broker.writer_role import NO_CHANGES, StartChanges
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import reply_timeout_ms
 from odradek.cluster.log_observer import LogObserver
@@ -38,8 +38,8 @@ from odradek.core.ids import NO_OFFSET
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers
-    from odradek.broker.node import Node
-    from odradek.broker.upkeep import Upkeep
+    from odradek.broker.node.node import Node
+    from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.core.deferred import Deferred
 

@@ -6,7 +6,7 @@ For type checks only: at run time the Protocol would occupy kilobytes of each br
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from odradek.broker.controller.write_events import Controller
 from odradek.broker.coordinators.kinds import AcrossBrokers
@@ -14,8 +14,10 @@ from odradek.broker.coordinators.transaction_markers import OverdueMarkers
 from odradek.broker.front_end.router import Router
 from odradek.broker.handlers.api import RoleServices
 from odradek.broker.metadata.brokers import Brokers
-from odradek.broker.upkeep import Upkeep
 from odradek.core.deferred import Deferred
+
+if TYPE_CHECKING:
+    from odradek.broker.node.upkeep import Upkeep
 
 
 class NodeRole(RoleServices, Protocol):

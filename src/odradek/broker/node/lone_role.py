@@ -9,8 +9,8 @@ from odradek.broker.front_end.router import Router, served_apis
 from odradek.broker.metadata.brokers import LoneBroker
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
+from odradek.broker.node.writer_role import WriterRole, metadata_log_errors
 from odradek.broker.publishers.order import in_order
-from odradek.broker.writer_role import WriterRole, metadata_log_errors
 
 if TYPE_CHECKING:
     from odradek.broker.metadata.brokers import Brokers

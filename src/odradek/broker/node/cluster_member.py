@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from odradek.broker.membership.incarnation import BrokerMembership
     from odradek.broker.membership.observer_log import ObserverLog
-    from odradek.broker.node import Node
+    from odradek.broker.node.node import Node
+    from odradek.broker.node.upkeep import Upkeep
     from odradek.broker.remote.applied_offsets import AppliedOffsets
     from odradek.broker.remote.dialer import Dialer
     from odradek.broker.remote.remote_controller import RemoteController
     from odradek.broker.settings.listener import Listener
-    from odradek.broker.upkeep import Upkeep
     from odradek.catalog.records import MetadataRecord
 
     class HeardLink(Protocol):

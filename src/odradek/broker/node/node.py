@@ -31,6 +31,7 @@ from odradek.broker.loop.disk_work import DiskWork
 from odradek.broker.loop.heap import Heap
 from odradek.broker.loop.scheduler import Callbacks, Scheduler, Steps, finish
 from odradek.broker.loop.world import NodeWorld
+from odradek.broker.node.upkeep import LOAD_REST_S, Upkeep, load_in_turn
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.partitions.log_opener import LogWork
@@ -38,7 +39,6 @@ from odradek.broker.partitions.purgatory import Purgatory
 from odradek.broker.publishers.order import authorizer_of, tokens_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.listener import CLIENT
-from odradek.broker.upkeep import LOAD_REST_S, Upkeep, load_in_turn
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.wire.api_keys import OFFSET_COMMIT
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from odradek.broker.metadata.producer_ids import ProducerIds
     from odradek.broker.metadata.quorum import MetadataQuorum
     from odradek.broker.metadata_log.log import MetadataLog
-    from odradek.broker.node_role import NodeRole
+    from odradek.broker.node.node_role import NodeRole
     from odradek.broker.partitions.log_cleaner import BrokerLogCleaner
     from odradek.broker.partitions.partition import Partition
     from odradek.broker.partitions.transaction_verification import PartitionsOfTransactions
