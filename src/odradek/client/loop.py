@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
 from typing import TypeVar
 
 T = TypeVar("T")
+logger = logging.getLogger("odradek.client")
 
 _lock = threading.Lock()
 _current: tuple[int, asyncio.AbstractEventLoop] | None = None
@@ -25,13 +27,23 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop for the rest of the process. ``SystemExit`` in a callback of the user would end it, and with it
+    every client of this process."""
+    while not loop.is_closed():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            logger.error("a callback has raised %r on the thread of the clients, which continues", error)
+
+
 def client_loop() -> asyncio.AbstractEventLoop:
     """Returns this process's loop; the first call starts it."""
     global _current  # noqa: PLW0603
     with _lock:
         if _current is None or _current[0] != os.getpid():
             loop = _new_loop()
-            threading.Thread(target=loop.run_forever, name="odradek-client", daemon=True).start()
+            threading.Thread(target=_run, args=(loop,), name="odradek-client", daemon=True).start()
             _current = (os.getpid(), loop)
         return _current[1]
 

@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from odradek._version import __version__
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.refcount import has_only_references
 from odradek.net import transports
+from odradek.net.direct_exchange import FIRST_DIRECT_ID, DirectExchange, Sent
 from odradek.net.errors import (
-    AuthenticationFailed,
     BrokerUnreachable,
     ConnectionLost,
     ReplyTooLarge,
     UnsupportedVersion,
     unreadable,
 )
+from odradek.net.failure_texts import expected_listener, plain_reason, tls_failure
 from odradek.net.transports import RECEIVE_BYTES, Address
 from odradek.wire import frames, schemas
 from odradek.wire.api_keys import API_VERSIONS, JOIN_GROUP, SYNC_GROUP
@@ -121,6 +121,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """Requests that wait until the client has logged in again; None at any other time."""
         self._login: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._tls_error: ssl.SSLError | None = None
+        self._is_plain = False  # whether the connection is open and has no TLS
+        self.direct: DirectExchange | None = None
+        """The exchanges on threads of callers, since the first ``lend``."""
         self._is_explained = False  # whether the first reply has shown what the peer is
         self._writable = asyncio.Event()
         self._writable.set()
@@ -162,20 +165,21 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if access is not None:
                     connection._access = access
                     connection._log_in_before(await access.log_in(connection))
+            connection._is_plain = context is None
             return connection
         except TimeoutError:
-            reason = f"no reply within {setup_timeout_ms} ms{f' ({_expected(context)})' if context else ''}"
+            reason = f"no reply within {setup_timeout_ms} ms{f' ({expected_listener(context)})' if context else ''}"
         except ssl.SSLError as error:
-            raise _tls_failure(address, error) from error
+            raise tls_failure(address, error) from error
         except OSError as error:
-            reason = _plain_reason(error)
+            reason = plain_reason(error)
             if context is not None and isinstance(error, ConnectionResetError):
-                reason += f" ({_expected(context)})"
+                reason += f" ({expected_listener(context)})"
         except ConnectionLost as error:
             if connection is not None and connection._tls_error is not None:
-                raise _tls_failure(address, connection._tls_error) from error
+                raise tls_failure(address, connection._tls_error) from error
             is_explained = connection is not None and connection._is_explained
-            reason = str(error) if is_explained else f"{error} ({_expected(context)})"
+            reason = str(error) if is_explained else f"{error} ({expected_listener(context)})"
         except (ValueError, OverflowError) as error:
             reason = f"its reply is not that of a Kafka broker: {error}"
         except BaseException:
@@ -219,7 +223,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         Raises ConnectionLost, ReplyTooLarge, UnsupportedVersion, and KeyError for an unknown ``api_key``."""
         version = self.version(api_key, ceiling)
         data = await self.exchange(api_key, version, message, timeout_ms=timeout_ms)
-        return self._decoded(api_key, version, data)
+        return self.decoded(api_key, version, data)
 
     async def read(
         self,
@@ -245,7 +249,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 raise self._unreadable(error) from error
             await asyncio.sleep(0)
 
-    def _decoded(self, api_key: int, version: int, data: memoryview) -> Any:
+    def decoded(self, api_key: int, version: int, data: memoryview) -> Any:
+        """Returns the message of a reply, and notes its throttle time. Raises ConnectionLost, ReplyTooLarge."""
         try:
             reply = frames.decode_reply(api_key, version, data)[1]
         except ValueError as error:
@@ -294,6 +299,18 @@ class BrokerConnection(asyncio.BufferedProtocol):
         ``reply`` gets nothing."""
         transport, correlation_id = self._next_request()
         data = frames.encode_request(api_key, version, correlation_id, self.client_id, message)
+        self._await_reply(api_key, correlation_id, reply, timeout_ms, held_s)
+        if self.direct is not None and self.direct.hold(data):
+            return
+        if self._held is None or is_login:
+            transport.write(data)
+        else:
+            self._held.append(data)
+
+    def _await_reply(
+        self, api_key: int, correlation_id: int, reply: ReplySink, timeout_ms: int | None = None, held_s: float = 0.0
+    ) -> None:
+        """Registers the receiver of a reply, and the timer of its request."""
         limit_s = self._timeout_s if timeout_ms is None else timeout_ms / 1000
         silent_s = SILENCE_S + held_s
         if silent_s < limit_s and api_key not in _HELD:
@@ -301,10 +318,45 @@ class BrokerConnection(asyncio.BufferedProtocol):
         else:
             timer = self._loop.call_later(limit_s, self.on_timeout, correlation_id, api_key, limit_s)
         self.waiting[correlation_id] = (reply, timer)
-        if self._held is None or is_login:
-            transport.write(data)
-        else:
-            self._held.append(data)
+
+    def lend(self) -> None:
+        """Lends the I/O to the threads of callers (``direct``) until the loop sends a request, if it is idle now: no
+        request and no reply is on the way, and nothing waits for a login or for the end of a throttle time."""
+        idle = not self.waiting and self._held is None and self._start == self._end and self._large is None
+        if not idle or not self._is_plain or self._lost is not None or self.throttle_left_s > 0:
+            return
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size() > 0 or isinstance(self._login, asyncio.Task):
+            return
+        if self.direct is None:
+            self.direct = DirectExchange(self, self._loop)
+        self.direct.lend(transport)
+
+    def adopt(self, request: Sent | None, data: Sequence[bytes], received: bytes) -> None:
+        """Continues after the exchange of a caller: waits for the reply to its ``request`` if there is one left, writes
+        ``data``, and reads what the caller has ``received``."""
+        if self._lost is not None:
+            if request is not None:
+                request.reply.set_exception(ConnectionLost(f"{self.address} {self._lost}"))
+            return
+        assert self._transport is not None
+        if request is not None:
+            self._await_reply(request.api_key, request.correlation_id, request.reply)
+        for part in data:
+            if part:
+                self._transport.write(part)
+        while received and self._lost is None:
+            room = self.get_buffer(-1)
+            taken = received[: len(room)]
+            room[: len(taken)] = taken
+            self.buffer_updated(len(taken))
+            received = received[len(taken) :]
+        if self._lost is None:
+            self._transport.resume_reading()
+
+    def end(self, reason: str) -> None:
+        """Closes the connection for a reason, which the errors of waiting requests have."""
+        self._fail(reason)
 
     async def post(self, api_key: int, version: int, message: Mapping[str, object]) -> None:
         """Sends a request that has no reply and waits until the operating system has taken all of its bytes.
@@ -313,6 +365,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         """
         if isinstance(self._login, asyncio.Task):
             await asyncio.wait([self._login])
+        while self.direct is not None and not self.direct.take_back():
+            await asyncio.sleep(0.001)
         transport, correlation_id = self._next_request()
         transport.set_write_buffer_limits(high=0)
         transport.write(frames.encode_request(api_key, version, correlation_id, self.client_id, message))
@@ -323,7 +377,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _next_request(self) -> tuple[asyncio.Transport, int]:
         if self._lost is not None or self._transport is None:
             raise ConnectionLost(f"{self.address} {self._lost}")
-        self._next_id = (self._next_id + 1) & 0x7FFFFFFF
+        self._next_id = (self._next_id + 1) & (FIRST_DIRECT_ID - 1)
         return self._transport, self._next_id
 
     def _on_silence(self, correlation_id: int, api_key: int, limit_s: float, silent_s: float) -> None:
@@ -421,7 +475,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if isinstance(error, ssl.SSLError):
             self._tls_error = error
-        reason = f"closed the connection{f': {_plain_reason(error)}' if error else ''}"
+        reason = f"closed the connection{f': {plain_reason(error)}' if error else ''}"
         if self._access is None and self._first_id and next(iter(self.waiting), 0) == self._first_id:
             reason += " (is it a listener with SASL? then set security.protocol and sasl.mechanism)"
         self._fail(reason)
@@ -526,6 +580,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
         if self._login is not None:
             self._login.cancel()
         self._writable.set()
+        if self.direct is not None:
+            self.direct.on_lost()
         if self._transport is not None:
             self._transport.abort()
         waiting, self.waiting = self.waiting, {}
@@ -535,44 +591,6 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 reply.set_exception(ConnectionLost(f"{self.address} {reason}"))
 
 
-def _expected(context: ssl.SSLContext | None) -> str:
-    if context is None:
-        return "if it is a listener with TLS, set security.protocol to SSL or SASL_SSL"
-    return (
-        "if it is a listener without TLS, set security.protocol to PLAINTEXT or SASL_PLAINTEXT; "
-        "if it wants a certificate of the client, set ssl.keystore.location"
-    )
-
-
-def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationFailed:
-    """Returns the error for a failed TLS handshake, with its cause and the setting that may be wrong."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        reason = error.verify_message.rstrip(".")
-        if "ostname mismatch" in reason or "IP address mismatch" in reason:
-            remedy = "connect to a name of the certificate, or set ssl.endpoint.identification.algorithm to nothing"
-        elif "expired" in reason or "not yet valid" in reason:
-            remedy = "the broker needs a valid certificate"
-        else:
-            remedy = "set ssl.truststore.location to the certificate of its authority"
-        text = f"{address}: its certificate is refused: {reason[:1].lower()}{reason[1:]}: {remedy}"
-    else:
-        words = (error.reason or str(error)).replace("_", " ").lower()
-        if words in ("wrong version number", "record layer failure", "http request"):
-            text = f"{address} is no listener with TLS: set security.protocol to PLAINTEXT or SASL_PLAINTEXT"
-        elif "alert" in words:
-            alert = words.partition("alert ")[2] or words
-            text = f"{address} refused the TLS handshake: {alert}: {_certificate_remedy(alert)}"
-        else:
-            text = f"{address}: the TLS handshake failed: {words}"
-    return AuthenticationFailed(text)
-
-
-def _certificate_remedy(alert: str) -> str:
-    if alert == "certificate required":
-        return "it wants a certificate of the client: set ssl.keystore.location"
-    return "it may ask for another certificate of the client than that of ssl.keystore.location"
-
-
 def _allocate(size: int) -> Any:
     """Allocates a buffer: a numpy array if it is large and numpy is loaded, as in processes that decode records.
 
@@ -580,18 +598,3 @@ def _allocate(size: int) -> Any:
     if size < _LARGE_BYTES or (numpy := sys.modules.get("numpy")) is None:
         return bytearray(size)
     return numpy.empty(size, numpy.uint8)
-
-
-def _plain_reason(error: BaseException) -> str:
-    """Returns the error in plain words: ``connection refused``, without the error number and the address."""
-    if isinstance(error, socket.gaierror):
-        return "host name not found"
-    if isinstance(error, ConnectionRefusedError):
-        return "connection refused"
-    if isinstance(error, ConnectionResetError):
-        return "connection reset"
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno).lower()
-    if isinstance(error, OSError) and "Multiple exceptions" in str(error):
-        return "connection refused"
-    return str(error) or type(error).__name__

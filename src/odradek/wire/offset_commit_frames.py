@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from odradek.core.varints import read_uvarint
@@ -68,6 +69,34 @@ class Layout:
         if self._stride == 3:
             return fields[2::3], CommitOffsets(fields[1], fields[3::3], fields[4::3])
         return fields[2::2], CommitOffsets(fields[1], fields[3::2], None)
+
+    def pack(
+        self, constant: ConstantBytes, correlation_id: bytes, offsets: Sequence[int], leader_epochs: Sequence[int]
+    ) -> bytes:
+        """Returns a frame, the inverse of ``read``. Leader epochs are left out if the version has none."""
+        fields: list[object] = []
+        for number, offset in enumerate(offsets):
+            fields += (constant[number], offset, leader_epochs[number])[: self._stride]
+        return self._struct.pack(self.head, correlation_id, *fields, constant[-1])
+
+
+class CommitTemplate:
+    """Packs the requests of a member that commits the same partitions again."""
+
+    __slots__ = ("_constant", "_layout", "_prefix")
+
+    def __init__(self, request: bytes) -> None:
+        """``request``: one of these requests, with its length prefix. Raises ValueError for an unusual one."""
+        layout = layout_of(request[4:])
+        read = None if layout is None else layout.read(request[4:])
+        if layout is None or read is None:
+            raise ValueError("the request has no layout")
+        self._prefix, self._layout, self._constant = request[:4], layout, read[0]
+
+    def pack(self, correlation_id: int, offsets: Sequence[int], leader_epochs: Sequence[int]) -> bytes:
+        """Returns a request with its length prefix. Offsets and epochs are in the order of the first request."""
+        packed = correlation_id.to_bytes(4, "big", signed=True)
+        return self._prefix + self._layout.pack(self._constant, packed, offsets, leader_epochs)
 
 
 def layout_of(frame: bytes) -> Layout | None:

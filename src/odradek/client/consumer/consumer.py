@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from odradek.batches.columns import COLUMNS
 from odradek.client import loop
-from odradek.client.arguments import check_timeout, close_timeout_ms, with_lists, with_timeout
+from odradek.client.arguments import as_timeout_ms, check_timeout, close_timeout_ms, with_lists, with_timeout
 from odradek.client.client_text import consumer_text
 from odradek.client.consumer.calls import ConsumerCalls
 from odradek.client.consumer.config import ConsumerConfig
@@ -23,6 +23,7 @@ from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.other_names import NoOthers, OtherNames, refuse
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from odradek.client.consumer.setting_types import ConsumerSettings
@@ -146,7 +147,7 @@ class Consumer(OtherNames):
 
     async def _make(self) -> ConsumerEngine:
         engine = ConsumerEngine(self.config, self._on_caller)
-        engine.fetcher.ahead_decoder.on_loop = True
+        engine.fetcher.ahead_decoder.on_loop = engine.group.direct.is_wanted = True
         return engine
 
     def __enter__(self) -> Self:
@@ -225,7 +226,7 @@ class Consumer(OtherNames):
     partitions_for = _driven(ConsumerCalls.partitions_for)
     list_topics = _driven(ConsumerCalls.list_topics)
     lag = _driven(ConsumerCalls.lag)
-    commit = _driven(ConsumerCalls.commit)
+    _commit_on_loop = _driven(ConsumerCalls.commit)
     commit_async = _driven(ConsumerCalls.commit_async)
     enforce_rebalance = _driven(ConsumerCalls.enforce_rebalance)
     subscription = _checked(ConsumerCalls.subscription)
@@ -234,6 +235,29 @@ class Consumer(OtherNames):
     resume = _checked(ConsumerCalls.resume)
     paused = _checked(ConsumerCalls.paused)
     group_metadata = _checked(ConsumerCalls.group_metadata)
+
+    def commit(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        *,
+        timeout: float | None = None,
+        timeout_ms: int | None = None,
+        **others: Unpack[NoOthers],
+    ) -> None:
+        engine = self._engine
+        is_usual = timeout_ms is None and len(others) == 0 and not self._closed and self._inboxes == []
+        if not is_usual or engine.wakeup_pending or not engine.group.may_commit_directly:
+            self._commit_on_loop(offsets, timeout=timeout, timeout_ms=timeout_ms, **others)
+            return
+        self._check()
+        limit_ms = as_timeout_ms(timeout)
+        with self._mark_call():
+            chosen = engine.to_commit(offsets)
+            begun = engine.group.commit_directly(chosen, limit_ms)
+        if begun is not True:
+            self._drive(lambda: engine.group.commit(chosen, limit_ms, begun or None))
+
+    commit.__doc__ = ConsumerCalls.commit.__doc__
 
     # --- reading ----------------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class ConsumerEngine:
         self._taken: dict[TopicPartition, tuple[PartitionState, int]] = {}
         """The partitions of the last ``take``, each with its state and the version of the fetch that was taken."""
         self._end_iteration: Callable[[], None] | None = None
-        self._wakeup_pending = False
+        self.wakeup_pending = False
         self._waiting: list[_WakeableCall] = []
         self._closing = False
         self.watch_task: asyncio.Task[None] | None = None
@@ -198,7 +198,7 @@ class ConsumerEngine:
         return self._is_quiet() and self.has_records()
 
     def _is_quiet(self) -> bool:
-        if self._wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
+        if self.wakeup_pending or self.fetcher.failure is not None or not self.subscription.partitions:
             return False
         return self.group.auto.left_ms > 0 and self.group.quiet and not self.group.has_lost_ownership
 
@@ -403,21 +403,21 @@ class ConsumerEngine:
 
     def wakeup(self) -> None:
         """Ends the waiting call or the next one. Thread-safe."""
-        self._wakeup_pending = True
+        self.wakeup_pending = True
         try:
             self._loop.call_soon_threadsafe(self._end_waiting)
         except RuntimeError:
             logger.debug("the loop has ended")
 
     def _end_waiting(self) -> None:
-        if self._wakeup_pending and self._waiting and not self._waiting[-1].ended:
-            self._wakeup_pending = False
+        if self.wakeup_pending and self._waiting and not self._waiting[-1].ended:
+            self.wakeup_pending = False
             self._waiting[-1].end()
         self._wakeup_signal.notify()
 
     def _raise_if_woken(self) -> None:
-        if self._wakeup_pending:
-            self._wakeup_pending = False
+        if self.wakeup_pending:
+            self.wakeup_pending = False
             raise Wakeup
 
     @contextmanager
@@ -437,13 +437,13 @@ class ConsumerEngine:
             if waiting.ended:
                 if waiting.retract():
                     raise Wakeup from None
-                self._wakeup_pending = True
+                self.wakeup_pending = True
             raise
         finally:
             self._waiting.remove(waiting)
             if waiting.ended:  # the wakeup was too late for this call: the next call raises Wakeup
                 waiting.retract()
-                self._wakeup_pending = True
+                self.wakeup_pending = True
 
     # --- positions --------------------------------------------------------------------------------------------
 
@@ -531,14 +531,14 @@ class ConsumerEngine:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, timeout_ms: int | None
     ) -> None:
-        await self.group.commit(self._to_commit(offsets), timeout_ms)
+        await self.group.commit(self.to_commit(offsets), timeout_ms)
 
     async def commit_async(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None, callback: OnCommit | None
     ) -> None:
-        self.group.commit_async(self._to_commit(offsets), callback)
+        self.group.commit_async(self.to_commit(offsets), callback)
 
-    def _to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
+    def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> Offsets:
         positions = self.subscription.positions() if offsets is None else as_offsets(offsets)
         if self.subscription.taking is self.unfinished:
             return positions  # positions of earlier polls; the records of the running poll stay unfinished
@@ -575,7 +575,7 @@ class ConsumerEngine:
 
     async def close(self, timeout_ms: int) -> None:
         """Makes the last automatic commit, runs callbacks, leaves the group, closes connections. Ignores ``wakeup``."""
-        self._closing, self._wakeup_pending = True, False
+        self._closing, self.wakeup_pending = True, False
         self.group.leaving = True
         self._wakeup_signal.notify()
         deadline = self._cluster.deadline(timeout_ms)

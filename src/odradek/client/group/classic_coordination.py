@@ -12,7 +12,8 @@ from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.errors import FencedInstance
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
-from odradek.client.group.coordination import Coordination, Identity
+from odradek.client.group.coordination import Coordination
+from odradek.client.group.direct_commit import Identity
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
@@ -23,6 +22,7 @@ from odradek.client.consumer.errors import (
 from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import OffsetStoreUnreachable
 from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request, stored_by
+from odradek.client.group.direct_commit import BegunCommit, DirectCommits, Identity
 from odradek.client.group.offset_storage import OffsetStorage
 from odradek.client.offset_requests import NAMES_CEILING
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -35,14 +35,6 @@ logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
 
 OnPartitions = Callable[[list[TopicPartition]], object]
-
-
-class Identity(NamedTuple):
-    """The identity of a member in its commits. ``generation`` is the member epoch under ``group_protocol=consumer``."""
-
-    generation: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 class Coordination(ABC):
@@ -83,6 +75,8 @@ class Coordination(ABC):
         self._async_commits: set[asyncio.Task[None]] = set()
         self._commit_tasks: set[asyncio.Task[None]] = set()
         self._order = asyncio.Lock()
+        self.direct = DirectCommits(self.group_id, config.client_id)
+        self._committed_on: BrokerConnection | None = None
         self._answered_commits: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
     # --- defined by each protocol -----------------------------------------------------------------------------
@@ -279,12 +273,39 @@ class Coordination(ABC):
 
     # --- commits ----------------------------------------------------------------------------------------------
 
-    async def _send_commit(self, offsets: Offsets, timeout_ms: int) -> None:
+    def commit_directly(self, offsets: Offsets, limit_ms: int | None) -> BegunCommit | bool:
+        """Makes a commit on the thread of the caller, if that is possible. Returns True if it is done, False if the
+        loop has to make it, and a commit that is sent if the loop has to read its reply."""
+        sent_as = self.member_of() if self._subscription.subscribed else Identity()
+        if self._subscription.subscribed and (self.end_error is not None or not sent_as.member_id):
+            return False
+        if self._subscription.subscribed and self.member_of() != sent_as:
+            return False  # the loop changes it at this moment
+        begun = self.direct.begin(offsets, sent_as, NAMES_CEILING)
+        if begun is None:
+            return False
+
+        def unanswered(reply: asyncio.Future[memoryview]) -> None:
+            begun.reply = reply
+            begun.task = self._start_commit(offsets, self._cluster.deadline(limit_ms), begun)
+
+        done = self.direct.send(begun, unanswered)
+        return bool(done) if done is None or done else begun
+
+    @property
+    def may_commit_directly(self) -> bool:
+        """Whether the next commit has nothing to wait for, and the coordinator's connection is lent. Thread-safe."""
+        is_first = not (self._async_commits or self._commit_tasks or self._answered_commits)
+        return is_first and self.storage.store is None and not self.leaving and self.direct.is_possible
+
+    async def _send_commit(self, offsets: Offsets, timeout_ms: int, begun: BegunCommit | None = None) -> None:
         """Sends one commit; with ``offsets_storage=zookeeper``, stores it there instead, within ``timeout_ms``.
 
-        Raises the error of the commit."""
+        ``begun``: a commit that is sent already. Raises the error of the commit."""
         sent_as = Identity()
-        if self._subscription.subscribed:
+        if begun is not None:
+            sent_as = begun.sent_as
+        elif self._subscription.subscribed:
             if (end_error := self.end_error) is not None:
                 raise end_error
             sent_as = self.member_of()
@@ -296,12 +317,18 @@ class Coordination(ABC):
             await self.storage.store.commit({tp: one.offset for tp, one in offsets.items()}, timeout_ms)
             return
         generation, member_id, instance_id = sent_as
-        request = commit_request(
-            self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
-        )
-        async with self._order:  # keeps the order of the calls while one call looks up the coordinator
-            connection = await self._coordinator()
-        reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # ``call`` sends at once
+        if begun is not None:
+            assert begun.reply is not None
+            connection = begun.connection
+            reply = connection.decoded(OFFSET_COMMIT, begun.version, await begun.reply)
+        else:
+            request = commit_request(
+                self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
+            )
+            async with self._order:  # keeps the order of the calls while one call looks up the coordinator
+                connection = await self._coordinator()
+            reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # ``call`` sends at once
+        self._committed_on = connection
         failure = commit_failure(
             reply, instance_id=instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
@@ -313,8 +340,10 @@ class Coordination(ABC):
                 self._on_commit_refused(sent_as, failure.code)
             raise failure
 
-    async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
+    async def commit(self, offsets: Offsets, timeout_ms: int | None = None, begun: BegunCommit | None = None) -> None:
         """Waits for earlier asynchronous commits, then commits; retries retriable errors.
+
+        ``begun``: the first attempt, which ``commit_directly`` has sent.
 
         A wakeup ends the retries and raises Wakeup. The coordinator may have stored the commit by then."""
         if self.config.group_id is None:
@@ -327,7 +356,8 @@ class Coordination(ABC):
             return
 
         deadline = self._cluster.deadline(timeout_ms)
-        first = [self._start_commit(offsets, deadline)]  # sent even if a wakeup is pending, as in Java
+        # The first attempt is sent even if a wakeup is pending, as in Java.
+        first = [(None if begun is None else begun.task) or self._start_commit(offsets, deadline)]
 
         async def attempt() -> OdradekError | None:
             try:
@@ -344,8 +374,12 @@ class Coordination(ABC):
             failure = await self._cluster.retry(what, attempt, deadline)
         if failure is not None:
             raise failure
+        if self._committed_on is not None:
+            self.direct.lend(self._committed_on)
 
-    def _start_commit(self, offsets: Offsets, deadline: Deadline) -> asyncio.Task[None]:
+    def _start_commit(
+        self, offsets: Offsets, deadline: Deadline, begun: BegunCommit | None = None
+    ) -> asyncio.Task[None]:
         """Starts a commit in a task that continues after its caller is cancelled.
 
         So the reply is handled in any case. If the task ended with its caller, no timeout would close a connection
@@ -356,7 +390,7 @@ class Coordination(ABC):
             if not task.cancelled() and (error := task.exception()) is not None:
                 logger.debug("group %s: commit: %s", self.group_id, error)
 
-        task = asyncio.ensure_future(self._send_commit(offsets, deadline.left_ms))
+        task = asyncio.ensure_future(self._send_commit(offsets, deadline.left_ms, begun))
         self._commit_tasks.add(task)
         task.add_done_callback(done)
         return task

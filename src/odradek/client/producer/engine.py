@@ -480,6 +480,8 @@ class ProducerEngine:
                 on(offset + first if offset >= 0 else -1, count, error)
             except Exception as theirs:  # an error of the user's callback: flush raises it
                 raised = raised or theirs
+            except BaseException as theirs:  # such as sys.exit(): it must end no thread of ours
+                raised = raised or RuntimeError(f"a callback has raised {theirs!r}")
         with self.lock:
             if raised is not None or (error is not None and batch.silent):
                 self.failure = self.failure or raised or error
