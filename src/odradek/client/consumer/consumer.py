@@ -227,14 +227,6 @@ class Consumer(OtherNames):
     list_topics = _driven(ConsumerCalls.list_topics)
     lag = _driven(ConsumerCalls.lag)
     _commit_on_loop = _driven(ConsumerCalls.commit)
-    commit_async = _driven(ConsumerCalls.commit_async)
-    enforce_rebalance = _driven(ConsumerCalls.enforce_rebalance)
-    subscription = _checked(ConsumerCalls.subscription)
-    assignment = _checked(ConsumerCalls.assignment)
-    pause = _checked(ConsumerCalls.pause)
-    resume = _checked(ConsumerCalls.resume)
-    paused = _checked(ConsumerCalls.paused)
-    group_metadata = _checked(ConsumerCalls.group_metadata)
 
     def commit(
         self,
@@ -258,6 +250,15 @@ class Consumer(OtherNames):
             self._drive(lambda: engine.group.commit(chosen, limit_ms, begun or None))
 
     commit.__doc__ = ConsumerCalls.commit.__doc__
+
+    commit_async = _driven(ConsumerCalls.commit_async)
+    enforce_rebalance = _driven(ConsumerCalls.enforce_rebalance)
+    subscription = _checked(ConsumerCalls.subscription)
+    assignment = _checked(ConsumerCalls.assignment)
+    pause = _checked(ConsumerCalls.pause)
+    resume = _checked(ConsumerCalls.resume)
+    paused = _checked(ConsumerCalls.paused)
+    group_metadata = _checked(ConsumerCalls.group_metadata)
 
     # --- reading ----------------------------------------------------------------------------------------------
 
