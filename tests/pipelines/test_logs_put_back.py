@@ -6,74 +6,16 @@ the end of the copy and that offset were never read, and no line said so.
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import pyarrow.dataset as ds
 import pytest
-from support.publish import create_topic
+from restored_broker import KINDS, Restored, offsets_of, run, send
 
-import odradek
-from odradek import Admin, Producer, TopicPartition
+from odradek import Admin, TopicPartition
 from odradek.core.errors import OdradekError
 from odradek.pipelines import ingest
-
-STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
-KINDS = ("parquet", "delta")
-
-
-def send(bootstrap: str, topic: str, count: int, partition: int = 0, linger_ms: int = 0) -> None:
-    """Sends records of random bytes; with ``linger_ms`` several are in one batch."""
-    with Producer(bootstrap_servers=bootstrap, linger_ms=linger_ms) as producer:
-        for _ in range(count):
-            producer.send(topic, os.urandom(200), partition=partition)
-
-
-def run(*steps: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(STEPS), json.dumps(steps)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
-
-
-def offsets_of(table: Path, kind: str) -> list[tuple[int, int]]:
-    files = deltalake.DeltaTable(table).to_pyarrow_dataset() if kind == "delta" else ds.dataset(table)
-    rows = files.to_table(columns=["partition", "offset"]).to_pylist()
-    return sorted((row["partition"], row["offset"]) for row in rows)
-
-
-class Restored:
-    """A broker whose directory is put back. ``copy``: 30 records of partition 0, and 10 of partition 1, are in it."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.broker = odradek.Broker(root / "data").start()
-        self.bootstrap = self.broker.bootstrap_servers
-        create_topic(self.bootstrap, "events", partitions=2)
-        send(self.bootstrap, "events", 30)
-        send(self.bootstrap, "events", 10, 1, linger_ms=20)
-        self.broker.stop()
-        shutil.copytree(root / "data", root / "copy")
-        self.broker.start()
-
-    def put_back(self) -> None:
-        self.broker.stop()
-        shutil.rmtree(self.root / "data")
-        shutil.copytree(self.root / "copy", self.root / "data")
-        self.broker.start()
-
-    def ingest(self, kind: str, *more: str) -> list[str]:
-        into = ["--topics", "events", "--group", kind, "--output", str(self.root / kind), "--table-format", kind]
-        return ["pipeline", "ingest", "-b", self.bootstrap, *into, *more]
-
-    def committed(self, group: str) -> dict[int, int]:
-        with Admin(self.bootstrap) as admin:
-            return {tp.partition: one.offset for tp, one in sorted(admin.list_group_offsets(group).items())}
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The check that a log still has the last batch that was read (``core/ids.LogTail``).
 
 The check needs no request of its own: the first fetch of a range begins at that batch in place of the range's start.
-It is left out if retention has removed the batch, and if the topic is compacted.
+It decides nothing if the batch was removed, or if the topic is compacted and has another batch there: compaction
+rewrites batches.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class LogReplaced(OdradekError):
 
 class TailCheck:
     """The tails of one read. ``known``: the one of the range before it, if the read begins at its end. ``found``: the
-    one of the range that is read; None if it is not known."""
+    one of the range that is read; None if it is not known. ``is_undecided``: whether the log has records before the
+    range, and the check of ``known`` does not say whether they are those that were read."""
 
     def __init__(self, known: LogTail | None = None) -> None:
         self.known = known
         self.found: LogTail | None = None
+        self.is_undecided = False
 
     def note(self, reply: FetchReplyPartition, end: int) -> None:
         """Notes the last batch of a fetch that begins before ``end``, the end of the range."""
@@ -64,16 +67,20 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
         return await source.advance(start, end)
     try:
         reply = await source.advance(tail.base, end)
-    except OffsetOutOfRange:  # the batch was removed, or the log ends before it: the read from ``start`` says which
+    except OffsetOutOfRange as error:  # the batch was removed, or the log ends before it: the read says which
+        check.is_undecided = error.log_start_offset < start
         return await source.advance(start, end)
     try:
         headers = scan(b"" if reply is None else reply.records)
         first = next((header for _, header in headers), None)
         if first is None:
+            check.is_undecided = True
             return await source.advance(start, end)
-        if (first.base_offset, first.crc) != (tail.base, tail.crc) and not await _is_compacted(source):
+        if (first.base_offset, first.crc) != (tail.base, tail.crc):
             check.known = None  # a reader that goes on does not ask again
-            raise LogReplaced(source.partition, tail)
+            check.is_undecided = await _may_be_compacted(source)
+            if not check.is_undecided:
+                raise LogReplaced(source.partition, tail)
         if first.last_offset >= start or any(header.last_offset >= start for _, header in headers):
             return reply
     except CorruptRecord:  # the read from ``start`` reports what it meets
@@ -81,5 +88,6 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
     return await source.advance(start, end)
 
 
-async def _is_compacted(source: FetchSource) -> bool:
-    return await topic_requests.is_compacted(source.cluster, source.partition.topic, source.cluster.deadline())
+async def _may_be_compacted(source: FetchSource) -> bool:
+    cluster = source.cluster
+    return await topic_requests.is_compacted(cluster, source.partition.topic, cluster.deadline(), if_unknown=True)

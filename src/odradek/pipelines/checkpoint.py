@@ -291,6 +291,29 @@ def idle_state(
         return None
 
 
+def drop_overruled_plan(source: Source, checkpoint: Location) -> bool:
+    """Removes the plan of a micro-batch that is not in the table, if the group was reset since: the query would repeat
+    the plan before it follows the reset, and a plan that fails would fail for ever. Returns whether it was removed.
+
+    A lookup that fails changes nothing: the query itself reports the reason. Raises StorageError.
+    """
+    number = newest_number(checkpoint)
+    if not number:
+        return False
+    start, end = _offset_at(checkpoint, number - 1), _offset_at(checkpoint, number)
+    options = parse_options(source.all_options(), streaming=True)
+    try:
+        with contextlib.closing(Lookups(options)) as lookups:
+            ends = lookups.ends(lookups.partitions())
+            resets = lookups.commit_decision(start.with_present(ends), lookups.committed(ends)).resets
+    except (OdradekError, OSError):
+        return False
+    if {reset_id for _, reset_id in resets.values()} <= set(end.followed.values()):
+        return False
+    checkpoint.child("offsets").delete(str(number))
+    return True
+
+
 def commit_end(lookups: Lookups, end: SourceOffset, output: str, look: str = "") -> CommitState:
     """Commits the end of a micro-batch that the table ``output`` has. A failure is in the returned state. ``look``: the
     file in which the planner of the next micro-batch finds what was seen. Raises nothing."""

@@ -11,7 +11,7 @@ class PieceProgress:
 
     ``read``: offsets whose records were returned, including the gaps of compaction and transaction markers. ``lost``:
     offsets that no longer exist and were left out. ``position``: the next offset to read. ``tail``: the last batch of
-    the piece, after it was read to its end.
+    the piece, after it was read to its end. ``is_undecided``: as in ``TailCheck``.
     """
 
     def __init__(self, partition: TopicPartition, start: int) -> None:
@@ -20,6 +20,7 @@ class PieceProgress:
         self.read: list[Range] = []
         self.lost: list[Range] = []
         self.tail: LogTail | None = None
+        self.is_undecided = False
 
     def note_read(self, start: int, end: int) -> None:
         """Adds offsets that the reader has processed, ``end`` exclusive; ``end`` is the new position."""

@@ -63,7 +63,7 @@ def _read_piece(options: ReadOptions, piece: Piece, progress: PieceProgress) -> 
         )
         try:
             yield from batches
-            progress.tail = tails.found
+            progress.tail, progress.is_undecided = tails.found, tails.is_undecided
             return
         except LogReplaced as error:
             _fail_or_warn(options, data_loss.replaced_message(partition, error.tail), error)

@@ -53,12 +53,14 @@ from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.partition_folders import NULL
 from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
+from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.text.printable import one_line
 from odradek.text.table_paths import delta_uri
 
 if TYPE_CHECKING:
+    import pyarrow.dataset as ds
     from deltalake import DeltaTable as Log
     from deltalake import Schema
     from deltalake.transaction import AddAction
@@ -260,19 +262,36 @@ class DeltaTable(CommitDriver):
         from deltalake.exceptions import DeltaProtocolError
 
         with self._reading():
-            log = self._open_log()
-            if log is None:
-                return {}
-            self._check_offset_columns(log)
             try:
-                rows = log.to_pyarrow_dataset()
+                rows = self._dataset()
             except DeltaProtocolError as error:
                 raise StorageError(
                     f"the rows of the Delta table {self._table.uri} cannot be read, so it is not known which records "
                     f"it has: {_text_of(error)} Remove these features (ALTER TABLE … DROP FEATURE), or read into a new "
                     "--output"
                 ) from error
-            return row_ends(rows, partitions, left_out)
+            return {} if rows is None else row_ends(rows, partitions, left_out)
+
+    def marks(self, spans: Spans) -> Marks:
+        """Returns the times and keys of the rows in these ranges, without those of replays; none if deltalake cannot
+        read a feature of the table. Reads the table. Raises ConfigError, StorageError."""
+        from deltalake.exceptions import DeltaProtocolError
+
+        with self._reading():
+            try:
+                rows = self._dataset()
+            except DeltaProtocolError:
+                return {}
+            return {} if rows is None else marks_in(rows, spans)
+
+    def _dataset(self) -> ds.FileSystemDataset | None:
+        """Returns the table's rows; None if there is no table. Raises ConfigError, and the errors of deltalake."""
+        log = self._open_log()
+        if log is None:
+            return None
+        self._check_offset_columns(log)
+        found: ds.FileSystemDataset = log.to_pyarrow_dataset()
+        return found
 
     def _check_offset_columns(self, log: Log) -> None:
         held = {field.name: _type_name(field.type) for field in log.schema().fields}

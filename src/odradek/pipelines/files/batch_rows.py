@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.core.counts import counted
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import NO_EPOCH, LogTail, TopicPartition
 from odradek.pipelines.decoders.decoder import Decoder
 from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
@@ -84,7 +84,8 @@ class RangeRows:
     as stored in the topics, that one task reads. ``most``: the largest number of tasks. These two have no effect if the
     options set ``minPartitions`` or ``maxRecordsPerPartition``. ``fail_on_bad``: whether an unreadable value raises
     BadRecords. ``on_reports`` is called with the reports of the tasks after all their files are found. ``known``: the
-    last batches that were read before; the logs must have them still.
+    last batches that were read before; the logs must have them still. ``confirm`` is called with the partitions in
+    which that could not be seen, and raises an error if a log has other records than those that were read before.
     """
 
     spark: SparkSession
@@ -99,6 +100,7 @@ class RangeRows:
     fail_on_bad: bool = False
     on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None
     known: Mapping[TopicPartition, LogTail] = field(default_factory=dict)
+    confirm: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
     in_place = True
     tails: dict[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
@@ -111,14 +113,23 @@ class RangeRows:
             reports = self.spark.sparkContext.parallelize(tasks, len(tasks)).map(writer.write).collect()
         check_ranges(self.planned, reports)
         found = found_files(folder, reports)
-        bad = first_bad(reports) if self.fail_on_bad else None
-        if bad is not None:
+        try:
+            self._check(reports)
+        except OdradekError:
             for file in found:
                 folder.delete(file.name)
-            raise BadRecords(bad_record(bad))
+            raise
         self.tails.update(tails_of(self.planned, reports))
         self.on_reports(reports)
         return found
+
+    def _check(self, reports: Sequence[TaskReport]) -> None:
+        bad = first_bad(reports) if self.fail_on_bad else None
+        if bad is not None:
+            raise BadRecords(bad_record(bad))
+        undecided = sorted({tp for report in reports for tp in report.undecided})
+        if undecided:
+            self.confirm(undecided)
 
     def _tasks(self) -> list[list[Piece]]:
         def piece(item: Range) -> Piece:

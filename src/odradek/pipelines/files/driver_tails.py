@@ -35,24 +35,28 @@ class DriverTails:
         self._options, self._planned, self._ids = options, planned, ids
         self._config = as_config(options.client, max_partition_fetch_bytes=_FETCH_BYTES)
 
-    def check(self, known: Mapping[TopicPartition, LogTail]) -> None:
-        """Looks whether each log has the batch that was read before its range. Raises DataLoss if it has another one,
-        or logs a warning with ``failOnDataLoss=false``. All other faults are those of the read itself."""
+    def check(self, known: Mapping[TopicPartition, LogTail]) -> list[TopicPartition]:
+        """Looks whether each log has the batch that was read before its range. Returns the partitions in which it
+        cannot be seen. Raises DataLoss if a log has another batch, or logs a warning with ``failOnDataLoss=false``. All
+        other faults are those of the read itself."""
 
-        def look(item: Range) -> str | None:
+        def look(item: Range) -> tuple[str, bool]:
             tail = known.get(item.partition)
             if tail is None or tail.end != item.start:
-                return None
+                return "", False
+            check = TailCheck(tail)
             try:
-                self._read(item.partition, item.start, TailCheck(tail))
+                self._read(item.partition, item.start, check)
             except LogReplaced as error:
-                return data_loss.replaced_message(item.partition, error.tail)
+                return data_loss.replaced_message(item.partition, error.tail), False
             except OdradekError:
-                return None
-            return None
+                return "", True
+            return "", check.is_undecided
 
-        lost = [one for one in self._each(look) if one is not None]
+        found = self._each(look)
+        lost = [text for text, _ in found if text]
         data_loss.fail_or_warn(lost, fail=self._options.fail_on_data_loss, file=self._options.losses_to)
+        return [item.partition for item, (_, is_undecided) in zip(self._planned, found, strict=True) if is_undecided]
 
     def found(self) -> dict[TopicPartition, LogTail]:
         """Returns the last batches of the ranges, as far as they can be read."""

@@ -92,6 +92,7 @@ class TableWriter:
             pieces=tuple(read),
             lost=tuple(item for progress in by_piece for item in progress.lost),
             tails=tuple((one.partition, one.tail) for one in by_piece if one.tail is not None),
+            undecided=tuple(one.partition for one in by_piece if one.is_undecided),
         )
 
 

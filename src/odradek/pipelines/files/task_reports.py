@@ -54,7 +54,8 @@ class TaskReport:
     ``ranges``: the ranges that were read. ``lost``: ranges that no longer exist; the task has skipped them, which the
     options allow. ``attempt``: Spark's attempt number, 0 for the first. ``bad``: the number of unreadable values.
     ``seconds``: the duration. ``peak_bytes``: the peak memory of the task's process. ``pieces``: each range
-    separately, in reading order. ``tails``: the last batches of the pieces that were read to their end.
+    separately, in reading order. ``tails``: the last batches of the pieces that were read to their end. ``undecided``:
+    the partitions in which the last batch before a piece could not be compared.
     """
 
     host: str
@@ -68,6 +69,7 @@ class TaskReport:
     pieces: tuple[PieceReport, ...] = ()
     lost: tuple[Range, ...] = ()
     tails: tuple[tuple[TopicPartition, LogTail], ...] = ()
+    undecided: tuple[TopicPartition, ...] = ()
 
     @property
     def rows(self) -> int:

@@ -149,6 +149,7 @@ def run_ingest(
         if job.trigger is None:
             group = idle_state(job.source, table.checkpoint, table.guard, output=table.location.uri)
         if group is None:
+            table.follow_reset(job.source)
             done = _run_query(job, table, started_spark(), stop, (advance, watch))
         else:
             done = Ingested(rows=0, batches=0, bad=0, seconds=time.monotonic() - started, group=group)

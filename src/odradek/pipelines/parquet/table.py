@@ -64,6 +64,7 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
 from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
+from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
 from odradek.text.printable import one_line
@@ -167,6 +168,14 @@ class ParquetTable(CommitDriver):
         Files with the names ``left_out`` do not count. Reads the table. Raises StorageError."""
         try:
             return parquet_row_ends(self._table, self._partition_by, partitions, left_out)
+        except OSError as error:
+            raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
+
+    def marks(self, spans: Spans) -> Marks:
+        """Returns the times and keys of the rows in these ranges, without those of replays. Reads the table. Raises
+        StorageError."""
+        try:
+            return parquet_marks(self._table, self._partition_by, spans)
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import LogTail, TopicPartition
+from odradek.core.ids import NO_TAILS, TopicPartition
 from odradek.pipelines.checkpoint import (
     RESTORE,
     UNFINISHED,
@@ -19,6 +19,7 @@ from odradek.pipelines.checkpoint import (
     GroupStart,
     PlannedBatch,
     commits_without_offsets,
+    drop_overruled_plan,
     group_start,
     newest_done,
     newest_number,
@@ -44,7 +45,6 @@ from odradek.pipelines.commit.state import (
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.delta.table import DeltaTable, check_installed
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
-from odradek.pipelines.files.driver_tails import DriverTails
 from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
@@ -77,6 +77,7 @@ from odradek.pipelines.table_state import (
 from odradek.pipelines.tables.exclusive_stores import check_exclusive
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
+from odradek.pipelines.tables.read_logs import ReadLogs
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
@@ -187,10 +188,9 @@ class Table:
         self.target = target
         self._source: Source | None = None
         self._start: GroupStart | None = None
+        self._is_unpublished = False
         self._decoder: Decoder | None = None
         self._columns: StructType | None = None
-        self._tails: dict[TopicPartition, LogTail] = {}
-        self._asked: set[TopicPartition] = set()
         self.location = location_of(target.output, spark)
         if target.checkpoint is not None:
             check_new(location_of(target.checkpoint, spark), self.location)
@@ -220,6 +220,7 @@ class Table:
                     self.location, self._batches, staging, target.partition_by, run.id, allow_lost=target.allow_lost
                 )
             locked.callback(self._writer.close)
+            self._logs = ReadLogs(self._writer)
             self._id = check_table(self.location, target.shape(), self._has_records)
             self._was_begun = self._id is not None
             self._writer.prepare(run.dead, run.take_number, run.gone)
@@ -250,15 +251,23 @@ class Table:
         if newest is None:
             return
         is_done = done == newest
+        self._is_unpublished = False
         plan = self.plan(planned_batch(self.checkpoint, newest), newest)
         try:
             state = self._writer.state(plan)
             held = held_batch(state, plan, self.location.uri)
             if held is None and is_done:
                 raise unfinished(plan, self.location.uri, state.restored)
+            self._is_unpublished = held is None
         except TableRefused:
             self.check_notes()  # no adoption helps a table whose notes are older than its files
             raise
+
+    def follow_reset(self, source: Source) -> None:
+        """Lets the query follow a reset of the group that has come after a micro-batch was planned which the table does
+        not have. ``check_checkpoint`` must have run before. Raises StorageError."""
+        if self._is_unpublished:
+            drop_overruled_plan(source, self.checkpoint)
 
     def plan(self, planned: PlannedBatch, batch_id: int) -> BatchPlan:
         """Returns a planned micro-batch for the commit to the table. Raises StorageError."""
@@ -441,18 +450,17 @@ class Table:
         DataLoss.
         """
         frame = self.frame(batch)
-        tails = None
+        checks = None
         if reading is not None:
-            options, planned = reading
-            tails = DriverTails(options, planned.ranges, planned.ids)
-            tails.check(self._known_tails({piece.partition for piece in planned.ranges}))
+            checks = self._logs.before(*reading, plan)
+            checks.by_driver()
         if self.target.files_per_batch is not None:
             frame = frame.coalesce(self.target.files_per_batch)
         check = _refuse_bad if self.target.on_bad == "fail" else None
-        rows = SparkRows(frame, check, dict if tails is None else tails.found)
+        rows = SparkRows(frame, check, dict if checks is None else checks.found_by_driver)
         with self._note_other_attempts(batch.sparkSession):
             added = self._writer.add(rows, plan)
-        self._tails.update(rows.tails)
+        self._logs.after(rows.tails)
         return added
 
     def add_ranges(
@@ -468,6 +476,7 @@ class Table:
         """
         assert self._decoder is not None
         assert self._columns is not None
+        checks = None if plan.is_replay else self._logs.before(options, planned, plan)
         rows = RangeRows(
             spark,
             options,
@@ -480,20 +489,14 @@ class Table:
             most=self.target.files_per_batch,
             fail_on_bad=self.target.on_bad == "fail",
             on_reports=on_reports,
-            known={} if plan.is_replay else self._known_tails({piece.partition for piece in planned.ranges}),
+            known=NO_TAILS if checks is None else checks.known,
+            confirm=(lambda partitions: None) if checks is None else checks.confirm,
         )
         with self._note_other_attempts(spark):
             added = self._writer.add(rows, plan)
-        if not plan.is_replay:
-            self._tails.update(rows.tails)
+        if checks is not None:
+            self._logs.after(rows.tails)
         return added
-
-    def _known_tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
-        """Returns the last batches that were read in these partitions: by this run, or by the table's notes."""
-        unread = set(partitions) - self._asked
-        self._asked |= unread
-        self._tails.update(self._writer.tails(unread) if unread else {})
-        return self._tails
 
     @contextlib.contextmanager
     def _note_other_attempts(self, spark: SparkSession) -> Iterator[None]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Protocol
 
 from odradek.core.counts import are, span
@@ -28,6 +29,15 @@ from odradek.core.ids import LogTail, TopicPartition
 from odradek.spark.offsets import loss_file
 
 logger = logging.getLogger("odradek.spark.data_loss")
+_LAST_SHOWN_MS = 253_402_300_800_000
+"""The year 10000."""
+_PUT_BACK = (
+    "the data directory of its broker was put back from an older copy and has grown again, or the log was truncated"
+)
+_READ_ON = (
+    "Put the newer directory back; or find the first new record by its time, and read on from there: odradek groups "
+    "reset --mark with --to-datetime or --to-offset"
+)
 GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
 
@@ -167,10 +177,19 @@ def replaced_message(partition: TopicPartition, tail: LogTail) -> str:
     read."""
     return (
         f"{partition}: it was read up to offset {tail.end}, and the log has another batch of records at offset "
-        f"{tail.base} now: the data directory of its broker was put back from an older copy and has grown again, or "
-        f"the log was truncated. So records below offset {tail.end} are new, and were not read. Put the newer "
-        "directory back; or find the first new record by its time, and read on from there: odradek groups reset "
-        "--mark with --to-datetime or --to-offset"
+        f"{tail.base} now: {_PUT_BACK}. So records below offset {tail.end} are new, and were not read. {_READ_ON}"
+    )
+
+
+def other_record_message(partition: TopicPartition, position: int, offset: int, time_ms: int | None) -> str:
+    """Returns the message that the log has another record at an offset than the table. ``time_ms``: that of the log's
+    record."""
+    of = ""
+    if time_ms is not None and 0 <= time_ms < _LAST_SHOWN_MS:
+        of = f" of {datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return (
+        f"{partition}: it was read up to offset {position}, and the log has another record{of} at offset {offset} now "
+        f"than the table: {_PUT_BACK}. So records below offset {position} are new, and were not read. {_READ_ON}"
     )
 
 
