@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,8 +38,10 @@ def changes_of(store: OffsetStore, group: str, offsets: dict[tuple[str, int], in
     stored = store.read_partitions(group, partitions)
     if stored.invalid:
         one = stored.invalid[0]
+        topic = next((tp.topic for tp in partitions if f"/{tp.topic}/" in one.path), partitions[0].topic)
+        delete = shlex.join(["odradek", "zookeeper", "delete", "--group", group, "--topic", topic, "--execute"])
         raise CommandError(
-            f"{one.path} has no valid offset: {one.reason}: check it, and delete its topic's offsets first",
+            f"{one.path} has no valid offset: {one.reason}: look at it; {delete} deletes it",
             EXIT_FAILED,
         )
     return [OffsetChange(GroupPartition(group, tp), offsets[tp], stored.offsets.get(tp)) for tp in partitions]
