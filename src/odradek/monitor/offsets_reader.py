@@ -70,6 +70,8 @@ class OffsetsTopicReader:
         """The duration of the newest poll."""
         self.source_reason = ""
         """Why the reader does not read the offsets topic; "" if it does, or if the options say so."""
+        self.on_poll: Callable[[GroupTracker, GroupColumns], object] = lambda tracker, groups: None
+        """Called after each poll that succeeded, with ``access`` held."""
         self._config, self._options, self._now_ms = config, options, now_ms
         self._cluster = shared_cluster(config)
         self._positions: dict[int, int] = {}
@@ -168,6 +170,7 @@ class OffsetsTopicReader:
             self.tracker.set_groups({name: state for states in listed.values() for name, state in states.items()})
             self.groups = self.tracker.groups(now_ms)
             self.lags.add(self.groups)
+            self.on_poll(self.tracker, self.groups)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
 
     def _look_up_retention(self, now: float) -> None:

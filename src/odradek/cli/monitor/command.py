@@ -12,7 +12,8 @@ EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek monitor -b 127.0.0.1:9092\n"
     "  odradek monitor -b kafka:9092 --command-config client.properties --listen 127.0.0.1:8000\n"
-    "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com"
+    "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com\n"
+    "  odradek monitor -b kafka:9092 --data ./monitor --webhooks webhooks.toml"
 )
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -27,6 +28,10 @@ def monitor(line: MonitorLine) -> None:
     /metrics for Prometheus, Burrow's API under /v3/kafka, its own API under /api/v1, /healthz and /readyz. The states
     are those of Burrow's rules.
     """
+    if line.test_webhooks:
+        from odradek.cli.monitor.incidents import send_test
+
+        raise typer.Exit(send_test(line))
     from odradek.cli.monitor.monitor import poll_interval_ms, run_monitor
     from odradek.cli.options import client_config
 

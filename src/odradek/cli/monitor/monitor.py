@@ -8,11 +8,13 @@ import os
 import re
 import socket
 import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.cli.environment import LOG_LEVEL
+from odradek.cli.monitor.incidents import check_webhooks, open_incidents
 from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from odradek.cli.monitor.options import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
+    from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -48,11 +51,18 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     token = read_token(line.token_file)
     check_exposure(host, token)
     hosts = served_hosts(host, tuple(line.allowed_host or ()))
+    webhooks = check_webhooks(line)
     stop = threading.Event()
-    with open_port(host, port) as listening:
+    with ExitStack() as opened:
+        listening = opened.enter_context(open_port(host, port))
         with progress_lines(lambda: "The monitor is starting."):
             reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
-            server = _server(line, reader, config, hosts, token)
+            incidents = open_incidents(line, webhooks)
+            if incidents is not None:
+                opened.callback(incidents.close)
+                reader.on_poll = incidents.on_poll
+                incidents.start()
+            server = _server(line, reader, config, ServiceAccess(hosts, token), incidents)
         following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
         following.start()
         host, port = listening.getsockname()[:2]
@@ -91,10 +101,17 @@ def make_reader(
     )
 
 
+class ServiceAccess(NamedTuple):
+    """Who is served. ``hosts``: the names that the Host header may have. ``token``: "" without one."""
+
+    hosts: frozenset[str]
+    token: str
+
+
 def _server(
-    line: MonitorLine, reader: OffsetsTopicReader, config: ClientConfig, hosts: frozenset[str], token: str
-) -> uvicorn.Server:
-    """``hosts``: the names that the Host header may have. ``token``: "" without one."""
+    line: MonitorLine, reader: OffsetsTopicReader, config: ClientConfig, access: ServiceAccess,
+    incidents: Incidents | None,
+) -> uvicorn.Server:  # fmt: skip
     import uvicorn
 
     from odradek.monitor.http.metrics import MetricsOptions
@@ -102,12 +119,10 @@ def _server(
 
     log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
     brokers = tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else ()
-    options = ServiceOptions(MetricsOptions(line.cluster_name, line.metrics_granularity), hosts, token, brokers)
-    return uvicorn.Server(
-        uvicorn.Config(
-            Service(reader, options).app(), lifespan="off", log_config=None, access_log=False, server_header=False
-        )
-    )
+    metrics = MetricsOptions(line.cluster_name, line.metrics_granularity)
+    options = ServiceOptions(metrics, access.hosts, access.token, brokers)
+    app = Service(reader, options, incidents).app()
+    return uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False))
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -63,6 +63,16 @@ class MonitorLine(ReaderLine):
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve only clients that send the token in this file.")
     ] = None
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep incidents here, and what webhooks still have to deliver.")
+    ] = None
+    keep: Annotated[str, typer.Option(metavar="SPAN", help="With --data: keep closed incidents for this time.")] = "30d"
+    webhooks: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --data: announce incidents to the webhooks in this file.")
+    ] = None
+    test_webhooks: Annotated[
+        bool, typer.Option("--test-webhooks", help="Send a test message to each webhook of --webhooks, and end.")
+    ] = False
     allowed_host: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="A further Host name of this service. Repeatable.")
     ] = None

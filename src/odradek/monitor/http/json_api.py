@@ -68,7 +68,7 @@ def groups_page(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:
     rows = np.flatnonzero(chosen)
     order = _order(groups, query.get("sort", "name"))
     rows = order[chosen[order]]
-    limit, offset = _number(query, "limit", 100, MOST_GROUPS), _number(query, "offset", 0, 1 << 31)
+    limit, offset = number_of(query, "limit", 100, MOST_GROUPS), number_of(query, "offset", 0, 1 << 31)
     shown = rows[offset : offset + limit]
     page: Json = {"total": len(rows), "groups": [_group_row(reader, groups, at) for at in shown.tolist()]}
     if "position_of" in query:
@@ -110,7 +110,8 @@ def _order(groups: GroupColumns, sort: str) -> Any:
     return np.argsort(-values if sort.startswith(_DESCENDING) else values, kind="stable")
 
 
-def _number(query: Mapping[str, str], field: str, default: int, most: int) -> int:
+def number_of(query: Mapping[str, str], field: str, default: int, most: int) -> int:
+    """Returns the value of a parameter. Raises RequestRefused."""
     text = query.get(field, str(default))
     if not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) > most:
         raise RequestRefused(field, f"{field}: expected a number from 0 to {most}, not {text!r}")

@@ -6,8 +6,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +19,11 @@ from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
+from odradek.monitor.incidents.store import StoreFailed
 from odradek.text.prometheus import Metric, MetricLines, escaped
+
+if TYPE_CHECKING:
+    from odradek.monitor.incidents.service import Incidents
 
 MOST_PARTITIONS = 10_000
 """The maximum number of groups' partitions for which ``auto`` has a line each."""
@@ -74,6 +81,11 @@ METRICS: dict[str, Metric] = {
     "odradek_monitor_partitions": Metric("Partitions of groups in view", _CLUSTER),
     "odradek_monitor_entries": Metric("Entries of the offsets topic read since the start", _CLUSTER),
     "odradek_monitor_stale_sources": Metric("Partitions of the offsets topic not read up to their end", _CLUSTER),
+    "odradek_incidents_open": Metric("Open incidents", ("cluster_name", "kind", "severity")),
+    "odradek_webhook_pending": Metric("Announcements that a webhook has to deliver", ("cluster_name", "webhook")),
+    "odradek_webhook_attempts_total": Metric(
+        "Attempts to deliver announcements, by what became of them", ("cluster_name", "webhook", "fate"), "counter"
+    ),
     "odradek_monitor_up": Metric("1 if the newest poll succeeded, else 0", _CLUSTER),
 }  # fmt: skip
 
@@ -87,10 +99,14 @@ class MetricsOptions:
 
 
 def exposition(
-    tracker: GroupTracker, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int
-) -> str:
-    """Returns all metrics. ``groups``: the newest judgement; None before the first poll."""
+    tracker: GroupTracker, groups: GroupColumns | None, options: MetricsOptions, *, is_up: bool, poll_ms: int,
+    incidents: Incidents | None = None,
+) -> str:  # fmt: skip
+    """Returns all metrics. ``groups``: the newest judgement; None before the first poll. ``incidents``: None if the
+    monitor keeps none."""
     lines = MetricLines(METRICS, (escaped(options.cluster),))
+    if incidents is not None:
+        _add_incidents(lines, incidents)
     lines.add("odradek_monitor_up", (), int(is_up))
     lines.add("odradek_monitor_entries", (), tracker.entry_count)
     lines.add("odradek_monitor_partitions", (), tracker.key_count)
@@ -104,6 +120,18 @@ def exposition(
         if finest != "group":
             _add_logs(lines, tracker, groups.now_ms)
     return lines.text()
+
+
+def _add_incidents(lines: MetricLines, incidents: Incidents) -> None:
+    is_open = Counter((one.kind, one.severity.name) for one in incidents.observer.book.open.values())
+    for (kind, severity), count in sorted(is_open.items()):
+        lines.add("odradek_incidents_open", (kind, severity), count)
+    with suppress(StoreFailed):  # the log has the reason
+        for name, count in incidents.pending().items():
+            lines.add("odradek_webhook_pending", (escaped(name),), count)
+    for sender in incidents.senders:
+        for fate, count in sorted(sender.counts.items()):
+            lines.add("odradek_webhook_attempts_total", (escaped(sender.hook.name), fate.value), count)
 
 
 def _finest(granularity: str, tracker: GroupTracker) -> str:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlencode
 
+from odradek.core.errors import OdradekError
 from odradek.core.extras import extra_in_errors
 
 with extra_in_errors(__name__):
@@ -29,9 +30,12 @@ from odradek.monitor.http.json_api import (
     group_detail,
     groups_page,
     monitor_state,
+    number_of,
     topic_detail,
 )
 from odradek.monitor.http.metrics import MetricsOptions, exposition
+from odradek.monitor.incidents.service import MOST_CLOSED
+from odradek.monitor.incidents.store import StoreFailed
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
 from odradek.text.printable import printable
@@ -39,6 +43,8 @@ from odradek.text.prometheus import METRICS_TYPE
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from odradek.monitor.incidents.service import Incidents
 
 _SLASH = "\x00"
 """Stands for an encoded slash in a segment of a path, so that names with a slash are one segment."""
@@ -61,6 +67,10 @@ class ServiceOptions:
     hosts: frozenset[str]
     token: str = field(default="", repr=False)
     servers: tuple[str, ...] = ()
+
+
+class NothingKept(OdradekError):
+    """The monitor has no directory for what is asked."""
 
 
 class Guard:
@@ -121,13 +131,15 @@ class Guard:
 class Service:
     """The endpoints. Those that read more of the tracker than its newest poll hold the reader's lock."""
 
-    def __init__(self, reader: OffsetsTopicReader, options: ServiceOptions) -> None:
-        self._reader, self._options = reader, options
+    def __init__(
+        self, reader: OffsetsTopicReader, options: ServiceOptions, incidents: Incidents | None = None
+    ) -> None:  # fmt: skip
+        self._reader, self._options, self._incidents = reader, options, incidents
         self._burrow = BurrowApi(reader.tracker, options.metrics.cluster, list(options.servers))
 
     def app(self) -> Guard:
         """Returns the ASGI application."""
-        pages = Pages(self._reader, self._options.metrics.cluster, self._options.token)
+        pages = Pages(self._reader, self._options.metrics.cluster, self._options.token, self._incidents)
         return Guard(
             Starlette(
                 routes=[*self._routes(), *pages.routes()],
@@ -153,6 +165,8 @@ class Service:
         )
         yield Route("/api/v1/findings", self._ours(lambda request: {"findings": findings(self._reader)}))
         yield Route("/api/v1/topics/{topic}", self._ours(lambda one: topic_detail(self._reader, _name(one, "topic"))))
+        yield Route("/api/v1/incidents", self._ours(self._incident_rows, reads_tracker=False))
+        yield Route("/api/v1/incidents/{incident}", self._ours(self._incident, reads_tracker=False))
         yield Route("/burrow/admin", lambda request: PlainTextResponse("GOOD"))
         yield Route("/burrow/admin/ready", self.burrow_ready)
         for path, method, call in self._burrow_calls():
@@ -179,9 +193,19 @@ class Service:
         with reader.access:
             text = exposition(
                 reader.tracker, reader.groups, self._options.metrics,
-                is_up=reader.is_ready, poll_ms=reader.poll_ms,
+                is_up=reader.is_ready, poll_ms=reader.poll_ms, incidents=self._incidents,
             )  # fmt: skip
         return Response(text, headers={"content-type": METRICS_TYPE})
+
+    def _incident_rows(self, request: Request) -> object:
+        """Returns the open incidents and the newest closed ones. The query may have ``closed``: how many of these."""
+        incidents = _kept(self._incidents)
+        rows = incidents.rows(closed=number_of(request.query_params, "closed", 100, MOST_CLOSED))
+        trouble = incidents.observer.trouble or None
+        return {"incidents": rows, "trouble": trouble, "pending": incidents.pending()}
+
+    def _incident(self, request: Request) -> object:
+        return _kept(self._incidents).row(_name(request, "incident"))
 
     def ready(self, request: Request) -> Response:
         """Replies 200 when the view is complete and up to date, else 503 with the reason."""
@@ -205,6 +229,10 @@ class Service:
                     body = call(request)
             except RequestRefused as error:
                 return JSONResponse({"error": str(error), "field": error.field}, 400)
+            except NothingKept as error:
+                return JSONResponse({"error": str(error)}, 404)
+            except StoreFailed as error:
+                return JSONResponse({"error": str(error)}, 503)
             if body is None:
                 return JSONResponse({"error": _missing(request)}, 404)
             return JSONResponse(body)
@@ -227,9 +255,18 @@ def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
     return origin is None or origin.partition(b"://")[2] == headers.get(b"host", b"")
 
 
+def _kept(incidents: Incidents | None) -> Incidents:
+    """Raises NothingKept if the monitor keeps no incidents."""
+    if incidents is None:
+        raise NothingKept("this monitor keeps no incidents: start it with --data DIR")
+    return incidents
+
+
 def _missing(request: Request) -> str:
-    """Returns the text about a group or topic of a path that is not there."""
-    kind = next(iter(request.path_params))  # the field of the path: group or topic
+    """Returns the text about a group, a topic or an incident of a path that is not there."""
+    kind = next(iter(request.path_params))
+    if kind == "incident":
+        return f"the monitor knows no incident {printable(_name(request, kind))!r}: /api/v1/incidents lists them"
     return f"the monitor knows no {kind} {printable(_name(request, kind))!r}: /api/v1/groups lists the groups"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
 from odradek.core.extras import extra_in_errors
@@ -22,13 +22,17 @@ with extra_in_errors(__name__):
 
 from odradek.core.counts import counted
 from odradek.monitor.http.json_api import Json, RequestRefused
+from odradek.monitor.incidents.store import StoreFailed
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
-from odradek.monitor.web.views import group_view, groups_view, state_view, topic_view
+from odradek.monitor.web.views import group_view, groups_view, incidents_view, state_view, topic_view
+
+if TYPE_CHECKING:
+    from odradek.monitor.incidents.service import Incidents
 
 _PLACE = Path(__file__).parent
 COOKIE = "odradek_monitor"
-PAGE_PATHS = ("/", "/group", "/topic")
+PAGE_PATHS = ("/", "/group", "/topic", "/incidents")
 OPEN_PATHS = ("/login",)
 STATIC = "/static/"
 REFRESH_S = 10
@@ -74,19 +78,25 @@ class Pages:
     """The endpoints of the page. The list of groups shows the newest poll and waits for no refresh; the others hold the
     reader's lock while they read the tracker."""
 
-    def __init__(self, reader: OffsetsTopicReader, cluster: str, token: str) -> None:
-        self._reader, self._cluster, self._token = reader, cluster, token
+    def __init__(
+        self, reader: OffsetsTopicReader, cluster: str, token: str, incidents: Incidents | None = None
+    ) -> None:  # fmt: skip
+        self._reader, self._cluster, self._token, self._incidents = reader, cluster, token, incidents
         self._templates = _templates()
 
     def routes(self) -> Iterable[Route]:
         yield Route("/", self._page("groups.html", lambda query: groups_view(self._reader, query), reads_tracker=False))
         yield Route("/group", self._page("group.html", self._group))
         yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._reader, query.get("name", ""))))
+        yield Route("/incidents", self._page("incidents.html", self._incident_rows, reads_tracker=False))
         yield Route(STATIC + "{name}", self.static)
         yield Route("/login", self.login, methods=["GET", "POST"])
 
     def _group(self, query: Mapping[str, str]) -> Json | None:
         return group_view(self._reader, query.get("name", ""), query.get("partition", ""))
+
+    def _incident_rows(self, query: Mapping[str, str]) -> Json | None:
+        return None if self._incidents is None else incidents_view(self._incidents, query)
 
     def _page(
         self, template: str, view: Callable[[Mapping[str, str]], Json | None], *, reads_tracker: bool = True
@@ -96,11 +106,13 @@ class Pages:
         def endpoint(request: Request) -> Response:
             code, shown = 200, template
             with self._reader.access if reads_tracker else nullcontext():
-                head = state_view(self._reader, self._cluster)
+                head = state_view(self._reader, self._cluster, self._incidents)
                 try:
                     content = view(request.query_params)
                 except RequestRefused as error:
                     code, content = 400, {"title": "A wrong value in the address", "text": str(error)}
+                except StoreFailed as error:
+                    code, content = 503, {"title": "The incidents cannot be read", "text": str(error)}
             if content is None:
                 code, content = (
                     404,

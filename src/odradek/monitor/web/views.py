@@ -8,7 +8,8 @@ import numpy as np
 
 from odradek.history.verdict_rules import Status
 from odradek.monitor.choices import SORTS
-from odradek.monitor.http.json_api import Json, group_detail, groups_page, monitor_state, topic_detail
+from odradek.monitor.http.json_api import Json, group_detail, groups_page, monitor_state, number_of, topic_detail
+from odradek.monitor.incidents.service import MOST_CLOSED, Incidents
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web.formats import link
 
@@ -25,9 +26,24 @@ _QUERY = ("search", "status", "state", "sort")
 MOST_FINDINGS, MOST_READERS = 50, 500
 
 
-def state_view(reader: OffsetsTopicReader, cluster: str) -> Json:
+def state_view(reader: OffsetsTopicReader, cluster: str, incidents: Incidents | None = None) -> Json:
     """Returns what the head of every page shows."""
-    return {"cluster": cluster, "monitor": monitor_state(reader)}
+    is_open = None if incidents is None else len(incidents.observer.book.open)
+    return {"cluster": cluster, "monitor": monitor_state(reader), "open_incidents": is_open}
+
+
+def incidents_view(incidents: Incidents, query: Mapping[str, str]) -> Json:
+    """Returns the open and the newest closed incidents. Raises RequestRefused, StoreFailed."""
+    rows = incidents.rows(closed=number_of(query, "closed", ROWS, MOST_CLOSED))
+    for row in rows:
+        ended = row["closed_ms"]
+        row["lasted_ms"] = None if ended is None else ended - row["opened_ms"]
+    return {
+        "open": [row for row in rows if row["closed_ms"] is None],
+        "closed": [row for row in rows if row["closed_ms"] is not None],
+        "pending": incidents.pending(),
+        "trouble": incidents.observer.trouble,
+    }
 
 
 def groups_view(reader: OffsetsTopicReader, query: Mapping[str, str]) -> Json:

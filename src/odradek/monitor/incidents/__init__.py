@@ -1,0 +1,1 @@
+"""Incidents of the monitor, and the webhooks that announce them."""
