@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,23 @@ def test_the_commands_of_the_page_have_only_options_that_exist() -> None:
     commands = [root.get_command(typer.Context(root), name) for name in ("monitor", "top", "mcp")]
     known = {name for command in commands for one in command.params for name in one.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - known == set()
+
+
+def test_the_file_of_webhooks_is_right_and_each_key_is_described(tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="the extra ui is not installed")
+    from odradek.monitor.incidents import bodies, webhook_file
+    from odradek.monitor.incidents.incident import KINDS
+
+    text = PAGE.read_text()
+    (file,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "webhook-secret").write_text("s" * 32)
+    (tmp_path / "webhooks.toml").write_text(file.replace("…", "x"))
+    found = webhook_file.read_webhooks(tmp_path / "webhooks.toml")
+    assert [hook.name for hook in found.hooks] == ["chat", "pager", "own"]
+    section = text[text.index("## Incidents and webhooks") : text.index("## In Python")]
+    sample = webhook_file.sample_message("", "kafka").values
+    for name in (*webhook_file._KEYS, *bodies.BODIES, *KINDS, *sample):
+        assert f"`{name}`" in section, name
 
 
 def test_the_page_names_the_paths_and_the_kinds_of_metrics() -> None:

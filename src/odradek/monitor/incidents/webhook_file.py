@@ -27,6 +27,8 @@ from odradek.text.units import span_ms
 MOST_ATTEMPTS = 12
 """With the pauses between them, a delivery is tried for about half an hour."""
 SHORTEST_REPEAT_MS = 1_000
+IGNORED = "^odradek-"
+"""The groups that pipelines keep their state in. No consumer moves them, so a status means nothing there."""
 _REPEATS = {"alertmanager": 60_000}
 """Formats whose receiver ends an alert that is not repeated. All others: every four hours."""
 _REPEAT_MS = 4 * 3_600_000
@@ -166,10 +168,13 @@ class _Table:
             raise self.refused(key, f"a number from 1 to {most}")
         return value
 
-    def pattern(self, key: str) -> re.Pattern[str] | None:
-        if key not in self._content:
+    def pattern(self, key: str, default: str | None = None) -> re.Pattern[str] | None:
+        """Returns a pattern; None for the empty text, which finds every name."""
+        if key not in self._content and default is None:
             return None
-        text = self.text(key, None, "a regular expression")
+        text = self.text(key, default or "", "a regular expression")
+        if not text:
+            return None
         try:
             return re.compile(text)
         except re.error as error:
@@ -224,7 +229,7 @@ def _webhook(path: Path, number: int, content: Mapping[str, Any]) -> Webhook:
         table.text("name", None, "a name"),
         Severity[table.choice("threshold", "WARN", tuple(one.name for one in Severity))],
         table.pattern("groups"),
-        table.pattern("ignore_groups"),
+        table.pattern("ignore_groups", IGNORED),
         table.names("kinds", KINDS),
         table.span("repeat", _REPEATS.get(chosen, _REPEAT_MS), SHORTEST_REPEAT_MS, may_be_never=True),
         table.flag("send_closed", default=True),

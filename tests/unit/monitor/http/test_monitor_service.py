@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +22,9 @@ from odradek.core.ids import TopicPartition
 from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.monitor.http.metrics import MetricsOptions
 from odradek.monitor.http.service import Service, ServiceOptions
+from odradek.monitor.incidents.incident import ConditionView, GroupCondition, Severity
+from odradek.monitor.incidents.service import Incidents
+from odradek.monitor.incidents.webhook_file import Webhooks
 from odradek.monitor.offsets_reader import Trouble
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
@@ -55,11 +61,11 @@ class Answer:
 
 def ask(
     raw_path: str, *, method: str = "GET", host: str = "localhost:8000", token: str = "", send: str = "",
-    reader: Any = None,
+    reader: Any = None, incidents: Incidents | None = None,
 ) -> Answer:  # fmt: skip
     """Calls the application. ``token``: what it demands; ``send``: what the client sends."""
     options = ServiceOptions(MetricsOptions("main"), frozenset({"localhost"}), token, ("127.0.0.1:9092",))
-    app = Service(reader or FixedFollower(), options).app()
+    app = Service(reader or FixedFollower(), options, incidents).app()
     path, _, query = raw_path.partition("?")
     headers = [(b"host", host.encode())] + ([(b"authorization", send.encode())] if send else [])
     scope = {
@@ -280,3 +286,45 @@ def test_readiness_says_what_is_wrong_and_since_when() -> None:
 def test_loopback_addresses() -> None:
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.8.9.1", "::1")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.com", "")))
+
+
+@pytest.fixture
+def incidents(tmp_path: Path) -> Iterator[Incidents]:
+    made = Incidents(tmp_path, Webhooks(), "main", keep_ms=10**12, new_id=lambda: next(IDS))
+    yield made
+    made.close()
+
+
+IDS = (f"{number:032x}" for number in itertools.count(1))
+
+
+def test_incidents_are_replies_metrics_and_a_page(incidents: Incidents) -> None:
+    bad = [GroupCondition("status", name, Severity.ERR, f"bad: {name}") for name in ("billing", "<b>bold</b>")]
+    incidents.observer.record(ConditionView(1_000, bad))
+    incidents.observer.record(ConditionView(61_000, bad[:1]))
+    found = ask("/api/v1/incidents", incidents=incidents)
+    assert (found.code, [one["group"] for one in found.json["incidents"]]) == (200, ["billing", "<b>bold</b>"])
+    assert (found.json["trouble"], found.json["pending"]) == (None, {})
+    one, two = found.json["incidents"]
+    assert (one["closed_at"], two["closed_at"]) == (None, "1970-01-01T00:01:01.000Z")
+    assert ask(f"/api/v1/incidents/{one['id']}", incidents=incidents).json == one
+    assert len(ask("/api/v1/incidents?closed=0", incidents=incidents).json["incidents"]) == 1
+    page = ask("/incidents", incidents=incidents)
+    assert page.code == 200
+    assert b"1 open incident" in page.body
+    assert b"<b>bold" not in page.body
+    assert b"1 min" in page.body
+    metrics = ask("/metrics", incidents=incidents).body.decode()
+    assert 'odradek_incidents_open{cluster_name="main",kind="status",severity="ERR"} 1' in metrics
+
+
+def test_unknown_incidents_and_a_monitor_without_a_directory(incidents: Incidents) -> None:
+    missing = ask("/api/v1/incidents/none", incidents=incidents)
+    assert (missing.code, missing.json["error"]) == (
+        404, "the monitor knows no incident 'none': /api/v1/incidents lists them",
+    )  # fmt: skip
+    assert ask("/api/v1/incidents?closed=x", incidents=incidents).json["field"] == "closed"
+    without = ask("/api/v1/incidents")
+    assert (without.code, without.json["error"]) == (404, "this monitor keeps no incidents: start it with --data DIR")
+    assert ask("/incidents").code == 404
+    assert b"open incident" not in ask("/").body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,8 @@ def test_a_whole_file(folder: Path) -> None:
     assert "key=1" not in repr(pager), "the address may be a secret"
     assert "Bearer" not in repr(pager)
     assert rule.wants(SAMPLE) is False, "the sample's group is billing, without a dash"
+    assert chat.rule.ignored is not None, "groups of pipelines"
+    assert not chat.rule.wants(replace(SAMPLE, group="odradek-replay-1"))
     assert (chat.rule.repeat_ms, chat.rule.threshold) == (0, Severity.WARN)
     message = sample_message(found.monitor_url, "main")
     assert json.loads(pager.render(message))["link"] == "https://monitor.example.com/group?name=billing"
