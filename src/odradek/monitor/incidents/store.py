@@ -180,8 +180,8 @@ class IncidentStore:
             db.execute("INSERT INTO view SELECT ? WHERE NOT EXISTS (SELECT 1 FROM view)", (now_ms,))
             db.executemany(
                 f"INSERT INTO incident ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, text = excluded.text, count = excluded.count, "
-                "changed_ms = excluded.changed_ms, closed_ms = excluded.closed_ms, "
+                "ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, text = excluded.text, "
+                "count = excluded.count, changed_ms = excluded.changed_ms, closed_ms = excluded.closed_ms, "
                 "mark_offset = excluded.mark_offset, mark_ms = excluded.mark_ms",
                 [_row(one) for one in sorted(incidents, key=lambda one: one.closed_ms is None)],
             )
