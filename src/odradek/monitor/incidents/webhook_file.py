@@ -187,7 +187,7 @@ class _Table:
         for one in value:
             if one not in known:
                 raise WebhooksRefused(
-                    f"{self._place}: {key}: {one!r} is none of {', '.join(known)}{nearest(one, known)}"
+                    f"{self._place}: {key}: {one!r} is unknown{nearest(one, known)}: expected {', '.join(known)}"
                 )
         return frozenset(value)
 

@@ -97,7 +97,7 @@ HOOK = '[[webhook]]\nname = "a"\nurl = "http://x"\n'
         (HOOK + "threshold = 'BAD'", "threshold: expected WARN or ERR, not 'BAD'"),
         (HOOK + "format = 'teams'", "format: expected json or slack or alertmanager"),
         (HOOK + "groups = '('", "groups '(': no regular expression: missing )"),
-        (HOOK + "kinds = ['rewinds']", "kinds: 'rewinds' is none of"),
+        (HOOK + "kinds = ['rewinds']", "kinds: 'rewinds' is unknown (did you mean rewind?): expected"),
         (HOOK + "kinds = []", "kinds: expected a list of status"),
         (HOOK + "repeat = 'often'", 'repeat: expected a span such as 30s, 5min or 4h, or "never", not'),
         (HOOK + "repeat = '1ms'", "repeat: expected a span"),
