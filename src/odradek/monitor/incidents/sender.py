@@ -25,7 +25,7 @@ from odradek.monitor.incidents.webhook_file import Webhook
 logger = logging.getLogger("odradek.monitor")
 
 _LOOK_EVERY_S = 1.0
-_MOST_BYTES = 1 << 16
+_READ_OF_ANSWER = 1 << 16
 
 
 Post = Callable[[Webhook, Message, int], HookAnswer]
@@ -116,7 +116,7 @@ def send(hook: Webhook, message: Message, time_s: int) -> HookAnswer:
     opener = urllib.request.build_opener(_NoRedirects, tls)
     try:
         with opener.open(request, timeout=hook.timeout_s) as reply:
-            reply.read(_MOST_BYTES)
+            reply.read(_READ_OF_ANSWER)
             return HookAnswer(reply.status)
     except urllib.error.HTTPError as error:
         with error:

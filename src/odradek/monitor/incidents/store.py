@@ -21,7 +21,7 @@ from odradek.core.errors import OdradekError
 from odradek.monitor.incidents.announcements import Announced, IncidentEvent
 from odradek.monitor.incidents.incident import EventMark, Incident, Severity, Subject
 
-FILE, LOCK = "monitor.sqlite", "lock"
+DATABASE, DATABASE_LOCK = "monitor.sqlite", "lock"
 VERSION = 1
 _SCHEMA = """
 CREATE TABLE incident (
@@ -84,10 +84,10 @@ class IncidentStore:
 
     def __init__(self, directory: Path) -> None:
         self._access = threading.Lock()
-        self.path = directory / FILE
+        self.path = directory / DATABASE
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = os.open(directory / DATABASE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreUnusable(f"{error.filename or directory}: {error.strerror}") from None
         try:
