@@ -6,11 +6,13 @@ The first commit goes over the event loop, which then lends the I/O of the coord
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -246,7 +248,7 @@ def test_a_wakeup_ends_a_commit_that_a_caller_has_sent(broker: ScriptedBroker, c
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals of POSIX")
-@pytest.mark.parametrize("when", ["send", "recv_into", "wait"])
+@pytest.mark.parametrize("when", ["write", "recv_into", "wait"])
 def test_an_interrupted_commit_leaves_the_consumer_usable(
     broker: ScriptedBroker, consumer: Consumer, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
@@ -275,8 +277,15 @@ def test_an_interrupted_commit_leaves_the_consumer_usable(
         time.sleep(0.05)  # the reply must not come before the signal
         return commit_answer(message, version)
 
+    def interrupted_write(descriptor: int, data: bytes) -> int:
+        written = os.write(descriptor, data)
+        monkeypatch.undo()
+        raise KeyboardInterrupt(written)
+
     if when == "wait":
         answer_once(broker, interrupting)
+    elif when == "write":
+        monkeypatch.setattr(direct_exchange, "os", SimpleNamespace(write=interrupted_write))
     else:
         direct._socket = Interrupted()  # type: ignore[assignment]
     with pytest.raises(KeyboardInterrupt):

@@ -21,10 +21,9 @@ from odradek.client.producer.engine import (
     ProducerEngine,
     RecordMetadata,
     RunDelivered,
-    as_headers,
-    chosen_partition,
 )
 from odradek.client.producer.errors import TransactionAbortable
+from odradek.client.producer.record_checks import as_headers, chosen_partition
 from odradek.client.producer.transactional_engine import TransactionalEngine
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -132,7 +132,7 @@ class Cluster:
         self._connect = connect
         self._access = _access(config)
         self.metadata = _Metadata()
-        self._connections: dict[int, BrokerConnection] = {}
+        self.connections: dict[int, BrokerConnection] = {}
         self._any: BrokerConnection | None = None
         self._bootstrap_lock = asyncio.Lock()
         self._opening: dict[int, asyncio.Task[BrokerConnection]] = {}
@@ -143,9 +143,9 @@ class Cluster:
     async def close(self) -> None:
         for task in self._opening.values():
             task.cancel()
-        for connection in [*self._connections.values(), *([self._any] if self._any else [])]:
+        for connection in [*self.connections.values(), *([self._any] if self._any else [])]:
             connection.close()
-        self._connections.clear()
+        self.connections.clear()
         self._any = None
 
     def deadline(self, limit_ms: int | None = None) -> Deadline:
@@ -216,7 +216,7 @@ class Cluster:
 
         An open connection that is throttled by a quota is the second choice."""
         throttled: BrokerConnection | None = None
-        for connection in (self._any, *self._connections.values()):
+        for connection in (self._any, *self.connections.values()):
             if connection is not None and not connection.closed:
                 if not connection.throttle_left_s:
                     return connection
@@ -281,7 +281,7 @@ class Cluster:
 
     async def connection(self, node_id: int) -> BrokerConnection:
         """Returns the connection to one broker, which all callers share. Raises BrokerUnreachable, KafkaError."""
-        current = self._connections.get(node_id)
+        current = self.connections.get(node_id)
         if current is not None and not current.closed:
             return current
         node = self.metadata.nodes.get(node_id)
@@ -303,13 +303,13 @@ class Cluster:
 
     def is_throttled(self, node_id: int) -> bool:
         """Returns whether the broker does not read from our connection now because of a quota."""
-        connection = self._connections.get(node_id)
+        connection = self.connections.get(node_id)
         return connection is not None and not connection.closed and connection.throttle_left_s > 0
 
     async def _open_to(self, node_id: int, address: Address) -> BrokerConnection:
         """Opens a connection and registers it at once: otherwise a second caller could open another one in between."""
         try:
-            connection = self._connections[node_id] = await self.open_at(address)
+            connection = self.connections[node_id] = await self.open_at(address)
             return connection
         finally:
             del self._opening[node_id]
@@ -356,7 +356,7 @@ class Cluster:
     def update_metadata(self, reply: Metadata, *, everything: bool) -> None:
         known = self.metadata
         for node_id, node in reply.nodes.items():
-            if known.nodes.get(node_id, node) != node and (stale := self._connections.pop(node_id, None)):
+            if known.nodes.get(node_id, node) != node and (stale := self.connections.pop(node_id, None)):
                 stale.close()
         known.nodes = reply.nodes
         if reply.cluster_id != known.cluster_id:
@@ -445,7 +445,7 @@ class Cluster:
             if topic is None or (changed := with_leader(topic, tp.partition, leader, epoch, named)) is None:
                 continue
             known.topics[tp.topic] = known.newest[tp.topic] = changed
-            if known.nodes.get(leader) != named[leader] and (stale := self._connections.pop(leader, None)):
+            if known.nodes.get(leader) != named[leader] and (stale := self.connections.pop(leader, None)):
                 stale.close()
             known.nodes[leader] = named[leader]
             taken.add(tp)

@@ -212,7 +212,7 @@ class DirectExchange:
             sent = (api_key, correlation_id)
             try:
                 self._step = _Step.SEND
-                written = used.send(data)
+                written = os.write(used.fileno(), data)  # ``send`` would wait for room first
                 self._step = _Step.NONE
                 if written == len(data) and self._receive(used, correlation_id):
                     is_done = accept(self._view[4 : self._got])

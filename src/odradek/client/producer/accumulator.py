@@ -27,6 +27,7 @@ from odradek.core.ids import TopicPartition
 from odradek.core.varints import varint
 
 MAX_IN_FLIGHT = 5
+MAX_REQUEST_BYTES = 1 << 20
 _MAX_SEQUENCE = 1 << 31
 _REFUSED = frozenset(
     {
@@ -60,6 +61,7 @@ class ProducerBatch:
     refused: bool = False
     tries: int = 0
     outcome: tuple[int, Exception | None] | None = None
+    is_with_caller: bool = False  # whether the thread that waits for it delivers it, and not the loop
 
     @property
     def size(self) -> int:
@@ -163,6 +165,15 @@ class PartitionQueue:
         self.in_flight.append(batch)
         return batch
 
+    def take_single(self, batch: ProducerBatch, now_ms: int) -> bool:
+        """Takes a batch for its caller's thread, if it is the only one of the partition and was never sent."""
+        if self.in_flight or len(self.waiting) != 1 or self.waiting[0] is not batch or batch.tries:
+            return False
+        if self.take(now_ms, 0, flushing=True, limit=0) is None:
+            return False
+        batch.is_with_caller = True
+        return True
+
     def _number(self, batch: ProducerBatch) -> None:
         batch.epoch, batch.sequence, batch.refused = self._epoch, self.next_sequence, False
         self.next_sequence = (self.next_sequence + batch.count) % _MAX_SEQUENCE
@@ -175,7 +186,8 @@ class PartitionQueue:
 
     def remove_answered(self, batch: ProducerBatch, *, appended: bool) -> None:
         """Removes a batch that is not sent again. If it was ``appended``, refused batches keep their sequences."""
-        self.in_flight.remove(batch)
+        if batch in self.in_flight:  # not after a signal during an earlier call
+            self.in_flight.remove(batch)
         if appended:
             self._is_known, self.last_error = True, None
             for other in self.waiting:
@@ -214,3 +226,16 @@ class PartitionQueue:
 def is_refused(code: object) -> bool:
     """Returns whether the code means that the broker refused a batch for its producer id, epoch or sequence."""
     return code in _REFUSED
+
+
+def requests_of(batches: list[ProducerBatch]) -> list[list[ProducerBatch]]:
+    """Splits batches into requests with at most one batch per partition and 1 MiB, unless one batch is larger."""
+    made: list[list[ProducerBatch]] = []
+    for batch in batches:
+        last = made[-1] if made else []
+        size = sum(other.size for other in last)
+        if not last or size + batch.size > MAX_REQUEST_BYTES or any(o.partition == batch.partition for o in last):
+            made.append([batch])
+        else:
+            last.append(batch)
+    return made

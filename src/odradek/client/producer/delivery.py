@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from odradek.client.errors import IllegalState, RequestTimedOut
 from odradek.client.other_names import OtherNames
 
 if TYPE_CHECKING:
-    from threading import Condition
-
     from odradek.client.producer.accumulator import ProducerBatch
+    from odradek.client.producer.delivery_waits import DeliveryWaits
     from odradek.client.producer.engine import RecordMetadata
 
 
@@ -22,13 +20,12 @@ class Delivery(OtherNames):
     41
     """
 
-    __slots__ = ("_batch", "_lock", "_number", "_sender")
+    __slots__ = ("_batch", "_number", "_waits")
 
-    def __init__(self, batch: ProducerBatch, number: int, lock: Condition, sender: Future[None]) -> None:
+    def __init__(self, batch: ProducerBatch, number: int, waits: DeliveryWaits) -> None:
         self._batch = batch
         self._number = number
-        self._lock = lock
-        self._sender = sender
+        self._waits = waits
 
     @property
     def topic(self) -> str:
@@ -45,18 +42,17 @@ class Delivery(OtherNames):
         return self._batch.outcome is not None
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Waits until the record is stored, and returns its partition and offset. ``timeout`` is in seconds.
+        """Waits until the record is stored, and returns its partition and offset. ``timeout`` is in seconds. The record
+        is sent at once, without a wait for ``linger_ms``.
 
         In a transaction the record is stored before the commit, and read_committed readers do not see it yet. Under
         acks=0 the offset is -1. Raises the error of a record that was given up, which ``flush`` raises as well;
         RequestTimedOut; IllegalState if the producer was closed before. Must not be called in a callback."""
         from odradek.client.producer.engine import RecordMetadata
 
-        with self._lock:
-            self._lock.wait_for(lambda: self._batch.outcome is not None or self._sender.done(), timeout)
-            outcome = self._batch.outcome
+        outcome = self._batch.outcome or self._waits.outcome(self._batch, timeout)
         where = f"{self._batch.partition}: the record"
-        if outcome is None and self._sender.done():
+        if outcome is None and self._waits.has_ended:
             raise IllegalState(f"{where} was not delivered: the Producer was closed first")
         if outcome is None:
             raise RequestTimedOut(f"{where} was not delivered within {timeout:.3g} s")

@@ -9,21 +9,30 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
 from odradek.batches.row_sets import needs_columns
-from odradek.client.arguments import as_name, as_whole
+from odradek.client.arguments import as_name
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node
-from odradek.client.producer.accumulator import OnDelivery, PartitionQueue, ProducerBatch, is_refused
+from odradek.client.producer.accumulator import (
+    MAX_REQUEST_BYTES,
+    OnDelivery,
+    PartitionQueue,
+    ProducerBatch,
+    is_refused,
+    requests_of,
+)
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
+from odradek.client.producer.record_checks import check_bytes, whole
 from odradek.client.producer.topic_creation import partition_count
 from odradek.core.counts import counted, was
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
@@ -38,7 +47,9 @@ if TYPE_CHECKING:
 PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
-_MAX_REQUEST_BYTES = 1 << 20
+_LOOK_EVERY_S = 0.005
+_IDLE_LOOKS = 10
+"""So many looks for records follow the last direct delivery."""
 
 
 class _NoReply(NamedTuple):
@@ -101,18 +112,25 @@ class ProducerEngine:
         self.lock = threading.Condition()
         self.buffered = 0
         self.flushing = 0
+        self.waiters = 0
+        """The number of threads that wait for deliveries."""
+        self.direct_deliveries = 0
+        """The number of batches that threads have delivered themselves."""
+        self._looks_at = -1  # ``direct_deliveries`` at the last look for records that no thread delivers; -1: no looks
+        self.times_empty = 0
+        """How often the last buffered record was delivered or given up."""
         self.failure: Exception | None = None
         self._on_loop = on_loop
         self._freed = freed
         self._transactional_id: str | None = None
         self._attributes = 0  # the attribute bits of every batch, without the codec
         self._epoch = 0
-        self._ceiling = PRODUCE_NAMES_CEILING
+        self.ceiling = PRODUCE_NAMES_CEILING
         self._codec = CODES[config.compression_type]
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
         self._sticky: dict[str, StickyPartitioner] = {}
         self.counts: dict[str, tuple[int, float]] = {}
-        self._producer_id = -1
+        self.producer_id = -1
         self._wake = asyncio.Event()
         self._requests: set[asyncio.Task[None]] = set()
         self._unanswered: dict[int, BrokerConnection] = {}
@@ -159,13 +177,13 @@ class ProducerEngine:
 
         Raises MESSAGE_TOO_LARGE; TypeError, ValueError if the record is invalid."""
         key, value, headers, timestamp = record
-        _check_bytes("key", key)
-        _check_bytes("value", value)
+        check_bytes("key", key)
+        check_bytes("value", value)
         for name, content in headers:
             if not isinstance(name, str):
                 raise TypeError(f"headers: a name is text, not {type(name).__name__}")
-            _check_bytes(f"header {name}", content)
-        if _whole("timestamp", timestamp, " of milliseconds since 1970") < 0:
+            check_bytes(f"header {name}", content)
+        if whole("timestamp", timestamp, " of milliseconds since 1970") < 0:
             raise ValueError(f"timestamp: {timestamp} ms is before 1970")
         if timestamp > LAST_MS:
             raise ValueError(f"timestamp: {timestamp} ms does not fit into 64 bits")
@@ -206,7 +224,7 @@ class ProducerEngine:
         if not isinstance(rows, pa.RecordBatch | pa.Table):
             raise TypeError(f"expected a RecordBatch or Table of pyarrow, not {type(rows).__name__}")
         config = self.producer_config
-        limit = max(config.batch_size, min(_MAX_REQUEST_BYTES, config.max_request_size) // 2)
+        limit = max(config.batch_size, min(MAX_REQUEST_BYTES, config.max_request_size) // 2)
         now_ms = time.time_ns() // 1_000_000
 
         def sticky(size: int) -> int:
@@ -252,13 +270,13 @@ class ProducerEngine:
         return self._sticky[topic]
 
     def _queue(self, tp: TopicPartition) -> PartitionQueue:
-        if tp not in self._queues:
+        if tp not in self.queues:
             config = self.producer_config
             in_flight = config.max_in_flight_requests_per_connection
-            self._queues[tp] = PartitionQueue(
+            self.queues[tp] = PartitionQueue(
                 tp, idempotent=config.enable_idempotence, epoch=self._epoch, in_flight=in_flight
             )
-        return self._queues[tp]
+        return self.queues[tp]
 
     # --- the loop's side --------------------------------------------------------------------------------------
 
@@ -267,7 +285,7 @@ class ProducerEngine:
             self._wake.clear()
             self._expire()
             with self.lock:
-                due = any(queue.waiting for queue in self._queues.values())
+                due = any(queue.waiting for queue in self.queues.values())
             if due:
                 await self._send_due()
             try:
@@ -281,23 +299,23 @@ class ProducerEngine:
         the sender earlier."""
         now_ms, linger = _monotonic_ms(), self.producer_config.linger_ms
         with self.lock:
-            times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self._queues.values() if q.waiting]
+            times = [max(q.waiting[0].created_ms + linger, q.not_before_ms) for q in self.queues.values() if q.waiting]
         soonest = min((at - now_ms for at in times if at > now_ms), default=100)
         return max(1, min(soonest, 100)) / 1000
 
     async def _send_due(self) -> None:
         try:
-            if self.producer_config.enable_idempotence and self._producer_id < 0:
-                self._producer_id = await self._init_producer_id()
+            if self.producer_config.enable_idempotence and self.producer_id < 0:
+                self.producer_id = await self._init_producer_id()
             with self.lock:
-                wanted = [tp for tp, queue in self._queues.items() if queue.waiting]
+                wanted = [tp for tp, queue in self.queues.items() if queue.waiting]
             leaders = await self._leaders(wanted)
         except OdradekError as error:
             if not worth_retrying(error) and not isinstance(error, RequestTimedOut):
                 self._give_up_all(error)
                 return
             with self.lock:
-                for queue in self._queues.values():
+                for queue in self.queues.values():
                     queue.last_error = error
             await asyncio.sleep(self.config.retry_backoff_ms / 1000)
             return
@@ -307,14 +325,12 @@ class ProducerEngine:
             for tp, leader in leaders.items():
                 if self.cluster.is_throttled(leader):
                     continue
-                queue, flushing = self._queues[tp], self.flushing > 0
+                queue, flushing = self.queues[tp], self.flushing > 0
                 while batch := queue.take(now_ms, config.linger_ms, flushing=flushing, limit=config.batch_size):
                     per_leader.setdefault(leader, []).append(batch)
         for leader, batches in per_leader.items():
-            for part in _requests(batches):
-                task = asyncio.ensure_future(self._deliver(leader, part))
-                self._requests.add(task)
-                task.add_done_callback(self._requests.discard)
+            for part in requests_of(batches):
+                self._start(self._deliver(leader, part))
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         """Looks up the leaders; leaves out partitions without one.
@@ -354,16 +370,13 @@ class ProducerEngine:
         return await self.cluster.retry("asking for a producer id", attempt, self._lookup_deadline())
 
     async def _deliver(self, leader: int, batches: list[ProducerBatch]) -> None:
-        outcome: dict[TopicPartition, Any] = {}
-        moved: set[TopicPartition] = set()
-        failure: Exception | None = None
         topics: dict[str, list[dict[str, object]]] = {}
         for batch in list(batches):
             try:
-                sealed = batch.seal(self._codec, self._producer_id, self._attributes)
+                sealed = self.sealed(batch)
             except Exception as error:  # the batch fails with this error; the other batches are sent
                 batches.remove(batch)
-                self._settle(batch, None, error)
+                self.settle(batch, None, error)
                 continue
             row = {"index": batch.partition.partition, "records": sealed}
             topics.setdefault(batch.partition.topic, []).append(row)
@@ -373,22 +386,91 @@ class ProducerEngine:
             "timeout": self.config.request_timeout_ms,
             "topic_data": [{"name": name, "partition_data": rows} for name, rows in topics.items()],
         }
-        try:
+        connection: BrokerConnection | None = None
+
+        async def ask() -> Any:
+            nonlocal connection
             connection = await self.cluster.connection(leader)
             if self.producer_config.required_acks == 0:
                 await self._post(leader, connection, message)
+                return None
+            return await connection.call(PRODUCE, message, ceiling=self.ceiling)
+
+        are_waited_for = self.waiters > 0
+        await self._settle_all(batches, ask())
+        if are_waited_for and connection is not None and self.buffered == 0:
+            connection.lend()
+            if self._looks_at < 0:
+                self._look_for_records(_IDLE_LOOKS)
+
+    def sealed(self, batch: ProducerBatch) -> bytes:
+        """Returns the bytes of a batch."""
+        return batch.seal(self._codec, self.producer_id, self._attributes)
+
+    async def _settle_all(self, batches: list[ProducerBatch], reply: Awaitable[Any]) -> None:
+        """Settles the batches of one request by its reply, which is None under acks=0."""
+        outcome: dict[TopicPartition, Any] = {}
+        moved: set[TopicPartition] = set()
+        failure: Exception | None = None
+        try:
+            answer = await reply
+            if answer is None:
                 outcome = dict.fromkeys((batch.partition for batch in batches), _UNANSWERED)
             else:
-                reply = await connection.call(PRODUCE, message, ceiling=self._ceiling)
-                for topic in reply.responses:
+                for topic in answer.responses:
                     for row in topic.partition_responses:
                         outcome[TopicPartition(topic.name, row.index)] = row
-                moved = self._take_leaders(outcome, reply)
+                moved = self._take_leaders(outcome, answer)
         except Exception as error:  # any error is reported for the records of all batches
             failure = error
         for batch in batches:
-            self._settle(batch, outcome.get(batch.partition), failure, is_moved=batch.partition in moved)
+            self.settle(batch, outcome.get(batch.partition), failure, is_moved=batch.partition in moved)
         self._wake.set()
+
+    def notify_of(self, batch: ProducerBatch) -> None:
+        """Wakes the sender for the last record of a batch. Requires ``lock``.
+
+        While threads deliver their records themselves, the sender would wake for nothing. So it looks at intervals for
+        a record that no thread delivers, unless a second one has come."""
+        if self._looks_at < 0 or batch.count > 1 or len(self.queues[batch.partition].waiting) > 1:
+            self.notify()
+
+    def _look_for_records(self, left: int) -> None:
+        """Wakes the sender if there is a record. Ends after ``left`` looks without a direct delivery."""
+        with self.lock:
+            is_used = self._looks_at != self.direct_deliveries
+            left = _IDLE_LOOKS if is_used else left - 1
+            self._looks_at = self.direct_deliveries if left else -1
+            if any(queue.waiting for queue in self.queues.values()):
+                self._wake.set()
+        if left:
+            asyncio.get_running_loop().call_later(_LOOK_EVERY_S, self._look_for_records, left)
+
+    def adopt(
+        self, batch: ProducerBatch, connection: BrokerConnection, version: int, reply: asyncio.Future[memoryview]
+    ) -> None:
+        """Settles a batch that a caller has sent, and whose reply the loop reads."""
+
+        async def read() -> Any:
+            return connection.decoded(PRODUCE, version, await reply)
+
+        batch.is_with_caller = False
+        self._start(self._settle_all([batch], read()))
+
+    def take_from_caller(self, batch: ProducerBatch) -> None:
+        """Delivers a batch that a caller has taken and cannot deliver. Runs on the loop."""
+        if batch.is_with_caller and batch.outcome is None:
+            batch.is_with_caller = False
+            self._start(self._deliver(self.cluster.leader(batch.partition), [batch]))
+
+    def give_to_loop(self, batch: ProducerBatch) -> None:
+        """Makes the loop deliver a batch that the calling thread has taken."""
+        self._on_loop(partial(self.take_from_caller, batch))
+
+    def _start(self, delivery: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(delivery)
+        self._requests.add(task)
+        task.add_done_callback(self._requests.discard)
 
     def _take_leaders(self, outcome: Mapping[TopicPartition, Any], reply: Any) -> set[TopicPartition]:
         """Takes over the leaders that a reply names. Returns the partitions that have a newer leader by it."""
@@ -410,11 +492,13 @@ class ProducerEngine:
         self._unanswered[leader] = connection
         await connection.post(PRODUCE, connection.version(PRODUCE, PRODUCE_NAMES_CEILING), message)
 
-    def _settle(self, batch: ProducerBatch, row: Any, failure: Exception | None, *, is_moved: bool = False) -> None:
+    def settle(self, batch: ProducerBatch, row: Any, failure: Exception | None, *, is_moved: bool = False) -> None:
         """``is_moved``: the reply names a newer leader, which is asked at once."""
         code = row.error_code if row is not None else None
         with self.lock:
-            queue = self._queues[batch.partition]
+            queue = self.queues[batch.partition]
+            if batch.outcome is not None:
+                return  # its caller has settled it before a signal came
             if code in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
                 queue.remove_answered(batch, appended=True)
                 offset, error = (row.base_offset if code is ErrorCode.none else -1), None
@@ -447,7 +531,7 @@ class ProducerEngine:
     def _expire(self) -> None:
         limit = self.producer_config.delivery_timeout_ms
         with self.lock:
-            queues = tuple(self._queues.values())
+            queues = tuple(self.queues.values())
             old = [(b, queue.last_error) for queue in queues for b in queue.remove_expired(_monotonic_ms(), limit)]
         for batch, last in old:
             self._report(batch, -1, self._too_late(batch, last))
@@ -462,7 +546,7 @@ class ProducerEngine:
 
     def _give_up(self, tp: TopicPartition, error: Exception) -> None:
         with self.lock:
-            queue = self._queues[tp]
+            queue = self.queues[tp]
             given_up = list(queue.waiting)
             queue.waiting.clear()
             self.counts.pop(tp.topic, None)
@@ -470,7 +554,7 @@ class ProducerEngine:
             self._report(batch, -1, error)
 
     def _give_up_all(self, error: Exception) -> None:
-        for tp in list(self._queues):
+        for tp in list(self.queues):
             self._give_up(tp, error)
 
     def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
@@ -485,42 +569,13 @@ class ProducerEngine:
         with self.lock:
             if raised is not None or (error is not None and batch.silent):
                 self.failure = self.failure or raised or error
-            self.buffered -= batch.size
-            batch.outcome = (offset, error)
+            size, outcome = batch.size, (offset, error)
+            self.buffered -= size  # no call between these two lines: a signal could come there
+            batch.outcome = outcome
+            self.times_empty += self.buffered == 0
             batch.body = bytearray()  # a Delivery may hold the batch for long
             self.lock.notify_all()
         self._freed()
-
-
-def _check_bytes(name: str, content: object) -> None:
-    if content is not None and not isinstance(content, bytes | bytearray):
-        raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
-
-
-def _whole(name: str, given: object, unit: str = "") -> int:
-    number = as_whole(given)
-    if number is None:
-        raise TypeError(f"{name}: expected a whole number{unit}, not {given!r}")
-    return number
-
-
-def chosen_partition(topic: str, partition: int, count: int) -> int:
-    """Checks a partition that the caller has chosen. Raises TypeError, UnknownTopic."""
-    number = _whole("partition", partition)
-    if not 0 <= number < count:
-        raise UnknownTopic(f"topic {topic} has no partition {number} (it has {count})")
-    return number
-
-
-def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:
-    """Converts headers to pairs. Raises TypeError."""
-    if headers is None:
-        return ()
-    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
-    for pair in pairs:
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise TypeError(f"headers: expected pairs of a name and bytes, or a mapping, not {pair!r}")
-    return pairs
 
 
 def _for_record(tp: TopicPartition, on_delivery: Delivered) -> OnDelivery:
@@ -535,19 +590,6 @@ def _for_run(tp: TopicPartition, on_delivery: RunDelivered) -> OnDelivery:
         on_delivery(tp, offset, count, error)
 
     return tell
-
-
-def _requests(batches: list[ProducerBatch]) -> list[list[ProducerBatch]]:
-    """Splits batches into requests with at most one batch per partition and 1 MiB, unless one batch is larger."""
-    made: list[list[ProducerBatch]] = []
-    for batch in batches:
-        last = made[-1] if made else []
-        size = sum(other.size for other in last)
-        if not last or size + batch.size > _MAX_REQUEST_BYTES or any(o.partition == batch.partition for o in last):
-            made.append([batch])
-        else:
-            last.append(batch)
-    return made
 
 
 def _monotonic_ms() -> int:

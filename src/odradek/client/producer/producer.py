@@ -21,6 +21,7 @@ from odradek.client.errors import IllegalState, RequestTimedOut
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.client.producer.config import ProducerConfig, split_settings
 from odradek.client.producer.delivery import Delivery
+from odradek.client.producer.delivery_waits import DeliveryWaits
 from odradek.client.producer.engine import (
     BufferExhausted,
     Delivered,
@@ -28,10 +29,9 @@ from odradek.client.producer.engine import (
     ProducerEngine,
     RecordMetadata,
     RunDelivered,
-    as_headers,
-    chosen_partition,
 )
 from odradek.client.producer.errors import TransactionAbortable
+from odradek.client.producer.record_checks import as_headers, chosen_partition
 from odradek.client.producer.shared_transaction import JoinedEngine, SharedTransaction
 from odradek.client.producer.transactional_engine import TransactionalEngine
 from odradek.core.errors import OdradekError
@@ -108,6 +108,7 @@ class Producer(OtherNames, Closeable):
         self._process = os.getpid()
         self._sender = loop.start(self._engine.run())
         self._sender.add_done_callback(self._wake_waiters)
+        self._waits = DeliveryWaits(self._engine, self._sender)
         _open[self._engine] = self._sender
 
     def send(  # noqa: PLR0917  the order that Kafka's clients have
@@ -143,8 +144,8 @@ class Producer(OtherNames, Closeable):
             if partition is None:
                 partition = engine.choose(topic, count, key, size)
             batch = engine.put(TopicPartition(topic, partition), record, on_delivery)
-            delivery = Delivery(batch, batch.count - 1, engine.lock, self._sender)
-        engine.notify()
+            delivery = Delivery(batch, batch.count - 1, self._waits)
+            engine.notify_of(batch)
         return delivery
 
     def send_batch(self, topic: str, batch: pa.RecordBatch | pa.Table, on_delivery: RunDelivered | None = None) -> None:
@@ -175,15 +176,7 @@ class Producer(OtherNames, Closeable):
         """
         if len(others) > 0:
             refuse("flush", others)
-        engine = self._engine
-        with engine.lock:
-            engine.flushing += 1
-            engine.notify()
-            try:
-                done = engine.lock.wait_for(lambda: engine.buffered == 0 or self._sender.done(), timeout)
-            finally:
-                engine.flushing -= 1
-            left, failure = engine.buffered, engine.take_failure()
+        done, left, failure = self._waits.flush(timeout)
         if self._sender.done() and not self._closed:
             self._sender.result()
         if failure is not None:

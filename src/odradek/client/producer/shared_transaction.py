@@ -58,8 +58,8 @@ class JoinedEngine(ProducerEngine):
             raise ConfigError("a shared transaction needs acks=all and enable_idempotence=True: leave both out")
         self._transactional_id = shared.transactional_id
         self._attributes = TRANSACTIONAL_BIT
-        self._producer_id, self._epoch = shared.producer
-        self._ceiling = produce_ceiling(shared.version)
+        self.producer_id, self._epoch = shared.producer
+        self.ceiling = produce_ceiling(shared.version)
         self._first_failure: Exception | None = None
 
     async def _leaders(self, wanted: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
@@ -74,7 +74,7 @@ class JoinedEngine(ProducerEngine):
         if self._first_failure is not None:
             return False
         if is_refused(code):
-            return code is not ErrorCode.invalid_producer_epoch and self._queues[batch.partition].has_earlier(batch)
+            return code is not ErrorCode.invalid_producer_epoch and self.queues[batch.partition].has_earlier(batch)
         return super()._is_worth_retrying(batch, code, error)
 
     def _backoff_ms(self, code: ErrorCode | None) -> int:

@@ -85,7 +85,7 @@ class TransactionalEngine(ProducerEngine):
         """Runs on the caller's thread, without a request."""
         with self.lock:
             self.transaction.begin(self._version)
-            self._ceiling = produce_ceiling(self._version)
+            self.ceiling = produce_ceiling(self._version)
 
     async def share(self, partitions: Sequence[TopicPartition]) -> SharedTransaction:
         async with self._call_lock:
@@ -229,8 +229,8 @@ class TransactionalEngine(ProducerEngine):
 
     def _adopt(self, producer: ProducerIdentity) -> None:
         """Uses another identity, with sequences from 0. Requires ``lock`` and empty queues."""
-        self._producer_id, self._epoch = producer
-        self._queues.clear()
+        self.producer_id, self._epoch = producer
+        self.queues.clear()
 
     async def _init(self, producer: ProducerIdentity, deadline: Deadline) -> ProducerIdentity:
         request = requests.init(self._id, self.producer_config.transaction_timeout_ms, producer)
@@ -344,10 +344,10 @@ class TransactionalEngine(ProducerEngine):
             if not self.transaction.may_send:
                 return {}
             self.transaction.on_send()
-            return {tp: leader for tp, leader in leaders.items() if tp in self._queues and tp not in unadded}
+            return {tp: leader for tp, leader in leaders.items() if tp in self.queues and tp not in unadded}
 
     def _give_up(self, tp: TopicPartition, error: Exception) -> None:
-        if tp in self._queues:
+        if tp in self.queues:
             super()._give_up(tp, error)
 
     async def _add(self, partitions: list[TopicPartition]) -> None:
@@ -374,7 +374,7 @@ class TransactionalEngine(ProducerEngine):
         if not self.transaction.may_send:
             return False
         if is_refused(code):
-            earlier = self._queues[batch.partition].has_earlier(batch)
+            earlier = self.queues[batch.partition].has_earlier(batch)
             return code is not ErrorCode.invalid_producer_epoch and earlier
         return super()._is_worth_retrying(batch, code, error)
 
