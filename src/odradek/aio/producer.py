@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from odradek.batches.encode import Headers
-from odradek.client.arguments import check_callbacks
+from odradek.client.arguments import as_headers, check_callbacks, chosen_partition
 from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import AsyncCloseable
@@ -23,7 +23,6 @@ from odradek.client.producer.engine import (
     RunDelivered,
 )
 from odradek.client.producer.errors import TransactionAbortable
-from odradek.client.producer.record_checks import as_headers, chosen_partition
 from odradek.client.producer.transactional_engine import TransactionalEngine
 from odradek.core.errors import OdradekError
 from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

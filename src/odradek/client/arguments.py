@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from odradek.batches.encode import Headers
+from odradek.client.errors import UnknownTopic
 from odradek.client.model import ListedOffset
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -235,3 +237,39 @@ def isolation(name: str) -> int:
         return {"read_uncommitted": 0, "read_committed": 1}[name]
     except KeyError:
         raise ValueError(f"isolation level {name!r}: expected read_uncommitted or read_committed") from None
+
+
+# --- records that a producer sends -----------------------------------------------------------------------------
+
+
+def check_bytes(name: str, content: object) -> None:
+    """Raises TypeError unless ``content`` is bytes or None."""
+    if content is not None and not isinstance(content, bytes | bytearray):
+        raise TypeError(f"{name}: expected bytes or None, not {type(content).__name__}: encode it first")
+
+
+def whole(name: str, given: object, unit: str = "") -> int:
+    """Returns a whole number as an int. Raises TypeError."""
+    number = as_whole(given)
+    if number is None:
+        raise TypeError(f"{name}: expected a whole number{unit}, not {given!r}")
+    return number
+
+
+def chosen_partition(topic: str, partition: int, count: int) -> int:
+    """Checks a partition that the caller has chosen. Raises TypeError, UnknownTopic."""
+    number = whole("partition", partition)
+    if not 0 <= number < count:
+        raise UnknownTopic(f"topic {topic} has no partition {number} (it has {count})")
+    return number
+
+
+def as_headers(headers: Headers | Mapping[str, bytes | None] | None) -> Headers:
+    """Converts headers to pairs. Raises TypeError."""
+    if headers is None:
+        return ()
+    pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"headers: expected pairs of a name and bytes, or a mapping, not {pair!r}")
+    return pairs

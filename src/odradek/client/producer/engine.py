@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.batches.compression import CODES
 from odradek.batches.encode import Headers
 from odradek.batches.row_sets import needs_columns
-from odradek.client.arguments import as_name
+from odradek.client.arguments import as_name, check_bytes, whole
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
@@ -32,7 +32,6 @@ from odradek.client.producer.accumulator import (
 )
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.partitioner import StickyPartitioner, partition_for_key
-from odradek.client.producer.record_checks import check_bytes, whole
 from odradek.client.producer.topic_creation import partition_count
 from odradek.core.counts import counted, was
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from odradek.batches.encode import Headers
 from odradek.client import loop
-from odradek.client.arguments import check_callbacks
+from odradek.client.arguments import as_headers, check_callbacks, chosen_partition
 from odradek.client.client_text import producer_text
 from odradek.client.config import ClientConfig
 from odradek.client.context_managers import Closeable
@@ -31,7 +31,6 @@ from odradek.client.producer.engine import (
     RunDelivered,
 )
 from odradek.client.producer.errors import TransactionAbortable
-from odradek.client.producer.record_checks import as_headers, chosen_partition
 from odradek.client.producer.shared_transaction import JoinedEngine, SharedTransaction
 from odradek.client.producer.transactional_engine import TransactionalEngine
 from odradek.core.errors import OdradekError
