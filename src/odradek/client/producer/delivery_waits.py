@@ -19,8 +19,8 @@ from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection
 from odradek.net.direct_exchange import PATIENCE_S, IoOwner
+from odradek.net.produce_exchange import FLEXIBLE_FROM, SingleBatch
 from odradek.wire.api_keys import PRODUCE
-from odradek.wire.produce_messages import FLEXIBLE_FROM, SingleBatch
 
 
 class _Appended(NamedTuple):

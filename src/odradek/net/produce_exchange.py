@@ -1,4 +1,4 @@
-"""A Produce request of one batch, and its reply without an error, packed and read by hand."""
+"""The exchange of one batch with a broker: the request, and its reply without an error, packed and read by hand."""
 
 from __future__ import annotations
 
