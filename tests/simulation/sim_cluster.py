@@ -42,6 +42,7 @@ from odradek.broker.metadata.quorum import OneVoterQuorum, quorum_of
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
+from odradek.catalog.records import MetadataRecord
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, Moment, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
@@ -177,7 +178,7 @@ class ClusterScenario:
         self._reference = new_catalog()
         self._values: list[bytes] = []
         """The committed records, as the first reader has seen them. None is a record without content."""
-        self._states: dict[int, list[bytes]] = {0: state_of(self._reference)}
+        self._states: dict[int, list[MetadataRecord]] = {0: state_of(self._reference)}
         self._acknowledged = 0
         self._incarnations: dict[tuple[int, int], int] = {}
         self._heard: dict[tuple[int, int], int] = {}

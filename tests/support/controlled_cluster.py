@@ -140,6 +140,6 @@ class ControlledCluster:
         return self.catalog.topics[name].partitions[index]
 
 
-def state_of(catalog: ClusterCatalog) -> list[bytes]:
-    """The whole catalogue as the values of a snapshot."""
-    return list(CatalogImage.of(catalog).values())
+def state_of(catalog: ClusterCatalog) -> list[MetadataRecord]:
+    """The whole catalogue as the records of a snapshot."""
+    return list(CatalogImage.of(catalog).records())

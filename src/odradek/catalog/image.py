@@ -65,10 +65,11 @@ class CatalogImage:
 
     def values(self) -> Iterator[bytes]:
         """Yields the values of the records in the order of Kafka's snapshots."""
-        for record in self._records():
+        for record in self.records():
             yield records.encode(record)
 
-    def _records(self) -> Iterator[MetadataRecord]:
+    def records(self) -> Iterator[MetadataRecord]:
+        """Yields the records whose replay gives this state, in the order of Kafka's snapshots."""
         for name in sorted(self.features.keys() | features.AT_FIRST):
             yield FeatureLevelRecord(name, self.features.get(name, 0))
         yield from self.nodes
