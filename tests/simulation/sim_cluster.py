@@ -29,7 +29,7 @@ from uuid import UUID
 
 from sim_cluster_broker import SimulatedBroker
 from sim_voter import SyncThread
-from support.controlled_cluster import CLUSTER, new_catalog, state_of
+from support.controlled_cluster import CLUSTER, new_catalog, records_of
 from support.voters import make_voter
 from support.world import SimulationFailure, World
 
@@ -178,7 +178,7 @@ class ClusterScenario:
         self._reference = new_catalog()
         self._values: list[bytes] = []
         """The committed records, as the first reader has seen them. None is a record without content."""
-        self._states: dict[int, list[MetadataRecord]] = {0: state_of(self._reference)}
+        self._states: dict[int, list[MetadataRecord]] = {0: records_of(self._reference)}
         self._acknowledged = 0
         self._incarnations: dict[tuple[int, int], int] = {}
         self._heard: dict[tuple[int, int], int] = {}
@@ -388,14 +388,14 @@ class ClusterScenario:
                     if value is not None:
                         self._reference.replay(offset, value)
             if base + len(values) == len(self._values):
-                self._states[len(self._values)] = state_of(self._reference)
+                self._states[len(self._values)] = records_of(self._reference)
         self._check_reference()
 
     def check_image(self, image: ClusterCatalog, offset: int, who: str) -> None:
         expected = self._states.get(offset)
         if expected is None:
             self.fail(f"{who} is at offset {offset}, where no batch ends")
-        if state_of(image) != expected:
+        if records_of(image) != expected:
             self.fail(f"the catalogue of {who} at offset {offset} is not that of the log")
 
     def _check_reference(self) -> None:

@@ -140,6 +140,11 @@ class ControlledCluster:
         return self.catalog.topics[name].partitions[index]
 
 
-def state_of(catalog: ClusterCatalog) -> list[MetadataRecord]:
-    """The whole catalogue as the records of a snapshot."""
+def state_of(catalog: ClusterCatalog) -> list[bytes]:
+    """The whole catalogue as the values of a snapshot."""
+    return list(CatalogImage.of(catalog).values())
+
+
+def records_of(catalog: ClusterCatalog) -> list[MetadataRecord]:
+    """The whole catalogue as the records of a snapshot. Two of them are compared in half the time of values."""
     return list(CatalogImage.of(catalog).records())
