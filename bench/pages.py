@@ -17,6 +17,7 @@ OFFSET_STORES = FOLDER / "offset-stores.md"
 CLUSTER = FOLDER / "cluster.md"
 REPLICATION = FOLDER / "replication.md"
 HISTORY = FOLDER / "history.md"
+LATENCY = FOLDER / "latency.md"
 BROKERS_FOR_TESTS = DOCS / "brokers-for-tests.md"
 
 

@@ -24,6 +24,7 @@ from odradek import Consumer, TopicPartition
 from odradek.client import loop
 from odradek.client.consumer.errors import CommitFailed, Wakeup
 from odradek.client.errors import ConnectionLost
+from odradek.client.group import coordination
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OffsetAndMetadata
 from odradek.net import direct_exchange
@@ -329,6 +330,26 @@ def test_commit_async_comes_after_direct_commits_and_before_later_ones(
         consumer.commit({T0: offset + 2})
     assert committed_by(broker) == list(range(31))
     assert seen == [None] * 10
+
+
+def test_many_asynchronous_commits_are_sent_in_order_and_wait_for_the_loop(
+    broker: ScriptedBroker, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop stands still meanwhile, so the commits that may wait for it are posted, and the next one waits."""
+    monkeypatch.setattr(coordination, "_MOST_POSTED", 20)
+    released, seen = threading.Event(), []
+    loop.client_loop().call_soon_threadsafe(released.wait, PATIENCE_S)
+    for offset in range(1, 21):
+        consumer.commit_async({T0: offset}, lambda offsets, error: seen.append(error))
+    assert not engine_of(consumer).group.may_commit_directly
+    timer = threading.Timer(0.05, released.set)
+    timer.start()
+    consumer.commit_async({T0: 21}, lambda offsets, error: seen.append(error))
+    assert released.is_set()
+    consumer.commit({T0: 22})
+    timer.join()
+    assert committed_by(broker) == list(range(23))
+    assert seen == [None] * 21
 
 
 # --- the owner of the I/O -----------------------------------------------------------------------------------------

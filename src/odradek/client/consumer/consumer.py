@@ -15,13 +15,21 @@ from typing import TYPE_CHECKING, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from odradek.batches.columns import COLUMNS
 from odradek.client import loop
-from odradek.client.arguments import as_timeout_ms, check_timeout, close_timeout_ms, with_lists, with_timeout
+from odradek.client.arguments import (
+    as_timeout_ms,
+    check_callbacks,
+    check_timeout,
+    close_timeout_ms,
+    with_lists,
+    with_timeout,
+)
 from odradek.client.client_text import consumer_text
 from odradek.client.consumer.calls import ConsumerCalls
 from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
+from odradek.client.group.commits import OnCommit
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 
@@ -251,7 +259,25 @@ class Consumer(OtherNames):
 
     commit.__doc__ = ConsumerCalls.commit.__doc__
 
-    commit_async = _driven(ConsumerCalls.commit_async)
+    _commit_async_on_loop = _driven(ConsumerCalls.commit_async)
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: OnCommit | None = None,
+        **others: Unpack[NoOthers],
+    ) -> None:
+        if len(others) > 0:
+            refuse("commit_async", others)
+        self._check()
+        check_callbacks(callback=callback)
+        with self._mark_call():
+            chosen = self._engine.to_commit(offsets)
+            if self._engine.group.post_commit(chosen, callback):
+                return
+        self._commit_async_on_loop(chosen, callback)
+
+    commit_async.__doc__ = ConsumerCalls.commit_async.__doc__
     enforce_rebalance = _driven(ConsumerCalls.enforce_rebalance)
     subscription = _checked(ConsumerCalls.subscription)
     assignment = _checked(ConsumerCalls.assignment)

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
 from odradek.client.consumer.config import ConsumerConfig
@@ -33,6 +34,8 @@ from odradek.wire.api_keys import OFFSET_COMMIT
 
 logger = logging.getLogger("odradek.consumer")
 LEAVE_TIMEOUT_MS = 5_000
+_MOST_POSTED = 1_000
+"""So many asynchronous commits may wait for the loop."""
 
 OnPartitions = Callable[[list[TopicPartition]], object]
 
@@ -77,6 +80,9 @@ class Coordination(ABC):
         self._order = asyncio.Lock()
         self.direct = DirectCommits(self.group_id, config.client_id)
         self._committed_on: BrokerConnection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._posted = 0  # counted on the thread of the caller
+        self._started = 0  # counted on the loop
         self._answered_commits: deque[tuple[OnCommit, Offsets, Exception | None]] = deque()
 
     # --- defined by each protocol -----------------------------------------------------------------------------
@@ -292,10 +298,26 @@ class Coordination(ABC):
         done = self.direct.send(begun, unanswered)
         return bool(done) if done is None or done else begun
 
+    def post_commit(self, offsets: Offsets, callback: OnCommit | None) -> bool:
+        """Makes ``commit_async`` run on the loop, and returns at once. Returns False if the caller has to wait until it
+        has run: otherwise a program that only commits could fill the memory. Runs on the thread of the caller."""
+        if self.config.group_id is None:
+            raise InvalidGroupId("committing")
+        if self._posted - self._started >= _MOST_POSTED:
+            return False
+        self._loop.call_soon_threadsafe(self._start_posted, offsets, callback)
+        self._posted += 1
+        return True
+
+    def _start_posted(self, offsets: Offsets, callback: OnCommit | None) -> None:
+        self._started += 1
+        self.commit_async(offsets, callback)
+
     @property
     def may_commit_directly(self) -> bool:
         """Whether the next commit has nothing to wait for, and the coordinator's connection is lent. Thread-safe."""
         is_first = not (self._async_commits or self._commit_tasks or self._answered_commits)
+        is_first = is_first and self._posted == self._started
         return is_first and self.storage.store is None and not self.leaving and self.direct.is_possible
 
     async def _send_commit(self, offsets: Offsets, timeout_ms: int, begun: BegunCommit | None = None) -> None:
@@ -316,21 +338,19 @@ class Coordination(ABC):
             self._check_ownership(offsets)
             await self.storage.store.commit({tp: one.offset for tp, one in offsets.items()}, timeout_ms)
             return
-        generation, member_id, instance_id = sent_as
         if begun is not None:
             assert begun.reply is not None
             connection = begun.connection
             reply = connection.decoded(OFFSET_COMMIT, begun.version, await begun.reply)
         else:
-            request = commit_request(
-                self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
-            )
             async with self._order:  # keeps the order of the calls while one call looks up the coordinator
                 connection = await self._coordinator()
-            reply = await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)  # ``call`` sends at once
+            reply = await self._reply_to_commit(connection, offsets, sent_as)
         self._committed_on = connection
+        if reply is None:
+            return
         failure = commit_failure(
-            reply, instance_id=instance_id, still_member=self.in_group,
+            reply, instance_id=sent_as.instance_id, still_member=self.in_group,
             alone=not self._subscription.subscribed,
         )  # fmt: skip
         if self.storage.is_dual and (stored := stored_by(reply, offsets)):
@@ -339,6 +359,18 @@ class Coordination(ABC):
             if self._subscription.subscribed:
                 self._on_commit_refused(sent_as, failure.code)
             raise failure
+
+    async def _reply_to_commit(self, connection: BrokerConnection, offsets: Offsets, sent_as: Identity) -> Any:
+        """Sends a commit at once. Returns its reply, or None if all offsets are stored and no store needs them."""
+        version = connection.version(OFFSET_COMMIT, NAMES_CEILING)
+        if self.storage.store is None and (packed := self.direct.packed(offsets, sent_as, version)) is not None:
+            data = await connection.exchange(OFFSET_COMMIT, version, packed[0])
+            return None if data[4:] == packed[1] else connection.decoded(OFFSET_COMMIT, version, data)
+        generation, member_id, instance_id = sent_as
+        request = commit_request(
+            self.group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id
+        )
+        return await connection.call(OFFSET_COMMIT, request, ceiling=NAMES_CEILING)
 
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None, begun: BegunCommit | None = None) -> None:
         """Waits for earlier asynchronous commits, then commits; retries retriable errors.

@@ -42,16 +42,16 @@ class BegunCommit:
 class _Plan:
     """The requests of a member for the same partitions, and the reply when all is well."""
 
-    def __init__(self, group_id: str, client_id: str, commit: BegunCommit) -> None:
-        generation, member_id, instance_id = commit.sent_as
-        message = commit_request(
-            group_id, commit.offsets, generation=generation, member_id=member_id, instance_id=instance_id
-        )
-        version, topics = commit.version, message["topics"]
+    def __init__(self, group_id: str, client_id: str, offsets: Offsets, sent_as: Identity, version: int) -> None:
+        generation, member_id, instance_id = sent_as
+        message = commit_request(group_id, offsets, generation=generation, member_id=member_id, instance_id=instance_id)
+        topics = message["topics"]
         assert isinstance(topics, list)
         self.order = [
             TopicPartition(one["name"], row["partition_index"]) for one in topics for row in one["partitions"]
         ]
+        self.head_bytes = len(frames.encode_request(OFFSET_COMMIT, version, 0, client_id, b""))
+        """The size of a request's length and header."""
         self.template = CommitTemplate(frames.encode_request(OFFSET_COMMIT, version, 0, client_id, message))
         rows = [
             {
@@ -78,8 +78,8 @@ class DirectCommits:
         self.is_wanted = False
         """Whether callers wait on threads of their own, as with ``odradek.Consumer``."""
         self.lent: BrokerConnection | None = None
-        self._key: object = None
-        self._plan: _Plan | None = None
+        self._known: tuple[object, _Plan | None] = (None, None)
+        """The last plan with its key. One attribute, since the loop and a caller use it at the same time."""
 
     def lend(self, connection: BrokerConnection) -> None:
         """Lends the connection after a commit that a caller has waited for. Runs on the loop."""
@@ -100,17 +100,29 @@ class DirectCommits:
             return None
         return BegunCommit(offsets, sent_as, lent, lent.version(OFFSET_COMMIT, ceiling))
 
+    def _plan(self, offsets: Offsets, sent_as: Identity, version: int) -> _Plan:
+        key = (sent_as, version, *[(tp, one.metadata) for tp, one in offsets.items()])
+        known, plan = self._known
+        if plan is None or key != known:
+            plan = _Plan(self._group_id, self._client_id, offsets, sent_as, version)
+            self._known = (key, plan)
+        return plan
+
+    def packed(self, offsets: Offsets, sent_as: Identity, version: int) -> tuple[bytes, bytes] | None:
+        """Returns the message of a commit, and the reply without its correlation id if all is well. None for a commit
+        of many partitions."""
+        if not 0 < len(offsets) <= _MOST_PARTITIONS:
+            return None
+        plan = self._plan(offsets, sent_as, version)
+        return plan.pack(0, offsets)[plan.head_bytes :], plan.reply
+
     def send(self, commit: BegunCommit, unanswered: Unanswered) -> bool | None:
         """Makes a commit, on the thread of the caller. Returns as ``DirectExchange.exchange``."""
         direct = commit.connection.direct
         if direct is None:
             return None
         offsets = commit.offsets
-        key = (commit.sent_as, commit.version, *[(tp, one.metadata) for tp, one in offsets.items()])
-        plan = self._plan
-        if plan is None or key != self._key:
-            plan, self._key = _Plan(self._group_id, self._client_id, commit), None
-            self._plan, self._key = plan, key
+        plan = self._plan(offsets, commit.sent_as, commit.version)
 
         def accept(reply: memoryview) -> bool:
             return reply[4:] == plan.reply or _is_success(commit, reply)
