@@ -155,20 +155,22 @@ def test_rounds_with_an_isolated_controller(cluster: odradek.Cluster, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_same_rounds_on_apache_kafka(kafka_cp: str, seed: int, tmp_path: Path) -> None:
     """Its nodes are brokers and controllers, so two that are down stop the controller, too."""
     apache = ApacheCluster(tmp_path, REPLICATED_TRANSACTIONS)
     try:
         apache.start()
-        with HistoryRounds(ApacheNodes(apache), unique("h"), PARTITIONS, seed) as rounds:
+        with HistoryRounds(ApacheNodes(apache), unique("h"), MANY_PARTITIONS, seed) as rounds:
             few_clients(rounds)
             if seed == 0:
                 java_clients(rounds, kafka_cp)
             elif seed == 1:
                 transactions(rounds)
-            else:
+            elif seed == 2:
                 go_clients(rounds)
+            else:
+                python_clients(rounds)
             rounds.begin()
             for name in SHORT:
                 rounds.run(name)

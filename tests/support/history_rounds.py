@@ -23,7 +23,6 @@ from odradek.consistency.anomalies import Anomaly
 from odradek.core.errors import OdradekError
 from odradek.core.ids import LATEST, TopicPartition
 from support.apache_cluster import ApacheCluster
-from support.brokers import eventually
 from support.recorded_clients import (
     ConfluentCommits,
     RecordedClient,
@@ -36,8 +35,10 @@ from support.recorded_clients import (
 BROKERS = (1, 2, 3)
 CONTROLLER = "controller"
 Node = int | str
-PROGRESS_S = 300.0
-"""A client without an answer for so long stands still. With twenty processes on two cores, some need minutes."""
+ANSWERS, PAUSE_S, SILENCE_S = 1_000, 0.1, 300.0
+"""A wait is in vain when the cluster has answered so many questions meanwhile, one after another with a pause between
+them. On a busy machine the answers take longer, and so does all that the test waits for. A cluster that answers none
+for ``SILENCE_S`` is not served at all."""
 REQUESTS = 50
 
 
@@ -180,7 +181,7 @@ def cut_off(
         rounds.wait_for_requests()
         yield
         cluster.heal()
-        eventually(rounds.agree_on_leaders, within_s=PROGRESS_S)
+        rounds.wait_for(rounds.agree_on_leaders, "all brokers show the same leaders")
 
 
 def isolated(rounds: HistoryRounds, victim: int) -> AbstractContextManager[None]:
@@ -319,7 +320,7 @@ class HistoryRounds:
         with self.stale_lookups():
             for one in brokers:
                 self.nodes.resume(one)
-            eventually(self.agree_on_leaders, within_s=PROGRESS_S)
+            self.wait_for(self.agree_on_leaders, "all brokers show the same leaders")
 
     @contextmanager
     def stale_lookups(self) -> Iterator[None]:
@@ -347,16 +348,16 @@ class HistoryRounds:
         self._send_last()
         ends = self._ends()
         whole = [one for one in readers if not isinstance(one, RecordedMember)]
-        eventually(lambda: all(one.has_read(ends) for one in whole), within_s=PROGRESS_S, what=f"the ends {ends}")
+        self.wait_for(lambda: all(one.has_read(ends) for one in whole), f"readers reach the ends {ends}")
         self._stop(readers)
         return self.history.check()
 
     def _stop(self, clients: Sequence[RecordedClient]) -> None:
         for one in clients:
             one.ended.set()
+        names = [one.name for one in clients]
+        self.wait_for(lambda: not any(one.is_alive() for one in clients), f"the end of {names}")
         for one in clients:
-            one.join(PROGRESS_S)
-            assert not one.is_alive(), f"{one.name} does not end"
             assert one.failure is None, f"{one.name}: {one.failure!r}"
 
     def _send_last(self) -> None:
@@ -365,7 +366,7 @@ class HistoryRounds:
             for one in range(self.partitions):
                 start, value = time.time(), f"last.{one}"
                 sent = producer.send(self.topic, value.encode(), partition=one)
-                producer.flush(PROGRESS_S)
+                producer.flush(SILENCE_S)
                 fields = {"topic": self.topic, "partition": one, "value": value, "offset": sent.result().offset}
                 self.history.add("send", "last", start, end=time.time(), **fields)
 
@@ -381,6 +382,19 @@ class HistoryRounds:
 
     # --- what goes on -------------------------------------------------------------------------------------------
 
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits until a condition holds. Fails when the cluster has answered ``ANSWERS`` questions in vain."""
+        answers, last = 0, time.monotonic()
+        with Admin(self.nodes.bootstrap_servers, default_api_timeout_ms=10_000) as admin:
+            while not condition():
+                try:
+                    admin.describe_topics([self.topic])
+                    answers, last = answers + 1, time.monotonic()
+                except OdradekError:
+                    assert time.monotonic() < last + SILENCE_S, f"no broker answers, while the test waits: {what}"
+                assert answers < ANSWERS, f"{ANSWERS} questions were answered, and not this: {what}"
+                time.sleep(PAUSE_S)
+
     def wait_for_progress(self, clients: Sequence[RecordedClient]) -> None:
         """Waits until each of these clients has one more answer to a request that began after now."""
         before = {one.name: one.done for one in clients}
@@ -394,10 +408,11 @@ class HistoryRounds:
             return not silent
 
         try:
-            eventually(all_go_on, within_s=PROGRESS_S)
+            self.wait_for(all_go_on, "each client has an answer")
         except AssertionError as error:
             lines = [line for one in clients if one.name in silent for line in self._evidence(one)]
-            raise AssertionError("\n".join([f"no progress of {silent}, after {self.faults}", *lines])) from error
+            head = f"{error}; no progress of {silent}, after {self.faults}"
+            raise AssertionError("\n".join([head, *lines])) from error
 
     def _evidence(self, silent: RecordedClient) -> Iterator[str]:
         """What is known about a client that does not go on: its errors, where it waits, and its group."""
@@ -419,19 +434,21 @@ class HistoryRounds:
         """Waits until clients have sent some requests more, whether they are answered or not."""
         makers = [one for one in self.clients if isinstance(one, RecordedProducer | ConfluentCommits)]
         before = sum(one.sent for one in makers)
-        eventually(lambda: sum(one.sent for one in makers) >= before + REQUESTS, within_s=PROGRESS_S)
+        self.wait_for(lambda: sum(one.sent for one in makers) >= before + REQUESTS, f"{REQUESTS} requests")
 
     def wait_for_isr(self, wanted: Sequence[int]) -> None:
         """Waits until the ISR of a partition is this one, as these brokers show it."""
-        self._wait_for_partitions(wanted, lambda found: any(set(one.isr) == set(wanted) for one in found))
+        what = f"an ISR {wanted}"
+        self._wait_for_partitions(wanted, lambda found: any(set(one.isr) == set(wanted) for one in found), what)
 
     def wait_until_deposed(self, broker: int) -> None:
         """Waits until a broker leads no partition, as the others show it."""
         others = [one for one in BROKERS if one != broker]
-        self._wait_for_partitions(others, lambda found: all(one.leader != broker for one in found))
+        what = f"{others} show another leader than {broker}"
+        self._wait_for_partitions(others, lambda found: all(one.leader != broker for one in found), what)
 
     def _wait_for_partitions(
-        self, asked: Sequence[int], wanted: Callable[[Sequence[PartitionDescription]], bool]
+        self, asked: Sequence[int], wanted: Callable[[Sequence[PartitionDescription]], bool], what: str
     ) -> None:
         addresses = ",".join(self.nodes.address(one) for one in asked)
 
@@ -442,7 +459,7 @@ class HistoryRounds:
             except OdradekError:
                 return False
 
-        eventually(is_so, within_s=PROGRESS_S)
+        self.wait_for(is_so, what)
 
     def leaders(self) -> list[int]:
         with Admin(self.nodes.bootstrap_servers) as admin:
@@ -457,7 +474,7 @@ class HistoryRounds:
                 return False
             return all(set(one.isr) == set(BROKERS) and one.leader in BROKERS for one in partitions)
 
-        eventually(is_in_sync, within_s=PROGRESS_S)
+        self.wait_for(is_in_sync, "all replicas are in sync")
 
 
 def report(anomalies: Sequence[Anomaly], history: RecordedHistory, folder: Path) -> str:
