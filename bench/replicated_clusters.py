@@ -36,8 +36,11 @@ class ReplicatedCluster(Protocol):
     def kill(self, broker: int) -> None:
         """kill -9."""
 
+    def stop(self, broker: int) -> None:
+        """SIGTERM, and waits for the end."""
+
     def restart(self, broker: int) -> None:
-        """Starts a killed broker again."""
+        """Starts a broker again that was killed or stopped."""
 
     def end(self) -> None: ...
     def address(self, broker: int) -> str: ...
@@ -70,6 +73,9 @@ class OdradekBrokers:
 
     def kill(self, broker: int) -> None:
         self._nodes[broker].kill()
+
+    def stop(self, broker: int) -> None:
+        self._nodes[broker].stop()
 
     def restart(self, broker: int) -> None:
         self._nodes[broker].start()
@@ -124,6 +130,9 @@ class ApacheBrokers:
 
     def kill(self, broker: int) -> None:
         self._nodes[broker].kill()
+
+    def stop(self, broker: int) -> None:
+        self._nodes[broker].stop()
 
     def restart(self, broker: int) -> None:
         self._nodes[broker].start(PATIENCE_S)

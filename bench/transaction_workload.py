@@ -120,14 +120,14 @@ def singles(bootstrap: str, topic: str, producers: int, seconds: float, warm_up_
     """Transactions of one record, back to back, of ``producers`` producers with a partition each."""
     create_topic(bootstrap, topic, _PARTITIONS)
     made = [RawProducer(bootstrap, topic, n % _PARTITIONS, f"{topic}-{n}") for n in range(producers)]
-    _together(made, warm_up_s)
+    run_together(made, warm_up_s)
     before = sum(one.ended for one in made)
-    took = _together(made, seconds)
+    took = run_together(made, seconds)
     count = sum(one.ended for one in made) - before
     return {"per_s": count / took, "count": count}
 
 
-def _together(producers: list[RawProducer], seconds: float) -> float:
+def run_together(producers: list[RawProducer], seconds: float) -> float:
     """Runs the producers on one thread for ``seconds``. Returns the seconds until the last reply."""
     by_fd = {one.connection.socket.fileno(): one for one in producers}
     waiting = select.epoll()
