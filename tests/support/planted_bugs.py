@@ -59,7 +59,7 @@ def _commits_before_replicas() -> None:
     """A commit is answered when the coordinator has it."""
     from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 
-    UnreplicatedWrites.send = lambda self, end_offset, entries, replies: self._outgoing.send(replies)
+    UnreplicatedWrites.send = lambda self, end, entries, replies, former=None: self._outgoing.send(replies)
 
 
 def _unclean_elections() -> None:
