@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import confluent_kafka
@@ -14,7 +16,9 @@ from support.brokers import eventually, unique
 import odradek
 from odradek.client import NewTopic, TopicPartition
 from odradek.client.errors import UnknownTopic
+from odradek.testing.broker import BrokerFailed
 from odradek.testing.cluster import SHORT_SESSIONS
+from odradek.testing.process import BrokerProcess
 
 GROUP = "billing"
 
@@ -199,5 +203,29 @@ def test_a_cluster_has_the_session_that_is_set() -> None:
     try:
         assert cluster._nodes[1].config["broker.session.timeout.ms"] == "6000"
         assert SHORT_SESSIONS["broker.session.timeout.ms"] == "3000"
+    finally:
+        cluster.close()
+
+
+def test_all_nodes_start_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = odradek.Cluster(3)
+    begun = threading.Barrier(4, timeout=60)
+    with monkeypatch.context() as patch:
+        patch.setattr(BrokerProcess, "start", lambda self: begun.wait())
+        cluster.start()
+    cluster.close()
+
+
+def test_a_controller_that_does_not_start_ends_the_start_of_the_brokers(tmp_path: Path) -> None:
+    """They would wait for it for a minute. The error is that of the controller."""
+    cluster = odradek.Cluster(3, data_dir=tmp_path)
+    try:
+        (tmp_path / "controller" / "meta.properties").write_text("version=1\nnode.id=7\ncluster.id=another\n")
+        begun = time.monotonic()
+        with pytest.raises(BrokerFailed) as failure:
+            cluster.start()
+        assert "belongs to node.id 7" in str(failure.value)
+        assert time.monotonic() < begun + 30
+        assert [node for node in cluster.nodes if cluster.running(node)] == []
     finally:
         cluster.close()

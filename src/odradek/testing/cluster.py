@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations, product
 from pathlib import Path
@@ -255,10 +255,7 @@ class Cluster(OtherNames):
         if node is not None:
             self._find(node).start()
             return self
-        controller = self._nodes[CONTROLLER_ID]
-        if not controller.running:
-            controller.start()
-        _together(BrokerProcess.start, [one for one in self._some(None) if not one.running])
+        _start_together([one for one in self._some(None) if not one.running], self._nodes[CONTROLLER_ID])
         return self
 
     def stop(self, node: Node | None = None) -> None:
@@ -451,6 +448,24 @@ def _wait_until_halted(pid: int) -> None:
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "TZX":
                 return
             pause.wait(0.001)
+
+
+def _start_together(nodes: Sequence[BrokerProcess], controller: BrokerProcess) -> None:
+    """Starts nodes at once: brokers wait for the controller themselves. If it fails, they do not start either."""
+    others = [one for one in nodes if one is not controller]
+    with ThreadPoolExecutor(len(nodes) or 1) as pool:
+        started = [pool.submit(one.start) for one in others]
+        try:
+            if controller in nodes:
+                controller.start()
+        except BaseException:
+            while wait(started, _POLL_S).not_done:  # a thread may not have started its process yet
+                for process in [one.process for one in others]:
+                    if process is not None:
+                        process.kill()  # its thread sees the end
+            raise
+    for done in started:
+        done.result()
 
 
 def _together(work: Callable[[BrokerProcess], object], processes: Sequence[BrokerProcess]) -> None:
