@@ -36,7 +36,7 @@ BROKERS = (1, 2, 3)
 CONTROLLER = "controller"
 Node = int | str
 ANSWERS, PAUSE_S, SILENCE_S = 1_000, 0.1, 300.0
-"""A wait is in vain when the cluster has answered so many questions meanwhile, one after another with a pause between
+"""A wait has failed when the cluster has answered so many questions meanwhile, one after another with a pause between
 them. On a busy machine the answers take longer, and so does all that the test waits for. A cluster that answers none
 for ``SILENCE_S`` is not served at all."""
 REQUESTS = 50
@@ -383,7 +383,7 @@ class HistoryRounds:
     # --- what goes on -------------------------------------------------------------------------------------------
 
     def wait_for(self, condition: Callable[[], bool], what: str) -> None:
-        """Waits until a condition holds. Fails when the cluster has answered ``ANSWERS`` questions in vain."""
+        """Waits until a condition holds. Fails when the cluster has answered ``ANSWERS`` questions meanwhile."""
         answers, last = 0, time.monotonic()
         with Admin(self.nodes.bootstrap_servers, default_api_timeout_ms=10_000) as admin:
             while not condition():
