@@ -113,6 +113,7 @@ bench: setup
 	$(BIN)/python -m bench.brokers_for_tests
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.replication
+	$(BIN)/python -m bench.failover
 	$(BIN)/python -m bench.truncation
 	$(BIN)/python -m bench.security
 
