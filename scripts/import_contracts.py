@@ -16,7 +16,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 PROJECT = ROOT / "pyproject.toml"
 PACKAGE = "odradek"
 PURE = (
-    "core", "acls", "catalog", "cluster", "consistency", "groups", "replication", "transactions",
+    "core", "acls", "catalog", "cluster", "consistency", "groups", "replication", "schemas", "transactions",
     "client/group/sticky_assignor", "lag/describe", "storage/cleaning/rules", "pipelines/commit", "codecs",
     "coordinator_runtime/replies", "coordinator_runtime/driver", "coordinator_runtime/loader",
     "coordinator_runtime/shard", "coordinator_runtime/shard_log", "coordinator_runtime/shard_loads",

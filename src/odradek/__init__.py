@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
     from odradek.testing.broker import Broker
     from odradek.testing.cluster import Cluster
+    from odradek.testing.schema_registry import SchemaRegistry
     from odradek.testing.zookeeper import ZooKeeper
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Consumer",
     "OffsetAndMetadata",
     "Producer",
+    "SchemaRegistry",
     "TopicPartition",
     "ZooKeeper",
     "__version__",
@@ -47,6 +49,7 @@ _HOMES = {
     "Consumer": "odradek.client.consumer",
     "OffsetAndMetadata": "odradek.core.ids",
     "Producer": "odradek.client.producer",
+    "SchemaRegistry": "odradek.testing.schema_registry",
     "TopicPartition": "odradek.core.ids",
     "read_table": "odradek.client.admin.topic_table",
     "ZooKeeper": "odradek.testing.zookeeper",

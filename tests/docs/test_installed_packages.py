@@ -66,7 +66,7 @@ def test_the_pages_with_examples_are_known() -> None:
     assert {page.name for page in PAGES} == {
         "README.md", "brokers-for-tests.md", "checker.md", "client.md", "cluster.md", "consumer-offsets.md",
         "embedding.md", "kafka-in-pytest.md", "monitor.md", "offset-history.md", "pipelines.md", "replication.md",
-        "security.md", "spark.md", "transactions.md", "zookeeper.md",
+        "schema-registry.md", "security.md", "spark.md", "transactions.md", "zookeeper.md",
     }  # fmt: skip
 
 

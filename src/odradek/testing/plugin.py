@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from odradek.testing.broker import Broker
     from odradek.testing.cluster import Cluster
     from odradek.testing.offset_assertions import OffsetAssertions
+    from odradek.testing.schema_registry import SchemaRegistry
 
 _BROKER = pytest.StashKey["Broker"]()
 _SHARED = pytest.StashKey["Broker"]()
 _CLUSTERS = pytest.StashKey[list["Cluster"]]()
+_REGISTRY = pytest.StashKey["SchemaRegistry"]()
 _LOG_SIZE = pytest.StashKey[int]()
 _LOG_SIZES = pytest.StashKey[dict[int, dict[Any, int]]]()
 _SHARED_BROKER = "odradek_shared_broker"
@@ -227,6 +229,20 @@ def odradek_offsets(odradek_broker: Broker) -> Iterator[OffsetAssertions]:
 
 
 @pytest.fixture(scope="session")
+def odradek_schema_registry(odradek_broker: Broker, pytestconfig: pytest.Config) -> Iterator[SchemaRegistry]:
+    """A schema registry beside ``odradek_broker``, of all tests; its topic is ``_schemas``.
+
+    ``odradek_schema_registry.url`` is for any client of Confluent's registry. After each test, the plugin removes its
+    faults, and starts it again if the test has stopped it."""
+    from odradek.testing.schema_registry import SchemaRegistry
+
+    with SchemaRegistry(odradek_broker) as registry:
+        pytestconfig.stash[_REGISTRY] = registry
+        yield registry
+        del pytestconfig.stash[_REGISTRY]
+
+
+@pytest.fixture(scope="session")
 def odradek_cluster(odradek_broker_config: dict[str, str], pytestconfig: pytest.Config) -> Iterator[Cluster]:
     """The cluster of all tests: three brokers and a controller, each in a process of its own.
 
@@ -308,6 +324,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         last_words = broker.log_tail() if broker.failed else None
         broker.start()
     ended = _restore_clusters(item)
+    registry = item.config.stash.get(_REGISTRY, None)
+    if registry is not None:
+        registry.faults.clear()
+        registry.start()
     yield
     if last_words is not None:
         pytest.fail(f"the broker ended by itself; the end of its log:\n{last_words}", pytrace=False)

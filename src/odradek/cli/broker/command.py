@@ -19,6 +19,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:9092 --metrics 127.0.0.1:9404\n"
+    "  odradek serve --data-dir d --listen 127.0.0.1:9092 --schema-registry 127.0.0.1:8081\n"
     "  odradek serve --brokers 3 --data-dir d --listen 127.0.0.1:9092 --racks a,b,c",
 )
 def serve(
@@ -76,6 +77,14 @@ def serve(
             metavar="HOST:PORT", help="Serve the broker's metrics for Prometheus at http://HOST:PORT/metrics."
         ),
     ] = None,
+    schema_registry: Annotated[
+        str | None,
+        typer.Option(
+            "--schema-registry",
+            metavar="HOST:PORT",
+            help="Serve a schema registry with Confluent's API, too. Its schemas are in the topic _schemas.",
+        ),
+    ] = None,
     exit_with_parent: Annotated[
         bool,
         typer.Option("--exit-with-parent", hidden=True, help="Stop when the process that started it ends."),
@@ -85,7 +94,7 @@ def serve(
 
     With --brokers, run a cluster; `ready` has the address of each broker, for clients.
     """
-    from odradek.cli.broker.serve import FirstChanges, ServedCluster
+    from odradek.cli.broker.serve import FirstChanges, ServedCluster, ServedPages
     from odradek.cli.broker.serve import serve as run
 
     raise typer.Exit(
@@ -97,6 +106,6 @@ def serve(
             first=FirstChanges(add_scram, delete_config or ()),
             exit_with_parent=exit_with_parent,
             cluster=ServedCluster(brokers, racks, restart),
-            metrics=metrics,
+            pages=ServedPages(metrics, schema_registry),
         )
     )

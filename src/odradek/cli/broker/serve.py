@@ -18,6 +18,7 @@ from odradek.text.log_lines import log_to_stderr
 if TYPE_CHECKING:
     from odradek.broker.node.writer_role import StartChanges
     from odradek.broker.settings.config import BrokerConfig
+    from odradek.cli.broker.served_registry import ServedRegistry
 
 
 class ServedCluster(NamedTuple):
@@ -29,6 +30,22 @@ class ServedCluster(NamedTuple):
 
 
 NO_CLUSTER = ServedCluster()
+
+
+class ServedPages(NamedTuple):
+    """``HOST:PORT`` of what the process serves over HTTP: the page of metrics, a schema registry."""
+
+    metrics: str | None = None
+    schema_registry: str | None = None
+
+
+NO_PAGES = ServedPages()
+
+
+class _Extras(NamedTuple):
+    exit_with_parent: bool
+    metrics: tuple[str, int] | None
+    registry: ServedRegistry | None
 
 
 class FirstChanges(NamedTuple):
@@ -52,7 +69,7 @@ def serve(
     first: FirstChanges = NO_CHANGE,
     exit_with_parent: bool,
     cluster: ServedCluster = NO_CLUSTER,
-    metrics: str | None = None,
+    pages: ServedPages = NO_PAGES,
 ) -> int:
     """Runs a broker until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -61,7 +78,8 @@ def serve(
     Prints ``ready HOST:PORT``, with the addresses of all listeners, on stdout when the broker accepts requests. Wrong
     arguments, an unusable directory or port give one line on stderr and exit code 2. After a failed disk the exit code
     is 74 (docs/limits.md).
-    ``exit_with_parent``: also stops when stdin ends. ``metrics``: ``host:port`` of the page of metrics.
+    ``exit_with_parent``: also stops when stdin ends. With a schema registry, a second line
+    has its address.
     """
     gc.disable()  # until the broker serves: a collection would find nothing, because the objects of a start stay in use
     from odradek.core.errors import OdradekError
@@ -71,7 +89,8 @@ def serve(
         require_posix("the broker")
         log_to_stderr(os.environ.get(LOG_LEVEL, "WARNING"), "%(asctime)s %(levelname)s %(message)s")
         address = None if listen is None else parse_listen(listen)
-        page = None if metrics is None else _page_address(metrics, cluster)
+        page = None if pages.metrics is None else _page_address(pages.metrics, cluster)
+        registry_address = _registry_address(pages.schema_registry, cluster)
         file = _settings_file(config_file)
         from odradek.broker.settings.config import start_texts
 
@@ -94,9 +113,11 @@ def serve(
         changes = _changes(directory, first)  # before the directory is made
         if address is None and not settings.texts.get("listeners"):
             raise ValueError("--listen HOST:PORT is missing, and no setting listeners has the addresses")
+        registry = _registry(registry_address, address, settings)
     except (OdradekError, ValueError) as error:
         raise CommandError(str(error)) from error
-    return _run(settings, directory, address, changes, exit_with_parent=exit_with_parent, metrics=page)
+    extras = _Extras(exit_with_parent, page, registry)
+    return _run(settings, directory, address, changes, extras)
 
 
 def _run(
@@ -104,29 +125,36 @@ def _run(
     directory: Path,
     address: tuple[str, int] | None,
     changes: StartChanges,
-    *,
-    exit_with_parent: bool,
-    metrics: tuple[str, int] | None,
+    given: _Extras,
 ) -> int:
     """Runs a broker in this process. Returns the exit code."""
     from odradek.broker.process import EXIT_DISK_FAILED, DiskFailed, Extras, ParentLink, run
     from odradek.core.errors import OdradekError
+
+    def say_ready(addresses: str) -> None:
+        registry = given.registry
+        if registry is not None:
+            registry.start(addresses)
+        _say_ready(addresses if registry is None else f"{addresses}\nschema registry {registry.url}")
 
     try:
         run(
             settings,
             directory,
             address,
-            _say_ready,
-            parent=ParentLink.STDIN if exit_with_parent else ParentLink.NONE,
+            say_ready,
+            parent=ParentLink.STDIN if given.exit_with_parent else ParentLink.NONE,
             changes=changes,
-            extras=Extras(metrics),
+            extras=Extras(given.metrics),
         )
     except DiskFailed as error:
         error_line(with_remedy(error))
         return EXIT_DISK_FAILED
     except OdradekError as error:
         raise CommandError(str(error)) from error
+    finally:
+        if given.registry is not None:
+            given.registry.close()
     return 0
 
 
@@ -182,6 +210,33 @@ def _page_address(metrics: str, cluster: ServedCluster) -> tuple[str, int]:
         without = ": Prometheus needs a port that stays, so it is not 0" if metrics.endswith(":0") else ""
         raise ValueError(f"--metrics takes HOST:PORT, for example 127.0.0.1:9404, not {metrics!r}{without}")
     return host, int(port)
+
+
+def _registry_address(given: str | None, cluster: ServedCluster) -> tuple[str, int] | None:
+    """Returns host and port of ``--schema-registry``. Raises ValueError."""
+    if given is None:
+        return None
+    if cluster.brokers is not None:
+        raise ValueError(
+            "--schema-registry is for one broker: leave --brokers out, or start odradek.SchemaRegistry in Python"
+        )
+    try:
+        return parse_listen(given)
+    except ValueError:
+        text = f"--schema-registry takes HOST:PORT, for example 127.0.0.1:8081, not {given!r}"
+        raise ValueError(text) from None
+
+
+def _registry(
+    address: tuple[str, int] | None, listen: tuple[str, int] | None, settings: BrokerConfig
+) -> ServedRegistry | None:
+    """Takes the port of the registry. Raises ConfigError."""
+    if address is None:
+        return None
+    from odradek.cli.broker.served_registry import ServedRegistry, check_listener
+
+    check_listener(listen, settings.texts.get("listeners", ""))
+    return ServedRegistry(address)
 
 
 def parse_listen(listen: str) -> tuple[str, int]:
