@@ -198,7 +198,8 @@ def _unified(name: str) -> str:
 
 
 class CatalogState:
-    """The catalogue of one broker. ``brokers``: the node ids for replicas; ``directory``: their log directory."""
+    """The catalogue. ``brokers``: the node ids of the replicas that a lone broker places, and ``directory``: their log
+    directory. A cluster has other ones for each partition (``cluster/cluster_catalog``)."""
 
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: Id16) -> None:
         self._make_id = make_id

@@ -1,7 +1,8 @@
-"""What the machines of a replicated partition want to be done. Small frozen values, which their runtime carries out.
+"""What the state machines of a replicated partition want to be done. Small frozen values, which their runtime carries
+out.
 
 A leader (``replication/leader``) moves the high watermark and changes the ISR. A follower (``replication/follower``)
-also changes its log. A machine returns a tuple of effects. The runtime carries them out in their order.
+also changes its log. A state machine returns a tuple of effects. The runtime carries them out in their order.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RegisteredPartition(Protocol):
-    """What a machine reads of a partition's registration (``catalog/registrations.PartitionRegistration``)."""
+    """What a state machine reads of a partition's registration (``catalog/registrations.PartitionRegistration``)."""
 
     @property
     def replicas(self) -> tuple[int, ...]: ...
@@ -29,7 +30,7 @@ class RegisteredPartition(Protocol):
 
 
 class ReplicaBroker(Protocol):
-    """What a machine reads of a broker's registration (``cluster/registrations.BrokerRegistration``)."""
+    """What a state machine reads of a broker's registration (``cluster/registrations.BrokerRegistration``)."""
 
     @property
     def epoch(self) -> int: ...

@@ -11,9 +11,10 @@ before it are equal. A follower that has only such records begins again at the l
 this leader epoch has shown that the logs are equal. In Kafka it keeps the records until its log start has moved, too,
 and a crash may move that back: then two readers could see different records at one offset.
 
-The machine reads its log, and changes it only by effects. While the runtime carries out an ``Append``, ``Truncate`` or
-``RestartAt``, which may take many steps, the machine fetches nothing. A reply counts if it is for the present leader
-epoch, log end and last epoch. A late one that says where the log diverged before a truncation must not cut it again.
+The state machine reads its log, and changes it only by effects. While the runtime carries out an ``Append``,
+``Truncate`` or ``RestartAt``, which may take many steps, the state machine fetches nothing. A reply counts if it is for
+the present leader epoch, log end and last epoch. A late one that says where the log diverged before a truncation must
+not cut it again.
 
 In Kafka a new leader's lower watermark makes that of a follower go back. Here it stays: what was committed is.
 

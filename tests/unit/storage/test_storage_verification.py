@@ -53,7 +53,9 @@ def test_a_batch_begins_a_transaction_only_with_its_guard(log: Log) -> None:
 
 
 def test_without_the_setting_no_guard_is_needed(tmp_path: Path) -> None:
-    send(open_log(tmp_path / "flights-0"))
+    log = open_log(tmp_path / "flights-0")
+    send(log)
+    assert log.log_end_offset > 0
 
 
 def test_plain_batches_markers_and_coordinators_need_no_guard(log: Log) -> None:
@@ -120,6 +122,7 @@ def test_with_version_2_the_first_sequence_is_0(log: Log) -> None:
 
 def test_before_version_2_an_unknown_producer_may_begin_anywhere(log: Log) -> None:
     send(log, begin(log, 0, 5, bump=False), 5)
+    assert log.log_end_offset > 0
 
 
 def test_a_batch_does_not_overtake_one_that_waits_for_its_verification(log: Log) -> None:

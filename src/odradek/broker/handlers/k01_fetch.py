@@ -41,6 +41,7 @@ from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, FetchingReplica
+from odradek.core.uuids import NO_UUID
 from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, FetchedTopics, fetch_reply, fetch_reply_in_steps
@@ -84,7 +85,6 @@ leaders with their endpoints."""
 LISTENERS = ("client", "controller")
 IS_FREQUENT = True
 WAITS_FOR_OTHERS = True
-_NO_ID = UUID(int=0)
 
 
 AT_ONCE = 200
@@ -218,7 +218,7 @@ def _wanted(version: int, message: FetchRequest) -> Iterator[RequestedPartition]
 
 
 def _key(topic: FetchTopic | ForgottenTopic, version: int) -> TopicKey:
-    return (topic.topic_id or _NO_ID) if version >= 13 else topic.topic
+    return (topic.topic_id or NO_UUID) if version >= 13 else topic.topic
 
 
 def _packed(topic: TopicKey) -> str | bytes:

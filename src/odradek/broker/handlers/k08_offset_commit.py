@@ -22,6 +22,7 @@ from odradek.broker.loop.scheduler import Steps, finish
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
+from odradek.core.uuids import NO_UUID
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply, offset_commit_reply_in_steps
 from odradek.wire.schemas import milliseconds
@@ -50,7 +51,6 @@ AT_ONCE = 500
 """The most topics or partitions of a commit that is served in one step."""
 STEP_PARTITIONS = 500
 
-_NO_ID = UUID(int=0)
 _Key = tuple[str, UUID | None]
 
 
@@ -158,7 +158,7 @@ def _read(
     whole = _denial(broker, context, Resource.GROUP, message.group_id) if asks else None
     for topic in message.topics:
         known = (
-            broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or _NO_ID)
+            broker.catalog.topic(topic.name) if version < 10 else broker.catalog.topic_by_id(topic.topic_id or NO_UUID)
         )
         name = topic.name if version < 10 else "" if known is None else known.name
         refused = whole

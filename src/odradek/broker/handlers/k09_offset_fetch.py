@@ -24,6 +24,7 @@ from odradek.broker.loop.scheduler import finish
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode
+from odradek.core.uuids import NO_UUID
 from odradek.groups.messages import FetchedOffset, FetchedRows, OffsetFetch, OffsetFetchReply
 from odradek.wire.elements import Pieces, in_pieces
 from odradek.wire.offset_replies import (
@@ -68,7 +69,6 @@ AT_ONCE = 500
 A request for all offsets of a group is always served in steps.
 """
 _MEMO_BYTES_PER_ROW = 64
-_NO_ID = UUID(int=0)
 _UNSTABLE = int(ErrorCode.unstable_offset_commit.value)
 
 Fields = dict[str, object]
@@ -125,7 +125,7 @@ def _fetch(
 def _requested_topic(broker: BrokerServices, version: int, topic: OffsetFetchRequestTopics) -> RequestedTopic:
     if version < 10:
         return topic.name, None, topic.partition_indexes
-    topic_id = topic.topic_id or _NO_ID
+    topic_id = topic.topic_id or NO_UUID
     known = broker.catalog.topic_by_id(topic_id)
     return "" if known is None else known.name, topic_id, topic.partition_indexes
 

@@ -16,6 +16,7 @@ from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
+from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition.v3.request import AlterPartitionRequest, PartitionData
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 VERSIONS = (2, 3)
 LISTENERS = ("controller",)
-ZERO = UUID(int=0)
 
 
 def handle(controller: ControllerServices, context: Context, message: AlterPartitionRequest) -> Steps[list[Chunk]]:
@@ -36,7 +36,7 @@ def handle(controller: ControllerServices, context: Context, message: AlterParti
     asked = []
     for topic in message.topics:
         for part in topic.partitions:
-            asked.append(_change(context.version, topic.topic_id or ZERO, part))
+            asked.append(_change(context.version, topic.topic_id or NO_UUID, part))
             yield None
     leader = message.broker_id, message.broker_epoch
     promise = controller.role.registered_brokers.submit(

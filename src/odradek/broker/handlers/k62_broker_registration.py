@@ -9,13 +9,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
 from odradek.core.access.acl import Operation
+from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 4)
 LISTENERS = ("controller",)
-ZERO = UUID(int=0)
 
 
 def handle(
@@ -36,11 +35,11 @@ def handle(
     request = NewBroker(
         message.broker_id,
         message.cluster_id,
-        message.incarnation_id or ZERO,
+        message.incarnation_id or NO_UUID,
         tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in message.listeners),
         tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
         message.rack,
-        tuple(one or ZERO for one in message.log_dirs) if version >= 2 else (),
+        tuple(one or NO_UUID for one in message.log_dirs) if version >= 2 else (),
         message.previous_broker_epoch if version >= 3 else None,
         version >= 1 and message.is_migrating_zk_broker,
     )

@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import Directories
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.access.acl import Operation
+from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.broker_heartbeat.v2.request import BrokerHeartbeatRequest
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 2)
 LISTENERS = ("controller",)
-ZERO = UUID(int=0)
 
 
 def handle(
@@ -40,7 +39,8 @@ def handle(
     offline = message.offline_log_dirs if context.version >= 1 else ()
     cordoned = message.cordoned_log_dirs if context.version >= 2 else None
     directories = Directories(
-        tuple(one or ZERO for one in offline), None if cordoned is None else tuple(one or ZERO for one in cordoned)
+        tuple(one or NO_UUID for one in offline),
+        None if cordoned is None else tuple(one or NO_UUID for one in cordoned),
     )
     controller.role.registered_brokers.hear(request.broker_id, request.broker_epoch)
     reply = yield from value_of(

@@ -17,6 +17,7 @@ from odradek.catalog.features import GROUP
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
+from odradek.core.uuids import NO_UUID
 from odradek.groups.kip848.member import reported_partitions
 from odradek.groups.kip848.messages import Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.wire.schemas import milliseconds
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 1)
 IS_FREQUENT = True
-NO_TOPIC = UUID(int=0)
 AT_ONCE = 500
 """Requests with more topics or partitions than this are read in steps, replies with more topics packed in steps."""
 
@@ -100,7 +100,7 @@ def _handle_in_steps(
 
 
 def _listed(rows: Iterable[TopicPartitions]) -> Iterator[tuple[bytes, Sequence[int]]]:
-    return (((row.topic_id or NO_TOPIC).bytes, row.partitions) for row in rows)
+    return (((row.topic_id or NO_UUID).bytes, row.partitions) for row in rows)
 
 
 def _submit(

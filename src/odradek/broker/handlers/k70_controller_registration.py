@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewController
 from odradek.core.access.acl import Operation
+from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.controller_registration.v0.request import ControllerRegistrationRequest
@@ -27,7 +27,7 @@ def handle(
     check_cluster(controller, context, Operation.CLUSTER_ACTION)
     request = NewController(
         message.controller_id,
-        message.incarnation_id or UUID(int=0),
+        message.incarnation_id or NO_UUID,
         tuple(Endpoint(one.name, one.host, one.port, one.security_protocol) for one in message.listeners),
         tuple(FeatureRange(one.name, one.min_supported_version, one.max_supported_version) for one in message.features),
         message.zk_migration_ready,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
@@ -11,6 +10,7 @@ from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import ReplicaDirectory
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
+from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 0)
 LISTENERS = ("controller",)
-ZERO = UUID(int=0)
 
 
 def handle(
@@ -32,7 +31,9 @@ def handle(
     for directory in message.directories:
         for topic in directory.topics:
             for part in topic.partitions:
-                assigned.append(ReplicaDirectory(topic.topic_id or ZERO, part.partition_index, directory.id_ or ZERO))
+                assigned.append(
+                    ReplicaDirectory(topic.topic_id or NO_UUID, part.partition_index, directory.id_ or NO_UUID)
+                )
                 yield None
     owner = message.broker_id, message.broker_epoch
     promise = controller.role.registered_brokers.submit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from odradek.broker.controller.observer_reads import ObserverFetch, ObserverReply
 from odradek.broker.handlers.authorization import check_cluster
@@ -12,6 +11,7 @@ from odradek.core.access.acl import Operation
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import METADATA_TOPIC
+from odradek.core.uuids import METADATA_TOPIC_ID, NO_UUID
 from odradek.wire.schemas import milliseconds
 
 if TYPE_CHECKING:
@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from odradek.broker.controller.observer_reads import ObserverReads
     from odradek.broker.handlers.api import Context, ControllerServices, Reply
 
-METADATA_ID = UUID(int=1)
-"""The id of the metadata log's topic."""
 NO_PLACE = {"end_offset": -1, "epoch": -1}
-ZERO = UUID(int=0)
 _NOT_SAID = (1 << 63) - 1
 _WITH_TOPIC_ID, _WITH_DIRECTORY, _WITH_ENDPOINTS, _WITH_WATERMARK = 13, 17, 17, 18
 """The first versions of Fetch that have ids of topics, the directory of an observer, and its high watermark. The reply
@@ -66,13 +63,13 @@ def _only_partition(version: int, message: FetchRequest) -> FetchPartition | Non
     if version < _WITH_TOPIC_ID or len(message.topics) != 1:
         return None
     (topic,) = message.topics
-    if topic.topic_id != METADATA_ID or len(topic.partitions) != 1 or topic.partitions[0].partition != 0:
+    if topic.topic_id != METADATA_TOPIC_ID or len(topic.partitions) != 1 or topic.partitions[0].partition != 0:
         return None
     return topic.partitions[0]
 
 
 def _asked(version: int, message: FetchRequest, part: FetchPartition, replica_id: int) -> ObserverFetch:
-    directory = (part.replica_directory_id or ZERO) if version >= _WITH_DIRECTORY else ZERO
+    directory = (part.replica_directory_id or NO_UUID) if version >= _WITH_DIRECTORY else NO_UUID
     return ObserverFetch(
         ObserverKey(replica_id, directory),
         part.current_leader_epoch,
@@ -103,7 +100,7 @@ def _fetched(controller: ControllerServices, context: Context, reply: ObserverRe
         "preferred_read_replica": -1,
         "records": reply.records,
     }
-    topic = {"topic_id": METADATA_ID, "partitions": [partition]}
+    topic = {"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}
     return {
         "error_code": ErrorCode.none,
         "session_id": 0,

@@ -1,4 +1,4 @@
-"""The membership of a broker in its cluster: it drives the broker's machines over a link to the controller.
+"""The membership of a broker in its cluster: it drives the broker's state machines over a link to the controller.
 
 ``cluster/lifecycle`` and ``cluster/log_observer`` decide what is sent. This module sends it when it is due, passes
 replies on, and gives committed records to the catalogue, one batch after another. Everything outside is passed in: the

@@ -23,6 +23,7 @@ from odradek.broker.metadata_log.stray_logs import (
 from odradek.catalog.state import Topic, check_topic_name
 from odradek.core.counts import counted, span
 from odradek.core.errors import KafkaError, StorageError
+from odradek.core.uuids import NO_UUID
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
 
@@ -97,7 +98,7 @@ class Diagnosis:
             return int(self.mark.node_id), checkpoints.decode_uuid(self.mark.directory_id)
         if self.properties:
             return int(self.properties["node.id"]), checkpoints.decode_uuid(self.properties["directory.id"])
-        salvage = Salvage(self.path, self.files, 1, UUID(int=0))
+        salvage = Salvage(self.path, self.files, 1, NO_UUID)
         directory_id = salvage.directory_id
         return salvage.leader or 1, directory_id if isinstance(directory_id, UUID) else uuid4()
 

@@ -35,6 +35,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
+from odradek.core.uuids import NO_UUID
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
@@ -81,7 +82,7 @@ class LogDirectory:
         self.is_new = False
         """Whether no broker has used the directory before this start."""
         self._made, self._has_undecided = 0, False
-        self._directory_id = UUID(int=0)
+        self._directory_id = NO_UUID
         self._now_ms = now_ms
         own = world or NodeWorld.of_process()
         self._files, self._new_uuid, self._new_threads = files or own.files, own.new_uuid, own.new_threads
@@ -131,11 +132,11 @@ class LogDirectory:
 
     # --- start --------------------------------------------------------------------------------------------------
 
-    def open_catalog(self, config: MetadataConfig | None = None, shard: CatalogState | None = None) -> StoredCatalog:
-        """Reads the catalogue into ``shard``; None: that of a lone broker. Raises StorageError."""
+    def open_catalog(self, config: MetadataConfig | None = None, state: CatalogState | None = None) -> StoredCatalog:
+        """Reads the catalogue into ``state``; None: that of a lone broker. Raises StorageError."""
         try:
             catalog = StoredCatalog.read_into(
-                shard or CatalogState(lambda data: UUID(bytes=data), (self.node_id,), self._directory_id),
+                state or CatalogState(lambda data: UUID(bytes=data), (self.node_id,), self._directory_id),
                 self.path,
                 MetadataMark(0, str(self.node_id), self.cluster_id, encode_id(self._directory_id)),
                 clean=self.clean,

@@ -331,7 +331,8 @@ class Partition:
         Returns the wait, or None if ``end`` was called already.
         """
         if self.failure:
-            end(ErrorCode.unknown_topic_or_partition)
+            is_gone = self.role is PartitionRole.REMOVED
+            end(ErrorCode.unknown_topic_or_partition if is_gone else ErrorCode.kafka_storage_error)
             return None
         reached = self.high_watermark >= offset
         if reached or not self.is_held or self.role is not PartitionRole.LEADER:

@@ -1,4 +1,5 @@
-"""The messages between a broker and its controller: requests of the broker's machines, and what they take from replies.
+"""The messages between a broker and its controller: requests of the broker's state machines, and what they take from
+replies.
 
 Each has the newest version that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats,
 ``cluster/log_observer`` reads the log, leaders ask for ISRs (``cluster/isr_changes``).
@@ -19,6 +20,7 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
+from odradek.core.uuids import METADATA_TOPIC_ID, NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from kio.schema.fetch.v18.response import FetchResponse
     from kio.schema.fetch_snapshot.v1.response import FetchSnapshotResponse
 
-METADATA_TOPIC_ID = UUID(int=1)
 FETCH_BYTES = 8 << 20
 """The most bytes of a reply, as in Kafka's Raft client."""
 _REGISTRATION, _HEARTBEAT, _FETCH, _FETCH_SNAPSHOT = (62, 4), (63, 2), (1, 18), (59, 1)
@@ -179,7 +180,7 @@ def _isrs(reply: AlterPartitionResponse) -> IsrAnswer | ErrorCode:
     if reply.error_code:
         return reply.error_code
     return {
-        (topic.topic_id or UUID(int=0), part.partition_index): _isr(part)
+        (topic.topic_id or NO_UUID, part.partition_index): _isr(part)
         for topic in reply.topics
         for part in topic.partitions
     }

@@ -1,8 +1,8 @@
 """The fetches of a follower node from one leader, as Kafka's ReplicaFetcherThread: one request at a time, in a session.
 
-A request names the partitions whose machines (``replication/follower``) ask for something. The reply is passed on, one
-partition after another, in steps. The next request follows when the records of the reply are in the logs. A truncation
-may take long, so it holds no other partition up: its partition is not fetched until then.
+A request names the partitions whose state machines (``replication/follower``) ask for something. The reply is passed
+on, one partition after another, in steps. The next request follows when the records of the reply are in the logs. A
+truncation may take long, so it holds no other partition up: its partition is not fetched until then.
 
 What is wrong with one partition, an error of the leader or damaged bytes, concerns only this partition: nothing of it
 is appended, one line names it, and it is fetched again after ``replica.fetch.backoff.ms``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 from uuid import UUID
 
 from odradek.broker.remote.node_request import NodeRequest, schema_request
@@ -26,6 +26,7 @@ from odradek.replication.effects import (
     MoveWatermark,
     RestartAt,
     Retry,
+    Stop,
     Truncate,
 )
 from odradek.replication.follower import FetchedPart, FollowerPhase
@@ -102,7 +103,7 @@ class FetchLimits(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a request asks for one partition: by which machine, and what it said."""
+    """What a request asks for one partition: by which state machine, and what it said."""
 
     partition: ReplicatedPartition
     follower: PartitionFollower
@@ -132,7 +133,7 @@ class ReplicaFetcher:
         self._is_closed = False
 
     def add(self, partition: ReplicatedPartition) -> None:
-        """Begins to fetch a partition, with the machine that it has now."""
+        """Begins to fetch a partition, with the state machine that it has now."""
         name = TopicPartition(partition.topic, partition.index)
         self.partitions[name] = partition
         follower = partition.follower
@@ -308,7 +309,7 @@ class ReplicaFetcher:
     def _carry_out(
         self, partition: ReplicatedPartition, follower: PartitionFollower, effects: tuple[FollowerEffect, ...]
     ) -> None:
-        """Does what a machine decides, except for an append."""
+        """Does what a state machine decides, except for an append."""
         for effect in effects:
             if isinstance(effect, MoveWatermark):
                 partition.move_high_watermark(effect.offset)
@@ -323,6 +324,13 @@ class ReplicaFetcher:
                 at_ms = self._services.steady_ms() + effect.delay_ms
                 self._retries[TopicPartition(partition.topic, partition.index)] = at_ms
                 self._wake_at(at_ms)
+            elif isinstance(effect, Stop):
+                log.debug(
+                    "%s-%d: the replica fetches no more from broker %d: %s",
+                    partition.topic, partition.index, self.leader, effect.code.name.upper(),
+                )  # fmt: skip
+            elif not isinstance(effect, Append):
+                assert_never(effect)
 
     def _delete(self, partition: ReplicatedPartition, offset: int) -> None:
         try:

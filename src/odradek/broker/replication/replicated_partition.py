@@ -1,8 +1,8 @@
-"""A partition with several replicas: it carries out what the machines of its leader or of its follower decide.
+"""A partition with several replicas: it carries out what the state machines of its leader or of its follower decide.
 
-A leader's machine (``replication/leader``) gets each append and each fetch of a follower. It moves the high watermark,
-which is always held here, and asks for another ISR. A follower's machine (``replication/follower``) gets each reply of
-the leader; ``replica_fetcher`` sends the fetches.
+A leader's state machine (``replication/leader``) gets each append and each fetch of a follower. It moves the high
+watermark, which is always held here, and asks for another ISR. A follower's state machine (``replication/follower``)
+gets each reply of the leader; ``replica_fetcher`` sends the fetches.
 
 A follower's log gets the bytes of its leader, and is cut where it differs from the leader's log. Each cut is noted on
 the disk first: the recovery point must never be above the end of the log (``LogDirectory.note_truncation``). Work in
@@ -13,7 +13,7 @@ log belongs to the next term then.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, assert_never
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import PartitionRole
@@ -94,8 +94,8 @@ class DeletionWait(NamedTuple):
 
 
 class ReplicatedPartition(Partition):
-    """A partition of several replicas. ``leader``: the machine of a leader, ``follower``: that of a follower; at most
-    one of them is there, and only while the log is open."""
+    """A partition of several replicas. ``leader``: the state machine of a leader, ``follower``: that of a follower; at
+    most one of them is there, and only while the log is open."""
 
     __slots__ = ("_deletions", "_services", "follower", "leader", "topic_id")
 
@@ -126,7 +126,7 @@ class ReplicatedPartition(Partition):
         self._drop_leader()
 
     def _register(self, steady_ms: int) -> None:
-        """Brings the newest registration to the machine of the leader, which it makes or drops."""
+        """Brings the newest registration to the state machine of the leader, which it makes or drops."""
         log, registration = self._log, self.registration
         if self.role is not PartitionRole.LEADER or not self.is_replicated:
             self._drop_leader()
@@ -145,8 +145,8 @@ class ReplicatedPartition(Partition):
             wait.end(ErrorCode.not_leader_or_follower)
 
     def _hold_or_release(self) -> None:
-        """Holds the high watermark, whatever the ISR is: the machines move it. A change of min.insync.replicas counts
-        at once."""
+        """Holds the high watermark, whatever the ISR is: the state machines move it. A change of min.insync.replicas
+        counts at once."""
         log = self._log
         if not self.is_replicated:
             super()._hold_or_release()
@@ -208,8 +208,10 @@ class ReplicatedPartition(Partition):
         for effect in effects:
             if isinstance(effect, MoveWatermark):
                 self.move_high_watermark(effect.offset)
-            else:
+            elif isinstance(effect, AlterIsr):
                 self._services.isr_changes.submit(self, effect)
+            else:
+                assert_never(effect)
 
     # --- a leader's appends -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How a table of any format drives the commit machine of its run, and commits the group's offsets through it."""
+"""How a table of any format drives the commit state machine of its run, and commits the group's offsets through it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from odradek.pipelines.commit.state import BatchPlan, QueryState, TableState
 
 
 class CommitDriver(ABC):
-    """A table that does the operations of its machine. ``_NO_FILES``: the files of a micro-batch without rows."""
+    """A table that does the operations of its state machine. ``_NO_FILES``: the files of a micro-batch without rows."""
 
     _NO_FILES: ClassVar[NewFiles]
 
@@ -41,7 +41,7 @@ class CommitDriver(ABC):
         return drive(steps, self._perform)
 
     def _perform(self, operation: object) -> object:
-        """Does an operation of the machine. Subclasses do those of their log and files."""
+        """Does an operation of the state machine. Subclasses do those of their log and files."""
         match operation:
             case CommitGroup(batch):
                 return self._commit_offsets(batch) is not False

@@ -1,7 +1,7 @@
-"""The operations of the commit machine. It yields them, and a table or the simulation does them. Pure data.
+"""The operations of the commit state machine. It yields them, and a table or the simulation does them. Pure data.
 
-An operation that fails raises an error into the machine. After a failed ``Create`` or ``CommitVersion`` it is unknown
-whether it was done, because the reply may be lost; it may even be done later.
+An operation that fails raises an error into the state machine. After a failed ``Create`` or ``CommitVersion`` it is
+unknown whether it was done, because the reply may be lost; it may even be done later.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from odradek.pipelines.commit.state import Added, BatchPlan, QueryState, RunTag,
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
-"""A part of the machine: yields operations, gets their results, and returns a T."""
+"""A part of the state machine: yields operations, gets their results, and returns a T."""
 
 
 @dataclass(frozen=True)

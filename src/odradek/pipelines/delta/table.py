@@ -388,8 +388,8 @@ class DeltaTable(CommitDriver):
         """Makes the version after ``base``; returns False if it exists already.
 
         If the log was loaded after a commit of a transaction id, deltalake accepts a second commit of that id. So the
-        machine looks at the state of exactly the version that it builds on, and this fails if that version is not the
-        newest.
+        state machine looks at the state of exactly the version that it builds on, and this fails if that version is not
+        the newest.
         """
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
