@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 from test_wrong_inputs import COMMANDS, NOWHERE, VALID, options_of
 
-from odradek.cli.main import _is_odd, run
+from odradek.cli.main import run
+from odradek.cli.usage.odd_words import _is_odd
 from odradek.cli.usage.usage_errors import mistyped_option
 from odradek.client.config import parse_address, parse_addresses
 from odradek.core.errors import ConfigError

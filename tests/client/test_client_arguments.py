@@ -26,7 +26,15 @@ from odradek.client import (
     TopicPartition,
     loop,
 )
-from odradek.client.arguments import as_offset, as_offsets, as_partition, as_seek_target, as_times, check_timeout
+from odradek.client.arguments import (
+    as_offset,
+    as_offsets,
+    as_partition,
+    as_seek_target,
+    as_times,
+    check_timeout,
+    chosen_partition,
+)
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
 from odradek.client.consumer.config import reset_timestamp
@@ -34,7 +42,6 @@ from odradek.client.consumer.records import Record
 from odradek.client.group.assignors import Assignments, CooperativeStickyAssignor, RangeAssignor, make_assignors
 from odradek.client.model import ListedOffset
 from odradek.client.producer import Producer
-from odradek.client.producer.engine import chosen_partition
 from odradek.codecs.consumer_protocol import Subscription
 from odradek.core.errors import ConfigError
 

@@ -91,7 +91,7 @@ BUGS: dict[str, Bug] = {
     "names of segments are not synced": _replacing(MemoryFiles, "sync_dir", _without_names(MemoryFiles.sync_dir)),
     "a change of the catalogue is not synced": _replacing(MetadataLog, "sync", lambda self: None),
     "a snapshot of the catalogue has no settings": _replacing(
-        CatalogImage, "_records", _without_settings(CatalogImage._records)
+        CatalogImage, "records", _without_settings(CatalogImage.records)
     ),
     "a repeated batch is written again": _sequences_are_taken_twice,
     "the last stable offset is the end": _replacing(
