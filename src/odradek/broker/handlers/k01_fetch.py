@@ -33,6 +33,7 @@ from uuid import UUID
 
 from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader, RackReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
@@ -41,7 +42,6 @@ from odradek.core.access.acl import CLUSTER_NAME, Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, FetchingReplica
-from odradek.core.uuids import NO_UUID
 from odradek.storage.segments.slice import Slice
 from odradek.wire.chunks import FILE_FROM_BYTES, Chunk
 from odradek.wire.produce_fetch_replies import FetchedPartition, FetchedTopics, fetch_reply, fetch_reply_in_steps

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import DENIED, is_allowed
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps, finish
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.uuids import NO_UUID
 from odradek.groups.messages import OffsetCommit, OffsetCommitReply, PartitionCommit, TopicCommit
 from odradek.wire.offset_replies import CommittedTopic, offset_commit_reply, offset_commit_reply_in_steps
 from odradek.wire.schemas import milliseconds

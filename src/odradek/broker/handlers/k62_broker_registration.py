@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.cluster.registrations import NewBroker
 from odradek.core.access.acl import Operation
-from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.broker_registration.v4.request import BrokerRegistrationRequest

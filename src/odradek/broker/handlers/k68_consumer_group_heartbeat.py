@@ -13,11 +13,11 @@ from uuid import UUID
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements
 from odradek.broker.handlers.long_replies import reply as long_reply
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.catalog.features import GROUP
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.core.uuids import NO_UUID
 from odradek.groups.kip848.member import reported_partitions
 from odradek.groups.kip848.messages import Kip848Heartbeat, Kip848HeartbeatReply
 from odradek.wire.schemas import milliseconds

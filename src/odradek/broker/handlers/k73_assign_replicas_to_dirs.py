@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import ReplicaDirectory
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
-from odradek.core.uuids import NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.assign_replicas_to_dirs.v0.request import AssignReplicasToDirsRequest

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
@@ -23,7 +24,6 @@ from odradek.broker.metadata_log.stray_logs import (
 from odradek.catalog.state import Topic, check_topic_name
 from odradek.core.counts import counted, span
 from odradek.core.errors import KafkaError, StorageError
-from odradek.core.uuids import NO_UUID
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.stored_catalog import StoredCatalog
@@ -35,7 +36,6 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.state import CatalogState, Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
-from odradek.core.uuids import NO_UUID
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files

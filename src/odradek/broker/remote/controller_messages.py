@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from odradek.broker.loop.reserved_ids import METADATA_TOPIC_ID, NO_UUID
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.cluster.isr_changes import IsrChange, IsrState
 from odradek.cluster.lifecycle import HeartbeatAnswer
@@ -20,7 +21,6 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
-from odradek.core.uuids import METADATA_TOPIC_ID, NO_UUID
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition.v3.response import AlterPartitionResponse, PartitionData
