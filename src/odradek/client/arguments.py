@@ -8,12 +8,14 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from odradek.batches.encode import Headers
 from odradek.client.errors import UnknownTopic
 from odradek.client.model import ListedOffset
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from odradek.batches.encode import Headers
 
 T = TypeVar("T")
 
