@@ -80,6 +80,9 @@ class Nodes(Protocol):
 
     def elapsed_ms(self) -> int: ...
 
+    def make_loads_slow(self, broker: str, group: str, topic: str) -> None:
+        """The next load of the group's partition of the offsets topic takes seconds. ``broker`` coordinates it."""
+
 
 class ClusterRun(Run):
     """One scenario with one cluster. ``base``: all broker ids that the scenario makes up are above it."""

@@ -154,6 +154,16 @@ class MovingGroup(GroupRequests):
 
         self.cluster.until(8, 9, message, is_done, client=f"{self.at}/load")
 
+    def await_load(self) -> None:
+        """Waits until the broker of the next requests loads the group's partition. Fails if it has loaded it."""
+
+        def is_loading(reply: Any) -> bool:
+            code = reply.groups[0].error_code
+            assert code in (ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress), code
+            return code is ErrorCode.coordinator_load_in_progress
+
+        self.cluster.until(DESCRIBE_GROUPS, 4, self._asked(), is_loading, client=f"{self.at}/load")
+
     def wait_for_processing(self) -> None:
         for _ in range(4):
             self.run.quietly(DESCRIBE_GROUPS, 4, self._asked(), client=f"{self.at}/load")

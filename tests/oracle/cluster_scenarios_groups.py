@@ -74,26 +74,52 @@ def every_request_at_a_former_coordinator(c: GroupClusterRun) -> None:
     successor = c.move(2)
     for at in (2, 1):
         group.at = at
-        group.commits(topic, 6, member=member, generation=generation)
-        group.commits(topic, 6)
-        group.fetches(topic)
-        group.fetches(topic, stable=True)
-        group.fetches(topic, version=7)
-        group.joins("a", member).receive()
-        group.joins("b").receive()
-        group.syncs("a", member, generation).receive()
-        group.beats(member, generation)
-        group.leave((member, None), client=group.client)
-        group.described()
-        group.inspected()
-        group.consumer_beats("m", 0, rebalance_timeout=5000, subscribed_topic_names=[topic], owned={})
-        group.deleted()
-        group.offsets_deleted(topic)
+        every_request(group, topic, member, generation)
     group.listed_at()
     group.move_to(successor)
     group.described()
     group.beats(member, generation)
     group.fetches(topic)
+
+
+def every_request(group: MovingGroup, topic: str, member: str, generation: int) -> None:
+    """Each request about a group, at a broker that does not serve it."""
+    group.commits(topic, 6, member=member, generation=generation)
+    group.commits(topic, 6)
+    group.fetches(topic)
+    group.fetches(topic, stable=True)
+    group.fetches(topic, version=7)
+    group.joins("a", member).receive()
+    group.joins("b").receive()
+    group.syncs("a", member, generation).receive()
+    group.beats(member, generation)
+    group.leave((member, None), client=group.client)
+    group.described()
+    group.inspected()
+    group.consumer_beats("m", 0, rebalance_timeout=5000, subscribed_topic_names=[topic], owned={})
+    group.deleted()
+    group.offsets_deleted(topic)
+
+
+def every_request_during_a_load(c: GroupClusterRun) -> None:
+    """The next coordinator has much to load. A heartbeat is answered as if it had loaded the member."""
+    topic = c.place("t", 1, 3)
+    group = MovingGroup(c, 2)
+    member, generation = group.lone_member(session_ms=LONG_SESSION_MS)
+    group.commits(topic, 5, member=member, generation=generation)
+    c.nodes.make_loads_slow("2", c.key_at(2, "filler"), topic)
+    c.kill(2)
+    group.at = 3
+    group.await_load()
+    every_request(group, topic, member, generation)
+    group.listed_at(3)
+    group.found_at(3)
+    group.await_load()
+    group.move_to(3)
+    group.described()
+    group.beats(member, generation)
+    group.fetches(topic)
+    c.start(2)
 
 
 def offsets_are_deleted_for_good(c: GroupClusterRun) -> None:
@@ -485,5 +511,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     static_members_outlive_their_coordinator, classic_members_below_the_minimum, a_leave_below_the_minimum,
     a_sync_waits_for_replicas, groups_are_listed_by_their_coordinator, a_consumer_group_outlives_its_coordinator,
     a_partition_is_given_up_at_the_next_coordinator, static_members_of_a_consumer_group_outlive_their_coordinator,
-    a_consumer_group_below_the_minimum, sessions_of_a_consumer_group_begin_again,
+    a_consumer_group_below_the_minimum, sessions_of_a_consumer_group_begin_again, every_request_during_a_load,
 )  # fmt: skip
