@@ -54,7 +54,7 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "3", "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2", "min.insync.replicas": "2", "default.replication.factor": "3",
 }  # fmt: skip
-GROUPS, OFFSETS, WIDTH = 100, 100_000, 10
+GROUPS, OFFSETS, WIDTH = 100, 100_000, 100
 """The groups of a coordinator, their commits, and the partitions of one request."""
 CONNECTIONS, PRODUCERS = 8, 8
 SETTLE_S, PAUSE_S, ATTEMPT_S, SEND_S = 5.0, 0.01, 2.0, 0.005
@@ -230,12 +230,16 @@ def load_offsets(cluster: ReplicatedCluster, index: int) -> list[str]:
     return groups
 
 
-def kill_coordinator(cluster: ReplicatedCluster, groups: Mapping[int, Sequence[str]], offset: int) -> float:
-    """The seconds from kill -9 of a coordinator, not the active controller, to the next acknowledged commit."""
+def kill_coordinator(cluster: ReplicatedCluster, groups: dict[int, list[str]], offset: int) -> float:
+    """The seconds from kill -9 of a coordinator, not the active controller, to the next acknowledged commit.
+
+    ``groups``: those that have their offsets, by the partition of the offsets topic; more are added if needed."""
     wait_until_in_sync(cluster, OFFSETS_TOPIC)
     controller = cluster.controller()
     led = {one.partition_index: one.leader_id for one in partitions_of(cluster.address(1), OFFSETS_TOPIC)}
-    index = next(one for one in groups if led[one] != controller)
+    index = next(one for one in [*groups, *led] if led[one] != controller)
+    if index not in groups:
+        groups[index] = load_offsets(cluster, index)
     group, dead = groups[index][0], led[index]
     cluster.kill(dead)
     killed = time.perf_counter()
@@ -321,7 +325,7 @@ def measure(cluster: ReplicatedCluster, parts: Sequence[str], sizes: Sizes, figu
     if "restart" in parts:
         figures |= rolling_restart(cluster)
     if "coordinator" in parts:
-        groups = {index: load_offsets(cluster, index) for index in range(len(BROKERS))}
+        groups: dict[int, list[str]] = {}
         figures["kills_s"] = [kill_coordinator(cluster, groups, number) for number in range(sizes.kills)]
 
 

@@ -80,7 +80,7 @@ class Nodes(Protocol):
 
     def elapsed_ms(self) -> int: ...
 
-    def make_loads_slow(self, broker: str, group: str, topic: str) -> None:
+    def make_loads_slow(self, broker: str, group: str) -> None:
         """The next load of the group's partition of the offsets topic takes seconds. ``broker`` coordinates it."""
 
 

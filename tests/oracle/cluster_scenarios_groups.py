@@ -107,7 +107,7 @@ def every_request_during_a_load(c: GroupClusterRun) -> None:
     group = MovingGroup(c, 2)
     member, generation = group.lone_member(session_ms=LONG_SESSION_MS)
     group.commits(topic, 5, member=member, generation=generation)
-    c.nodes.make_loads_slow("2", c.key_at(2, "filler"), topic)
+    c.nodes.make_loads_slow("2", c.key_at(2, "filler"))
     c.kill(2)
     group.at = 3
     group.await_load()

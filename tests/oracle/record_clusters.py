@@ -41,9 +41,7 @@ from support.brokers import Wire
 from support.jvm import kafka_java_options
 
 from bench.apache import ApacheBroker, new_cluster_id
-from bench.raw import Connection
-from odradek.wire import frames
-from odradek.wire.api_keys import OFFSET_COMMIT
+from odradek.wire.api_keys import CREATE_TOPICS, OFFSET_COMMIT
 
 TRACE, REPLICAS, IN_RACKS, GROUPS, TRANSACTIONS = (
     TRACES / f"{name}.json" for name in ("clusters", "replicas", "racks", "moving_groups", "moving_transactions")
@@ -52,7 +50,7 @@ HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
 _OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
 ANSWER_S = 120
-FILL_METADATA, FILL_COMMITS, FILL_WINDOW = 4_000, 100_000, 100
+FILL_TOPIC, FILL_WIDTH, FILL_COMMITS, FILLING = "filler", 200, 400, "x" * 4_000
 
 
 class ApacheNodes:
@@ -122,22 +120,28 @@ class ApacheNodes:
     def resume(self, node: str) -> None:
         os.kill(self._nodes[node].pids[0], signal.SIGCONT)
 
-    def make_loads_slow(self, broker: str, group: str, topic: str) -> None:
-        """Commits some hundred MB: a load reads all of it."""
-        part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1,
-                "committed_metadata": "x" * FILL_METADATA}  # fmt: skip
+    def make_loads_slow(self, broker: str, group: str) -> None:
+        """Commits some hundred MB, which a load reads."""
+        parts = [
+            {
+                "partition_index": index,
+                "committed_offset": 1,
+                "committed_leader_epoch": -1,
+                "committed_metadata": FILLING,
+            }
+            for index in range(FILL_WIDTH)
+        ]
         message = {
             "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
-            "topics": [{"name": topic, "partitions": [part]}],
+            "topics": [{"name": FILL_TOPIC, "partitions": parts}],
         }  # fmt: skip
-        request = frames.encode_request(OFFSET_COMMIT, 8, 1, "fill", message)
-        connection = Connection(self._nodes[broker].bootstrap)
-        for _ in range(FILL_COMMITS // FILL_WINDOW):
-            connection.socket.sendall(request * FILL_WINDOW)
-            for _ in range(FILL_WINDOW):
-                reply = frames.decode_reply(OFFSET_COMMIT, 8, connection.reply())[1]
-                assert reply.topics[0].partitions[0].error_code == 0, reply
-        connection.socket.close()
+        topic = {"name": FILL_TOPIC, "num_partitions": FILL_WIDTH, "replication_factor": 1, "assignments": [],
+                 "configs": []}  # fmt: skip
+        with Wire(self._nodes[broker].bootstrap, "fill", ANSWER_S) as wire:
+            wire.call(CREATE_TOPICS, 7, {"topics": [topic], "timeout": 10_000, "validate_only": False})
+            for _ in range(FILL_COMMITS):
+                while any(row.error_code for row in wire.call(OFFSET_COMMIT, 8, message).topics[0].partitions):
+                    time.sleep(0.1)  # until the broker knows the topic
 
 
 def _wait_until_served(node: ApacheBroker) -> None:

@@ -77,7 +77,7 @@ class SimulatedNodes:
     def resume(self, node: str) -> None:
         self._node(node).node.process.resume()
 
-    def make_loads_slow(self, broker: str, group: str, topic: str) -> None:
+    def make_loads_slow(self, broker: str, group: str) -> None:
         """A simulated load takes no time: the test of such a scenario delays all loads."""
 
 
