@@ -13,6 +13,7 @@ from support.logs import batch
 from support.peers import Peer, run_alone, until
 from support.replicas import make_replicated
 
+from odradek.broker.handlers import k01_fetch
 from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.broker.server import BrokerServer
 from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord
@@ -144,6 +145,24 @@ def test_a_fetch_notes_the_follower_once(run_scenario) -> None:
         await setup.fetch(-1, 0)
         await setup.fetch(STRANGER, 5)
         assert setup.followers == {FOLLOWER: first}
+
+    run_scenario(scenario)
+
+
+@pytest.mark.parametrize("at_once", [k01_fetch.AT_ONCE, 0], ids=["at once", "in steps"])
+def test_a_fetch_gets_what_its_own_position_lets_a_coordinator_append(
+    run_scenario, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """A coordinator appends when the high watermark has passed its last record: the end of a transaction behind its
+    markers. Without these records the fetch would wait, and each transaction with it."""
+    monkeypatch.setattr(k01_fetch, "AT_ONCE", at_once)
+
+    async def scenario(setup: Setup) -> None:
+        await setup.produce()
+        setup.partition.wait_for(1, lambda _: setup.partition.append(batch(1)) and None)
+        row = await asyncio.wait_for(setup.fetch(FOLLOWER, 1, wait_ms=LONG_MS), LONG_MS / 2000)
+        assert (row.high_watermark, len(row.records)) == (1, SIZE)
+        assert setup.followers[FOLLOWER].end_offset == 1
 
     run_scenario(scenario)
 

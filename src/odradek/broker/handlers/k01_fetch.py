@@ -265,12 +265,19 @@ class _Fetch:
 
     def begin(self) -> list[Chunk] | Deferred[list[Chunk]]:
         self._read(self._session.wanted)
+        if self._reader.has_moved and self._must_wait() and self._has_grown():
+            self._is_first = False
+            self._start_reading()
+            self._read(self._session.wanted)
         if not self._must_wait():
             return self._reply()
         return self._park(self._complete)
 
     def begin_in_steps(self) -> Steps[list[Chunk] | Deferred[list[Chunk]]]:
         yield from self._read_in_steps()
+        if self._must_wait() and self._has_grown():
+            self._is_first = False
+            yield from self._read_in_steps()
         if not self._must_wait():
             return (yield from self._reply_in_steps())
         # A large fetch keeps no results while it waits. It reads again when the wait ends.
@@ -285,6 +292,16 @@ class _Fetch:
 
     def _must_wait(self) -> bool:
         return not (self._is_urgent or self._size >= self._min_bytes or self._max_wait_ms <= 0 or not self._results)
+
+    def _has_grown(self) -> bool:
+        """Returns whether a partition got records after it was read: between steps, or by an append that waited for the
+        position of this follower in another partition. Nothing would end a wait for them."""
+        for item, result in zip(self._session.wanted, self._results, strict=True):
+            if type(result) is FetchedPartition and not result.size:
+                partition = self._partition(item.topic, item.partition)
+                if partition is not None and self._reader.bound(partition.log) > item.fetch_offset:
+                    return True
+        return False
 
     def _park(self, complete: Callable[[Wake | None], None]) -> Deferred[list[Chunk]]:
         self._is_first = False

@@ -33,10 +33,16 @@ if TYPE_CHECKING:
     segment before the one with the reader's bound, so that the reply does not wait."""
 
     class Reader(Protocol):
-        """Who fetches. ``awaits``: the bytes that end its wait."""
+        """Who fetches. ``awaits``: the bytes that end its wait.
+
+        ``has_moved``: a read has moved a high watermark, so coordinators may have appended meanwhile."""
 
         awaits: Wake
         is_follower: ClassVar[bool]
+        has_moved: bool
+
+        def bound(self, log: Log) -> int:
+            """The offset up to which it may read."""
 
         def read(
             self, partition: Partition, asked: RequestedPartition, max_bytes: int, *, min_one: bool, is_first: bool
@@ -51,10 +57,14 @@ class ConsumerReader:
     """
 
     is_follower: ClassVar[bool] = False
+    has_moved = False
 
     def __init__(self, *, is_committed: bool) -> None:
         self._is_committed = is_committed
         self.awaits = Wake.STABLE_OFFSET if is_committed else Wake.HIGH_WATERMARK
+
+    def bound(self, log: Log) -> int:
+        return log.last_stable_offset if self._is_committed else log.high_watermark
 
     def read(
         self, partition: Partition, asked: RequestedPartition, max_bytes: int, *, min_one: bool, is_first: bool
@@ -82,10 +92,11 @@ class RackReader:
     """
 
     is_follower: ClassVar[bool] = False
+    has_moved = False
 
     def __init__(self, broker_ids: Collection[int], reader: ConsumerReader) -> None:
         self._broker_ids, self._reader = broker_ids, reader
-        self.awaits = reader.awaits
+        self.awaits, self.bound = reader.awaits, reader.bound
 
     def read(
         self, partition: Partition, asked: RequestedPartition, max_bytes: int, *, min_one: bool, is_first: bool
@@ -110,7 +121,11 @@ class FollowerReader:
 
     def __init__(self, replica: FetchingReplica, now_ms: int) -> None:
         self.replica = replica
+        self.has_moved = False
         self._now_ms = now_ms
+
+    def bound(self, log: Log) -> int:
+        return log.log_end_offset
 
     def read(
         self, partition: Partition, asked: RequestedPartition, max_bytes: int, *, min_one: bool, is_first: bool
@@ -124,6 +139,7 @@ class FollowerReader:
         records = _read_to_end(log, asked.fetch_offset, max_bytes, min_one=min_one)
         if is_first:
             partition.note_fetch(self.replica, asked.fetch_offset, asked.follower_log_start, self._now_ms)
+            self.has_moved |= log.high_watermark != marks[0]
         row = FetchedPartition(asked.partition, 0, *marks, size=records.size)
         return row, records, asked.fetch_offset < log.active.base_offset
 
