@@ -36,7 +36,8 @@ _IDLE_MS = 86_400_000
 """Longer than any case takes under valgrind on a busy machine: otherwise the broker closes the connection."""
 _SOURCE = Path(__file__).resolve().parent.parent / "src"
 CASES = (
-    "api versions", "metadata", "produce 1 record", "produce 100 records", "fetch 1 record", "commit", NEW, OLD
+    "api versions", "metadata", "produce 1 record", "produce 100 records", "fetch 1 record", "commit",
+    "heartbeat", NEW, OLD,
 )  # fmt: skip
 
 

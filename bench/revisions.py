@@ -34,7 +34,7 @@ from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.testing.process import BrokerProcess
 from odradek.wire import frames
-from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, METADATA, OFFSET_COMMIT
+from odradek.wire.api_keys import API_VERSIONS, FETCH, FIND_COORDINATOR, HEARTBEAT, METADATA, OFFSET_COMMIT
 
 T = TypeVar("T")
 TOPIC = "pairs"
@@ -148,6 +148,7 @@ def workloads() -> dict[str, Workload]:
     commits = [_commit(f"group-{n % _GROUPS}", n) for n in range(64)]
     many_commits = [_commit(f"group-{n % _GROUPS}", n, _PARTITIONS) for n in range(64)]
     versions = frames.encode_request(API_VERSIONS, 0, 0, "bench", {})
+    beat = {"group_id": "group-0", "generation_id": 1, "member_id": "no member", "group_instance_id": None}
     names = {"topics": [{"name": TOPIC}], "allow_auto_topic_creation": False}
     return {
         "produce 1 record": Workload(produces, produced, 600),
@@ -163,6 +164,7 @@ def workloads() -> dict[str, Workload]:
         "commit, 8 connections, 8 in flight": Workload(commits, _no_error, 1600, 8, 8),
         "commit of 100 partitions": Workload(many_commits, _no_error, 200),
         "metadata": Workload([frames.encode_request(METADATA, 4, 0, "bench", names)], _accept, 100),
+        "heartbeat": Workload([frames.encode_request(HEARTBEAT, 4, 0, "bench", beat)], _accept, 600),
         "api versions": Workload([versions], _accept, 600),
     }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -124,6 +125,10 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
     The first element of each topic is its name, or from version 13 on the 16 bytes of its id.
     """
     if version >= 9:
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            single = _single_produced(topics[0][0], topics[0][1][0], throttle_ms)
+            if single is not None:
+                return single
         out = [uvarint(len(topics) + 1)]
         for topic, partitions in topics:
             name = topic if type(topic) is bytes else _compact_text(topic)  # type: ignore[arg-type]  # a str
@@ -140,6 +145,26 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
             _pack_produced(out, version, partition)
     out.append(_I32(throttle_ms))
     return b"".join(out)
+
+
+_SINGLE_END = b"\1\0\0\0"
+"""No record errors, no message, no tagged fields of the partition and of the topic."""
+
+
+@lru_cache(1_000)
+def _single_begin(topic: str | bytes) -> bytes:
+    """Returns the begin of a reply with one partition of a topic."""
+    return b"\2" + (topic if isinstance(topic, bytes) else _compact_text(topic)) + b"\2"
+
+
+def _single_produced(topic: str | bytes, partition: ProducedPartition, throttle_ms: int) -> bytes | None:
+    """Returns a flexible reply with one partition, as a producer gets it for each single batch. None with an error,
+    a message or another leader."""
+    index, error_code, base_offset, append_time_ms, log_start_offset, record_errors, message, leader = partition
+    if record_errors or message is not None or leader is not None:
+        return None
+    row = _FETCHED_5(index, error_code, base_offset, append_time_ms, log_start_offset)
+    return b"".join((_single_begin(topic), row, _SINGLE_END, _I32(throttle_ms), b"\0"))
 
 
 def produce_reply_in_steps(
