@@ -19,9 +19,11 @@ from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
 from odradek.text.config_providers import read_settings_file
 from odradek.text.properties_file import Property
+from odradek.text.similar_names import nearest
 
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
+_LENIENT = " (strictOptions=false lets unknown options pass)"
 _PUBLIC = (
     "GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "PLAINTEXT", "SSL", "SASL_PLAINTEXT",
     "SASL_SSL", "PEM", "PKCS12", "JKS",
@@ -60,8 +62,17 @@ def client_settings(
         read_properties(path), known, others=_settings_of_other_clients(), named_elsewhere=named_elsewhere
     )
     if unused:
-        _warn(f"--command-config {path}: not used here: {', '.join(unused)}")
+        names = [*known, *_settings_of_other_clients()]
+        shown = [f"{name}{_nearest_setting(name, names)}" for name in unused]
+        _warn(f"--command-config {path}: not used here: {', '.join(shown)}")
     return chosen
+
+
+def _nearest_setting(name: str, known: Collection[str]) -> str:
+    """Returns `` (did you mean acks?)`` for a name with a slip; empty for the setting of another program."""
+    key = name.replace(".", "_")
+    found = nearest(key, known) if key.isidentifier() else ""
+    return found.replace("_", ".")
 
 
 @cache
@@ -100,11 +111,16 @@ def without_values(path: Path | None) -> Iterator[None]:
 
 def _about(path: Path, message: str) -> str:
     where = ""
+    message = message.replace(_LENIENT, "")  # an option of Spark's source, not of a file
     for name, (value, line) in _read(path).items():
         is_named = re.search(rf"(?<!\w)(?:{re.escape(name)}|{name.replace('.', '_')})(?!\w|\.\w)", message)
         if is_named and len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             message += ": remove the quotation marks around the value"
         if is_named:
+            message = message.replace(
+                f"unknown option kafka.{name}; did you mean kafka.", f"unknown setting {name}; did you mean "
+            )
+            message = message.replace(f"unknown option kafka.{name}", f"unknown setting {name}")
             where = where or f"--command-config {path}, line {line}: "
             message = message.removesuffix(f", not {value!r}").removesuffix(f", not {value}")
         if len(value) >= _SHORT and not any(value.upper() in word for word in _PUBLIC):

@@ -63,7 +63,7 @@ def unknown_setting(name: str, known: Iterable[str]) -> ConfigError:
 
     ``name`` may have dots or underscores."""
     key = name.replace(".", "_")
-    known = list(known)
+    known = [*known, "security_protocol"]
     near = difflib.get_close_matches(key, known, 1)
     if near and difflib.SequenceMatcher(None, key, near[0]).ratio() > _SLIP:
         return ConfigError(f"unknown setting {name}; did you mean {_with_dots_of(name, near[0])}?")
@@ -99,7 +99,9 @@ def parse_address(text: str, protocol: str = PLAINTEXT) -> Address:
         rest = after
     host, _, port = rest.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+    if host and port.isascii() and port.isdigit() and not 0 < int(port) < 65536:
+        raise ConfigError(f"bootstrap server {text!r}: a port is a number from 1 to 65535")
+    if not host or not port.isascii() or not port.isdigit():
         raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT, for example 127.0.0.1:9092")
     if (":" in host and _IPV6.fullmatch(host) is None) or _NO_HOST.search(host):
         raise ConfigError(f"bootstrap server {text!r}: expected HOST:PORT, and commas between several")

@@ -294,7 +294,7 @@ def client_config(
         if name in names:
             settings[name] = value
         elif strict and name not in without_effect:
-            near = difflib.get_close_matches(name, [*names, *without_effect, *others], 1)
+            near = difflib.get_close_matches(name, [*names, *without_effect, *others, "security.protocol"], 1)
             hint = f"; did you mean kafka.{near[0]}?" if near else ""
             raise ConfigError(f"unknown option kafka.{name}{hint} (strictOptions=false lets unknown options pass)")
     return ClientConfig.of(settings)

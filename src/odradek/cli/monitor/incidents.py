@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.incidents.webhook_file import Webhooks
 
+_KEEP = "30d"
+"""For how long closed incidents are kept by default."""
+
 
 def check_webhooks(line: MonitorLine) -> Webhooks:
     """Returns the webhooks of the file; none without a file. Raises CommandError."""
@@ -32,12 +35,15 @@ def open_incidents(line: MonitorLine, webhooks: Webhooks) -> Incidents | None:
     from odradek.cli.pipeline.history import span_ms
 
     if line.data is None:
+        if line.keep is not None:
+            raise CommandError("--keep needs --data DIR: without it the monitor keeps no incidents")
         return None
+    keep_ms = span_ms("--keep", line.keep or _KEEP)
     from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.incidents.store import StoreFailed, StoreUnusable
 
     try:
-        return Incidents(line.data, webhooks, line.cluster_name, keep_ms=span_ms("--keep", line.keep))
+        return Incidents(line.data, webhooks, line.cluster_name, keep_ms=keep_ms)
     except (StoreUnusable, StoreFailed) as error:
         raise CommandError(f"--data {error}") from None
 

@@ -55,11 +55,12 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     stop = threading.Event()
     with ExitStack() as opened:
         listening = opened.enter_context(open_port(host, port))
+        incidents = open_incidents(line, webhooks)  # an error comes before the packages are loaded
+        if incidents is not None:
+            opened.callback(incidents.close)
         with progress_lines(lambda: "The monitor is starting."):
             reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
-            incidents = open_incidents(line, webhooks)
             if incidents is not None:
-                opened.callback(incidents.close)
                 reader.on_poll = incidents.on_poll
                 incidents.start()
             server = _server(line, reader, config, ServiceAccess(hosts, token), incidents)

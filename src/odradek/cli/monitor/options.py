@@ -66,7 +66,9 @@ class MonitorLine(ReaderLine):
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep incidents here, and what webhooks still have to deliver.")
     ] = None
-    keep: Annotated[str, typer.Option(metavar="SPAN", help="With --data: keep closed incidents for this time.")] = "30d"
+    keep: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="With --data: keep closed incidents for this time. Default: 30d.")
+    ] = None
     webhooks: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --data: announce incidents to the webhooks in this file.")
     ] = None

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline.ingest_progress import check_kind, reasons, shown
 from odradek.cli.pipeline.options import IngestLine, check_pyspark
-from odradek.cli.pipeline.query_runs import check_end, group_line, nothing_line, run_query_in_thread, unreadable_line
+from odradek.cli.pipeline.query_runs import (
+    check_end,
+    check_master_of,
+    group_line,
+    nothing_line,
+    run_query_in_thread,
+    unreadable_line,
+)
 from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
 from odradek.core.counts import counted
 
@@ -30,6 +37,7 @@ def run_ingest_command(request: IngestLine) -> int:
     check_pyspark()
     from odradek.pipelines.ingestion.job import run_ingest, start_spark
 
+    check_master_of(request)
     check_kind(request.progress)
     job = _job(request)
     with spinner("checking the cluster"):

@@ -13,6 +13,7 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
+    from odradek.cli.pipeline.options import IngestLine, ReplayLine, TransformLine
     from odradek.pipelines.checkpoint import CommitState
 
 T = TypeVar("T")
@@ -77,6 +78,14 @@ def _within(limit_s: float, running: Future[T], received: KeyboardInterrupt) -> 
             "stopped at once, in the middle of Spark's work; finished micro-batches stay, and the next run goes on"
         )
         raise received from None
+
+
+def check_master_of(request: IngestLine | TransformLine | ReplayLine) -> None:
+    """Raises ConfigError for a master that cannot be one, before anything is written or looked up."""
+    from odradek.spark.session import check_master, is_submitted
+
+    if not is_submitted():  # without records Spark does not start, and a wrong master would look right
+        check_master((request.conf or {}).get("spark.master", request.master))
 
 
 def check_end(trigger: str | None, *, available_now: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline.options import ReplayLine, check_pyspark
-from odradek.cli.pipeline.query_runs import unreadable_line
+from odradek.cli.pipeline.query_runs import check_master_of, unreadable_line
 from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, spinner
 from odradek.core.counts import counted, was
 from odradek.text.units import span_ms
@@ -30,10 +30,8 @@ def run_replay_command(request: ReplayLine) -> int:
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
     from odradek.pipelines.tables.table import Target
-    from odradek.spark.session import check_master, is_submitted
 
-    if not is_submitted():  # without records Spark does not start, and a wrong master would look right
-        check_master((request.conf or {}).get("spark.master", request.master))
+    check_master_of(request)
     request = dataclasses.replace(request, options=request.source_options())
     into = destination(request, partial(flag, ReplayLine))
     with spinner("checking the cluster"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from odradek.cli.options import check_bootstrap, check_visible
 from odradek.cli.pipeline.ingest_progress import check_kind, reasons, shown
 from odradek.cli.pipeline.options import TransformLine, check_pyspark
-from odradek.cli.pipeline.query_runs import check_end, group_line, nothing_line, run_query_in_thread
+from odradek.cli.pipeline.query_runs import check_end, check_master_of, group_line, nothing_line, run_query_in_thread
 from odradek.cli.terminal import EXIT_OK, error_line, note, print_json, spinner
 from odradek.core.counts import counted
 
@@ -28,6 +28,7 @@ def run_transform_command(request: TransformLine) -> int:
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.transforms.job import Transform, run_transform
 
+    check_master_of(request)
     check_kind(request.progress)
     check_end(request.trigger, available_now=request.available_now)
     job = Transform.of(dataclasses.replace(request, options=request.source_options()))

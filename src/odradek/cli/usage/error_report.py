@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -11,12 +13,18 @@ import typer
 from odradek.cli import terminal
 from odradek.cli.command_tree import Interrupt
 from odradek.cli.termination import EXIT_INTERRUPTED
-from odradek.cli.usage.usage_errors import option_of_value, usage_line
+from odradek.cli.usage.usage_errors import option_has, option_in_words, option_of_value, usage_line
 from odradek.core.errors import OdradekError
 from odradek.core.extras import command_of, extra_of
 
 # The base class of all usage errors; typer keeps click's classes in a private module.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+_OF_CONFIG = re.compile(r"Invalid value (\S*) for configuration ([\w.]+): ")
+_UNKNOWN_OPTION = re.compile(r"unknown option ([\w.-]+)")
+_LENIENT = "strictOptions=false"
+_SERVER = "bootstrap server "
+"""The beginning of an error about an address of a broker."""
 
 
 def report(error: BaseException, command: object, given: Sequence[str]) -> int:
@@ -67,5 +75,27 @@ def report(error: BaseException, command: object, given: Sequence[str]) -> int:
 def _with_option(error: Exception | str, command: object, given: Sequence[str]) -> str:
     """Returns an error's text with its remedy, and with the option whose value the text begins with."""
     text = terminal.with_remedy(error)
-    option = option_of_value(command, given, text)
-    return f"{option} {text}" if option else text
+    if option := option_of_value(command, given, text):
+        return f"{option} {text}"
+    if named := option_in_words(command, given, text):
+        return named
+    if (wrong := _OF_CONFIG.match(text)) and option_has(given, "--config", wrong[2]):
+        return f"--config {wrong[2]}={wrong[1]}: {text.removeprefix(wrong[0])}"
+    if (unknown := _UNKNOWN_OPTION.match(text)) and option_has(given, "--option", unknown[1]):
+        rest = text[unknown.end() :].replace(_LENIENT, f"--option {_LENIENT}")
+        return f"--option {unknown[1]}: unknown option{rest}"
+    return _with_source(text, given)
+
+
+def _with_source(text: str, given: Sequence[str]) -> str:
+    """Returns a text about the address of a broker with the place that the address comes from: the variable of the
+    environment is easily forgotten."""
+    from odradek.cli.environment import BOOTSTRAP_SERVERS
+
+    options = [word for word in given if word[:2] == "-b" or word.startswith("--bootstrap-server")]
+    source = "-b" if options else BOOTSTRAP_SERVERS if os.environ.get(BOOTSTRAP_SERVERS) else ""
+    if not source:
+        return text
+    if text.startswith(_SERVER):
+        return f"{source} {text.removeprefix(_SERVER)}"
+    return f"{text.removesuffix('-b')}{source}" if text.endswith("check -b") else text

@@ -139,6 +139,11 @@ _FORMS_OF_COMMANDS = {
         ("odradek produce", option): "lines of standard input or --file: echo VALUE | odradek produce TOPIC"
         for option in ("--value", "--message", "-v", "-m", "-P")
     },
+    ("odradek topics delete-records", "--offset-json-file"): "TOPIC:0,1 --before OFFSET",
+    ("odradek topics delete-records", "--offset"): "--before OFFSET",
+    ("odradek topics elect", "--all-topic-partitions"): "--all",
+    ("odradek topics elect", "--election-type"): "preferred leaders are the default; --unclean",
+    ("odradek topics elect", "--path-to-json-file"): "TOPIC:0,1 names partitions",
     ("odradek topics create", "--replicas"): "--replication-factor N",
     ("odradek topics create", "-p"): "--partitions N",
     ("odradek groups reset", "--to-beginning"): "--to-earliest",
@@ -200,6 +205,8 @@ _COMMANDS = {
         for word in ("run", "start", "create")
     },
     ("odradek", "storage"): "odradek cluster format",
+    **{("odradek", word): "odradek topics elect" for word in ("leader-election", "kafka-leader-election", "elect")},
+    **{("odradek", word): "odradek monitor" for word in ("ui", "watch", "burrow", "exporter", "lag-exporter")},
     ("odradek", "delete-records"): "odradek topics delete-records TOPIC --before OFFSET",
     ("odradek", "rewind"): "odradek groups reset GROUP --topic TOPIC --by-duration 2h",
     ("odradek groups", "reset-offsets"): "odradek groups reset GROUP",

@@ -51,9 +51,13 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     if name is not None and hasattr(error, "possibilities"):
         known = [one for param in context.command.params for one in param.opts if one[:1] == "-"] if context else []
         commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        form = _form(name, known, commands, context.command_path if context else "")
+        form = _negation(name, context.command) if context else ""
+        form = form or _form(name, known, commands, context.command_path if context else "")
         if not form and commands:
-            form = f": a command is missing before it: {', '.join(commands)}"
+            from odradek.cli.usage.command_words import option_before_command
+
+            form = "" if command is None else option_before_command(command, given, name)
+            form = form or f": a command is missing before it: {', '.join(commands)}"
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
             form = f": here, {own}"
         if not form and context:
@@ -75,6 +79,11 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
 
         if form := other_command(context.command_path, missing[1]):
             return f"no such command {missing[1]!r}: here, {form}"
+        if command is not None:
+            from odradek.cli.usage.command_words import command_meant
+
+            if meant := command_meant(command, given, context.command_path, missing[1]):
+                return f"no such command {missing[1]!r}{meant}"
     if (extra := _EXTRA.match(text)) and context:
         meant = meant_by(extra[1], context.command, context.command_path, given)
         return f"unexpected argument {extra[1] or NO_NAME}{meant}{where}"
@@ -93,6 +102,14 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _negation(name: str, command: Any) -> str:
+    """Returns what to write for ``--no-FLAG`` of a flag of the command; empty for another option."""
+    flag = f"--{name.removeprefix('--no-')}"
+    flags = [one for one in command.params if one.param_type_name == "option" and one.is_flag]
+    is_negation = name.startswith("--no-") and any(flag in one.opts for one in flags)
+    return f": without {flag} it is off: leave both out" if is_negation else ""
 
 
 def _commands_with(option: str, context: Any) -> str:
@@ -287,6 +304,26 @@ def option_of_value(command: Any, given: Sequence[str], text: str) -> str:
         (name for _, name, value in _values(command, given)
          if value and re.match(rf"{re.escape(value)}(?: cannot be used|: [A-Z])", text)), ""
     )  # fmt: skip
+
+
+def option_in_words(command: Any, given: Sequence[str], text: str) -> str:
+    """Returns a text that begins with the words of an option, such as ``task size``, with the option in their place;
+    empty for another text. Modules below the command line do not know the form of its options."""
+    command, _ = _command_of(command, given)
+    for param, name, value in _values(command, given):
+        for option in param.opts:
+            words = option.strip("-").replace("-", " ")
+            rest = text.removeprefix(words)
+            if rest != text and rest.startswith((": ", f" {value!r}: ", f" {value}: ")):
+                return name + rest
+    return ""
+
+
+def option_has(given: Sequence[str], option: str, value: str) -> bool:
+    """Whether the command line has this option with ``value=…``."""
+    values = [*(given[at + 1] for at, word in enumerate(given[:-1]) if word == option),
+              *(word.removeprefix(f"{option}=") for word in given if word.startswith(f"{option}="))]  # fmt: skip
+    return any(one.partition("=")[0] == value for one in values)
 
 
 def _values(command: Any, given: Sequence[str]) -> Iterator[tuple[Any, str, str]]:

@@ -88,6 +88,8 @@ class IncidentStore:
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(directory / DATABASE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except (FileExistsError, NotADirectoryError):
+            raise StoreUnusable(f"{directory} is a file, or in one: give a folder") from None
         except OSError as error:
             raise StoreUnusable(f"{error.filename or directory}: {error.strerror}") from None
         try:
