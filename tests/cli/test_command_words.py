@@ -34,6 +34,7 @@ def line_of(words: str | list[str], capsys: Capture, code: int = 2) -> str:
         ("groups 5a3f09c1 apply", "odradek groups apply 5a3f09c1"),
         ("leader-election --all-topic-partitions", "odradek topics elect"),
         ("ui", "odradek monitor"),
+        ("zk reset billing", "odradek zookeeper"),
         ("describe", "odradek groups describe or odradek topics describe or "),
         ("strays", "odradek metadata strays"),
     ],
@@ -54,6 +55,10 @@ def test_words_in_another_order_get_the_command(words: str, meant: str, capsys: 
         ("--list", "no such option --list: here, odradek groups list or odradek topics list or odradek transactions"),
         ("topics -b h:1", "no such option -b: a command is missing before it: "),
         ("zookeeper import --file f -z h:1 --no-last-read", "without --last-read it is off: leave both out"),
+        (
+            "topics alter --topic t -b h:1",
+            "no such option --topic: TOPIC stands without it: odradek topics alter TOPIC",
+        ),
         ("topics elect --all-topic-partitions -b h:1", "no such option --all-topic-partitions: here, --all"),
     ],
 )
@@ -67,7 +72,10 @@ def test_an_address_is_named_with_its_place(monkeypatch: pytest.MonkeyPatch, cap
     assert line_of("topics list", capsys).startswith("ODRADEK_BOOTSTRAP_SERVERS 'h': expected HOST:PORT")
     monkeypatch.setenv("ODRADEK_BOOTSTRAP_SERVERS", NOWHERE)
     assert line_of("topics list", capsys, 1).endswith("check ODRADEK_BOOTSTRAP_SERVERS")
-    assert line_of(f"topics list --bootstrap-server {NOWHERE}", capsys, 1).endswith("check -b")
+    assert line_of(f"topics list --bootstrap-server {NOWHERE}", capsys, 1).endswith("check --bootstrap-server")
+    monkeypatch.setenv("ODRADEK_COMMAND_CONFIG", "no-such-file")
+    for command in (f"topics list -b {NOWHERE}", f"produce t -b {NOWHERE}", f"pipeline history -b {NOWHERE}"):
+        assert line_of(command, capsys).startswith("ODRADEK_COMMAND_CONFIG no-such-file: No such file or directory: ")
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "99999"])

@@ -7,6 +7,7 @@ connection, and a name that looks like a typing error, are errors.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,10 +20,12 @@ from odradek.cli.terminal import CommandError, warning_lines
 from odradek.core.errors import ConfigError
 from odradek.text.config_providers import read_settings_file
 from odradek.text.properties_file import Property
-from odradek.text.similar_names import nearest
 
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
+_FEW = 8
+_SLIP, _SLIP_OF_SHORT = 0.9, 0.75
+"""How similar a name with a slip is to the right one; the second for names of at most ``_FEW`` letters."""
 _LENIENT = " (strictOptions=false lets unknown options pass)"
 _PUBLIC = (
     "GSSAPI", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "PLAINTEXT", "SSL", "SASL_PLAINTEXT",
@@ -71,8 +74,8 @@ def client_settings(
 def _nearest_setting(name: str, known: Collection[str]) -> str:
     """Returns `` (did you mean acks?)`` for a name with a slip; empty for the setting of another program."""
     key = name.replace(".", "_")
-    found = nearest(key, known) if key.isidentifier() else ""
-    return found.replace("_", ".")
+    found = difflib.get_close_matches(key, known, 1, _SLIP_OF_SHORT if len(key) <= _FEW else _SLIP)
+    return f" (did you mean {found[0].replace('_', '.')}?)" if found else ""
 
 
 @cache

@@ -23,6 +23,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _OF_CONFIG = re.compile(r"Invalid value (\S*) for configuration ([\w.]+): ")
 _UNKNOWN_OPTION = re.compile(r"unknown option ([\w.-]+)")
 _LENIENT = "strictOptions=false"
+_FILE = "--command-config"
 _SERVER = "bootstrap server "
 """The beginning of an error about an address of a broker."""
 
@@ -88,13 +89,16 @@ def _with_option(error: Exception | str, command: object, given: Sequence[str]) 
 
 
 def _with_source(text: str, given: Sequence[str]) -> str:
-    """Returns a text about the address of a broker with the place that the address comes from: the variable of the
-    environment is easily forgotten."""
-    from odradek.cli.environment import BOOTSTRAP_SERVERS
+    """Returns a text about the address of a broker, or the file of settings, with the place that it comes from: a
+    variable of the environment is easily forgotten."""
+    from odradek.cli.environment import BOOTSTRAP_SERVERS, COMMAND_CONFIG
 
+    if (file := os.environ.get(COMMAND_CONFIG)) and not any(word.startswith(_FILE) for word in given):
+        text = text.replace(f"{_FILE} {file}", f"{COMMAND_CONFIG} {file}")
     options = [word for word in given if word[:2] == "-b" or word.startswith("--bootstrap-server")]
-    source = "-b" if options else BOOTSTRAP_SERVERS if os.environ.get(BOOTSTRAP_SERVERS) else ""
-    if not source:
+    source = options[0].partition("=")[0] if options else BOOTSTRAP_SERVERS
+    source = "-b" if source[:2] == "-b" else source
+    if not options and not os.environ.get(BOOTSTRAP_SERVERS):
         return text
     if text.startswith(_SERVER):
         return f"{source} {text.removeprefix(_SERVER)}"

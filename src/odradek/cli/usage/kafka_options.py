@@ -205,6 +205,8 @@ _COMMANDS = {
         for word in ("run", "start", "create")
     },
     ("odradek", "storage"): "odradek cluster format",
+    **{("odradek", word): "odradek zookeeper" for word in ("zk", "zoo")},
+    **{("odradek", word): "odradek transactions" for word in ("txn", "txns")},
     **{("odradek", word): "odradek topics elect" for word in ("leader-election", "kafka-leader-election", "elect")},
     **{("odradek", word): "odradek monitor" for word in ("ui", "watch", "burrow", "exporter", "lag-exporter")},
     ("odradek", "delete-records"): "odradek topics delete-records TOPIC --before OFFSET",

@@ -58,6 +58,8 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
 
             form = "" if command is None else option_before_command(command, given, name)
             form = form or f": a command is missing before it: {', '.join(commands)}"
+        if context and (argument := _argument_of(name, context.command)):
+            form = f": {argument} stands without it: {context.command_path} {argument}"
         if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
             form = f": here, {own}"
         if not form and context:
@@ -102,6 +104,12 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _argument_of(option: str, command: Any) -> str:
+    """Returns the argument that an option names, such as TOPIC for ``--topic``; empty without one."""
+    names = [str(one.metavar) for one in arguments_of(command)]
+    return next((name for name in names if name.casefold() == option.strip("-").casefold()), "")
 
 
 def _negation(name: str, command: Any) -> str:
