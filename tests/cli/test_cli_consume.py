@@ -445,7 +445,7 @@ def test_the_isolation_level_is_an_option(
 
 def test_an_unknown_isolation_level_is_refused_before_a_connection(capsys: Capture) -> None:
     assert run(["consume", "t", "--isolation", "serializable", "-b", "127.0.0.1:1"]) == 2
-    assert "isolation level 'serializable': expected read_committed or read_uncommitted" in capsys.readouterr().err
+    assert "--isolation 'serializable': expected read_committed or read_uncommitted" in capsys.readouterr().err
 
 
 def test_a_member_commits_the_records_that_it_wrote(

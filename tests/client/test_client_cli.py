@@ -96,7 +96,7 @@ def test_an_unknown_group_gives_one_line_and_exit_code_2(bootstrap: str, capsys:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (["groups", "describe", "--group", "g", "-b", "nonsense"], "bootstrap server 'nonsense': expected HOST:PORT"),
+        (["groups", "describe", "--group", "g", "-b", "nonsense"], "-b 'nonsense': expected HOST:PORT"),
         (["groups", "members", "--group", "", "-b", "a:1"], "a group's name cannot be empty"),
         (["groups", "describe", "-b", "a:1"], "missing argument 'GROUP', '--group'"),
         (["groups", "describe", "--group", "g"], "missing option '-b'"),

@@ -24,7 +24,7 @@ from odradek.text.properties_file import Property
 _SHORT = 4
 """Shorter values occur in messages by chance, and are no secrets."""
 _FEW = 8
-_SLIP, _SLIP_OF_SHORT = 0.9, 0.75
+_LIKE, _LIKE_IF_SHORT = 0.9, 0.75
 """How similar a name with a slip is to the right one; the second for names of at most ``_FEW`` letters."""
 _LENIENT = " (strictOptions=false lets unknown options pass)"
 _PUBLIC = (
@@ -74,7 +74,7 @@ def client_settings(
 def _nearest_setting(name: str, known: Collection[str]) -> str:
     """Returns `` (did you mean acks?)`` for a name with a slip; empty for the setting of another program."""
     key = name.replace(".", "_")
-    found = difflib.get_close_matches(key, known, 1, _SLIP_OF_SHORT if len(key) <= _FEW else _SLIP)
+    found = difflib.get_close_matches(key, known, 1, _LIKE_IF_SHORT if len(key) <= _FEW else _LIKE)
     return f" (did you mean {found[0].replace('_', '.')}?)" if found else ""
 
 

@@ -49,22 +49,7 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
-        known = [one for param in context.command.params for one in param.opts if one[:1] == "-"] if context else []
-        commands = context.command.list_commands(context) if hasattr(context.command, "list_commands") else ()
-        form = _negation(name, context.command) if context else ""
-        form = form or _form(name, known, commands, context.command_path if context else "")
-        if not form and commands:
-            from odradek.cli.usage.command_words import option_before_command
-
-            form = "" if command is None else option_before_command(command, given, name)
-            form = form or f": a command is missing before it: {', '.join(commands)}"
-        if context and (argument := _argument_of(name, context.command)):
-            form = f": {argument} stands without it: {context.command_path} {argument}"
-        if not form and context and name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
-            form = f": here, {own}"
-        if not form and context:
-            form = f"{_commands_with(name, context)} (see {context.command_path} --help)"
-        return f"no such option {name}{form}"
+        return f"no such option {name}{_option_meant(name, context, given, command)}"
     where = f" (see {context.command_path} --help)" if context else ""
     message = str(getattr(error, "message", ""))
     param = getattr(error, "param", None)
@@ -104,6 +89,27 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _option_meant(name: str, context: Any, given: Sequence[str], root: object) -> str:
+    """Returns what to write for an option that the command does not have, as the end of a line."""
+    if context is None:
+        return _form(name, [], (), "")
+    command, path = context.command, context.command_path
+    known = [one for param in command.params for one in param.opts if one[:1] == "-"]
+    commands = command.list_commands(context) if hasattr(command, "list_commands") else ()
+    if form := _negation(name, command) or _form(name, known, commands, path):
+        return form
+    if commands:
+        from odradek.cli.usage.command_words import option_before_command
+
+        before = "" if root is None else option_before_command(root, given, name)
+        return before or f": a command is missing before it: {', '.join(commands)}"
+    if argument := _argument_of(name, command):
+        return f": {argument} stands without it: {path} {argument}"
+    if name in _WRITING and (own := next((one for one in known if one in _WRITING), "")):
+        return f": here, {own}"
+    return f"{_commands_with(name, context)} (see {path} --help)"
 
 
 def _argument_of(option: str, command: Any) -> str:
