@@ -35,6 +35,7 @@ def line_of(words: str | list[str], capsys: Capture, code: int = 2) -> str:
         ("leader-election --all-topic-partitions", "odradek topics elect"),
         ("ui", "odradek monitor"),
         ("zk reset billing", "odradek zookeeper"),
+        ("groups zookeeper", "odradek zookeeper groups"),
         ("describe", "odradek groups describe or odradek topics describe or "),
         ("strays", "odradek metadata strays"),
     ],
@@ -59,6 +60,7 @@ def test_words_in_another_order_get_the_command(words: str, meant: str, capsys: 
             "topics alter --topic t -b h:1",
             "no such option --topic: TOPIC stands without it: odradek topics alter TOPIC",
         ),
+        ("topics describe --topics-with-overrides -b h:1", "here, odradek topics describe TOPIC"),
         ("topics elect --all-topic-partitions -b h:1", "no such option --all-topic-partitions: here, --all"),
     ],
 )
@@ -130,3 +132,31 @@ def test_a_monitor_needs_a_folder_for_its_data(tmp_path: Path, capsys: Capture) 
             f"--data {wrong} is a file, or in one: give a folder"
         )
     assert line_of([*monitor, "--keep", "7d"], capsys).startswith("--keep needs --data DIR: ")
+
+
+def test_a_file_is_no_folder_of_plans(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "secret"
+    file.write_text("x")
+    assert line_of(["groups", "plans", "--plans", str(file)], capsys) == f"--plans {file} is a file: give a folder"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("x" * 300, "a name has at most 249 characters, and this one has 300"), ("..", "'.' and '..' are no names"),
+     ("a/b", "a name has only the letters a-z and A-Z")],
+)  # fmt: skip
+def test_a_wrong_name_of_a_topic_has_its_reason(name: str, why: str, bootstrap: str, capsys: Capture) -> None:
+    for words in (["topics", "describe", name], ["consume", name], ["topics", "delete", name, "--yes"]):
+        assert why in line_of([*words, "-b", bootstrap], capsys)
+
+
+def test_of_several_changes_none_is_made_if_one_is_refused(bootstrap: str, capsys: Capture) -> None:
+    brokers = ["-b", bootstrap]
+    assert "INVALID_TOPIC_EXCEPTION" in line_of(["topics", "create", "first", "seco nd", *brokers], capsys)
+    assert run(["topics", "create", "second", "third", *brokers]) == 0
+    assert run(["topics", "list", "--json", *brokers]) == 0
+    assert "first" not in capsys.readouterr().out
+    change = ["topics", "alter", "second", "--partitions", "1", "--config", "retention.ms=1"]
+    assert "INVALID_PARTITIONS" in line_of([*change, *brokers], capsys)
+    assert run(["topics", "describe", "second", *brokers]) == 0
+    assert "retention.ms" not in capsys.readouterr().out

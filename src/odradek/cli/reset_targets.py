@@ -59,7 +59,9 @@ PlansFolder = Annotated[
 
 
 def plans_folder(given: Path | None) -> Path:
-    """Returns the folder of planned resets."""
+    """Returns the folder of planned resets. Raises CommandError for a file."""
+    if given is not None and given.exists() and not given.is_dir():
+        raise CommandError(f"--plans {given} is a file: give a folder")
     return given or user_data_folder() / "plans"
 
 

@@ -82,6 +82,8 @@ _TOO_SHORT = re.compile(r"(\bno reply within \d{1,3} ms): is a broker running th
 """The end of a line about a broker that had less than a second for its reply: the time is the likely reason."""
 _NO_PARTITION = re.compile(r"\bhas no partition -?\d+ \(it has (\d+)\)$")
 _DENIED = re.compile(r"(\w+)_AUTHORIZATION_FAILED\b")
+_LONGEST_TOPIC = 249
+"""The most characters of a topic's name, as in Kafka."""
 _RIGHTS = {
     "TOPIC": "Describe (to see it), Read (to read it) or Write (to send to it)",
     "GROUP": "Describe (to see it), Read (to commit or reset) or Delete",
@@ -147,6 +149,10 @@ def _allowed_in_names(name: str) -> str:
     quoted = len(name) > 1 and name[0] == name[-1] == "'"
     if (what := oddity(name[1:-1] if quoted else name)) is not None:
         return f": the name has {what}: correct it"
+    if len(name) > _LONGEST_TOPIC:
+        return f": a name has at most {_LONGEST_TOPIC} characters, and this one has {len(name)}"
+    if name in (".", ".."):
+        return ": '.' and '..' are no names"
     return ": a name has only the letters a-z and A-Z, digits, '.', '_' and '-'"
 
 

@@ -123,7 +123,12 @@ def pytest_configure_node(node: Any) -> None:
     if _SHARED not in config.stash:
         if config.getini("odradek_security"):
             raise pytest.UsageError("odradek_security and odradek_shared_broker cannot be set together")
-        config.stash[_SHARED] = _own(_ini_settings(config), "").start()
+        from odradek.core.errors import ConfigError
+
+        try:
+            config.stash[_SHARED] = _own(_ini_settings(config), "").start()
+        except ConfigError as error:
+            raise pytest.UsageError(f"odradek_config: {error}") from None
     broker = config.stash[_SHARED]
     host, _, port = broker.bootstrap_servers.rpartition(":")
     node.workerinput[_SHARED_BROKER] = {"host": host, "port": int(port), "directory": str(broker.data_dir.parent)}

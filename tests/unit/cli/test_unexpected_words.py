@@ -97,7 +97,7 @@ def test_a_folder_of_plans_that_is_a_file_is_named(tmp_path: Path, capsys: Captu
     """Before, the advice was to make a new plan."""
     (tmp_path / "file").write_text("")
     assert run(["groups", "apply", "5a3f09c1", "--execute", "-b", "h:1", "--plans", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err == f"odradek: the folder of plans, {tmp_path / 'file'}, is a file: give a folder\n"
+    assert capsys.readouterr().err == f"odradek: --plans {tmp_path / 'file'} is a file: give a folder\n"
 
 
 @pytest.mark.parametrize(

@@ -191,12 +191,14 @@ def create(
     if assignments and (partitions is not None or replication_factor is not None):
         raise CommandError("--replica-assignment takes the place of --partitions and --replication-factor")
     made: list[str] = []
+    chosen = _topics(names, options)
+    rounds = [(name, only_check) for only_check in ([True, False] if len(chosen) > 1 else [False]) for name in chosen]
     with connect(bootstrap, timeout_ms, command_config) as admin:
-        for name in _topics(names, options):
+        for name, only_check in rounds:  # of several topics, none is created if one would be refused
             try:
                 new = NewTopic(name, partitions or -1, replication_factor or -1, settings, assignments)
-                admin.create_topics([new])
-                made.append(name)
+                admin.create_topics([new], validate_only=only_check)
+                made += [] if only_check else [name]
             except KafkaError as error:
                 if error.code is not ErrorCode.topic_already_exists or not if_not_exists:
                     raise _with_hint(admin, error, settings) from None
@@ -401,6 +403,8 @@ def alter(
     with connect(bootstrap, timeout_ms, command_config) as admin:
         _check_names(admin, name, delete_config or [])
         try:
+            if changes and partitions is not None:  # neither is changed if one would be refused
+                admin.create_partitions({name: partitions}, validate_only=True)
             if changes:
                 admin.alter_topic_configs(name, changes)
         except KafkaError as error:

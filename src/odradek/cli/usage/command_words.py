@@ -26,6 +26,8 @@ def command_meant(root: Any, given: Sequence[str], path: str, word: str) -> str:
     for group, name in _commands(root):
         if parents == [group] and after[:1] == [name]:
             return f": write odradek {group} {name} {word}"
+        if parents == [name] and word == group:
+            return f": write odradek {group} {name}"
         if parents:
             continue
         if _bare(word) in (

@@ -144,6 +144,10 @@ _FORMS_OF_COMMANDS = {
     ("odradek topics elect", "--all-topic-partitions"): "--all",
     ("odradek topics elect", "--election-type"): "preferred leaders are the default; --unclean",
     ("odradek topics elect", "--path-to-json-file"): "TOPIC:0,1 names partitions",
+    (
+        "odradek topics describe",
+        "--topics-with-overrides",
+    ): "odradek topics describe TOPIC shows a topic's own settings",
     ("odradek topics create", "--replicas"): "--replication-factor N",
     ("odradek topics create", "-p"): "--partitions N",
     ("odradek groups reset", "--to-beginning"): "--to-earliest",
