@@ -158,7 +158,7 @@ def test_metadata_requests_use_a_connection_that_is_not_throttled(cluster: Scrip
         (address,) = parse_addresses(cluster.bootstrap)
         muted, free = [await BrokerConnection.open(address, client_id="c") for _ in range(2)]
         client = Cluster(as_config(cluster.bootstrap))
-        client._any, client._connections[1] = muted, free
+        client._any, client.connections[1] = muted, free
         assert await client.any_connection() is muted
         muted.note_throttle_time(LIST_GROUPS, 5, 60_000)
         assert await client.any_connection() is free

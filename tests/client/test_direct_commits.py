@@ -22,7 +22,7 @@ from support.scripted import FIND_COORDINATOR, OFFSET_COMMIT, Reply, ScriptedBro
 
 from odradek import Consumer, TopicPartition
 from odradek.client import loop
-from odradek.client.consumer.errors import CommitFailed, Wakeup
+from odradek.client.consumer.errors import CommitFailed, IllegalState, Wakeup
 from odradek.client.errors import ConnectionLost
 from odradek.client.group import coordination
 from odradek.core.errors import ErrorCode
@@ -352,6 +352,41 @@ def test_many_asynchronous_commits_are_sent_in_order_and_wait_for_the_loop(
     assert seen == [None] * 21
 
 
+def test_a_callback_may_commit_again(broker: ScriptedBroker, consumer: Consumer) -> None:
+    def again(offsets: Any, error: Exception | None) -> None:
+        assert error is None
+        consumer.commit({T0: 2})
+        consumer.commit({T0: 3})
+
+    consumer.commit_async({T0: 1}, again)
+    consumer.commit({T0: 4})
+    consumer.commit({T0: 5})
+    assert committed_by(broker) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a fork")
+def test_a_forked_child_leaves_the_io_to_its_parent(
+    broker: ScriptedBroker, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = exchanges_of(monkeypatch)
+    consumer.commit({T0: 1})
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            consumer.commit({T0: 100})
+        except IllegalState:
+            consumer.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for offset in (2, 3):
+        consumer.commit({T0: offset})
+    assert committed_by(broker) == [0, 1, 2, 3]
+    assert results == [True] * 3
+
+
 # --- the owner of the I/O -----------------------------------------------------------------------------------------
 
 
@@ -433,7 +468,8 @@ class _Exchange:
         future.add_done_callback(self._on_reply)
 
     def _on_reply(self, future: asyncio.Future[memoryview]) -> None:
-        self._note(future.result())
+        if future.exception() is None:
+            self._note(future.result())
         self._answered.set()
 
 
@@ -502,12 +538,43 @@ class TakesWithoutLooking(DirectExchange):
         return super()._take(claim)
 
 
-def test_the_watch_finds_a_caller_that_takes_the_io_of_another(
-    broker: ScriptedBroker, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", [DirectExchange, TakesWithoutLooking])
+def test_a_caller_gets_no_io_while_another_one_waits(
+    broker: ScriptedBroker, consumer: Consumer, monkeypatch: pytest.MonkeyPatch, kind: type[DirectExchange]
 ) -> None:
-    broker.answers[LIST_GROUPS] = lambda message, version: {"throttle_time": 0, "error_code": 0, "groups": []}
+    """With the planted bug, the second caller gets it, and the watch notices that."""
+    opened, ended = threading.Event(), threading.Semaphore(0)
+    results: list[object] = []
+
+    def held(message: Any, version: int) -> Reply:
+        assert opened.wait(PATIENCE_S)
+        return {"throttle_time": 0, "error_code": 0, "groups": []}
+
+    broker.answers[LIST_GROUPS] = held
+    direct = direct_of(consumer)
+    _patient(direct)
     watch = Watch(monkeypatch)
-    monkeypatch.setattr(direct_of(consumer), "__class__", TakesWithoutLooking)
-    _, wrong = _work_at_once(consumer, 2.0, patience_s=0.5)
-    assert watch.overlaps > 0
-    assert wrong != []
+    monkeypatch.setattr(direct, "__class__", kind)
+    lent = engine_of(consumer).group.direct.lent
+
+    def call() -> None:
+        try:
+            results.append(_Exchange(lent, True).run(0.1))
+        except Exception as error:  # the planted bug makes a mess
+            results.append(error)
+        ended.release()
+
+    threading.Thread(target=call, daemon=True).start()
+    eventually(lambda: watch.exchanges == 1, within_s=PATIENCE_S, every_s=0.001)
+    threading.Thread(target=call, daemon=True).start()
+    if kind is DirectExchange:
+        assert ended.acquire(timeout=PATIENCE_S)
+        assert results == [False]
+        assert watch.overlaps == 0
+        opened.set()
+        assert ended.acquire(timeout=PATIENCE_S)
+        assert results == [False, True]
+    else:
+        eventually(lambda: watch.overlaps > 0, within_s=PATIENCE_S)
+        opened.set()
+        consumer._closed = True  # its connection has mixed replies
