@@ -486,3 +486,22 @@ def test_what_the_group_has_passed_before_the_table_began_is_unknown(
     out = capsys.readouterr().out
     assert line in out
     assert "no record is missing." not in out
+
+
+def test_a_table_of_which_all_files_are_gone_is_not_whole(tmp_path: Path, capsys: Capture) -> None:
+    """Its notes say what it has read. Before, verify did not know the folder as a table, and ended with 2."""
+    notes = tmp_path / "_odradek" / "batches"
+    notes.mkdir(parents=True)
+
+    def note(end: int) -> None:
+        query = {"batch": 0, "covers": "c", "ends": "e", "added": [end, 0, 1, 9], "offsets": {"t": {"0": end}}}
+        state = {"run": [1, "0" * 8], "queries": {"q": query}, "whole": True, "starts": {"t": {"0": 0}}}
+        (notes / "log-00000001.json").write_text(json.dumps({"state": state}))
+
+    note(61)
+    assert run(["pipeline", "verify", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "has no Parquet files, and its notes say that it has read 61 offsets: the files were removed" in error
+    note(0)  # an ingest that has found no record
+    assert run(["pipeline", "verify", str(tmp_path)]) == 2
+    assert "has no Parquet files and no Delta log" in capsys.readouterr().err

@@ -28,3 +28,5 @@ def test_a_time_is_the_first_offset_with_it_or_a_later_one(
     for bounds in (["--from", "1", "--to", "3"], ["--from", "earliest"]):
         assert run([*words, *bounds]) == 0
         assert "A time means" not in capsys.readouterr().out
+    assert run([*words, "--from", "2099-01-01T00:00:00"]) == 0
+    assert "Warning: there is no record at or after --from 2099-01-01T00:00:00." in capsys.readouterr().err

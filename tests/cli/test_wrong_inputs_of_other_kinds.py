@@ -112,7 +112,7 @@ def test_each_wrong_input_gives_one_line_and_writes_nothing(
         (("topics", "list", "-b", NOWHERE, "--timeout", "inf"), "--timeout 'inf': expected a whole"),
         (
             ("pipeline", "ingest", *VALID["pipeline ingest"], "--keep-raw"),
-            "value format raw has the bytes as the value: keep raw is for json and avro",
+            "--value-format raw has the bytes as the value: --keep-raw is for json and avro",
         ),
         (("serve", *VALID["serve"], "--add-scram", "bin"), "--add-scram bin: it is UTF-16: save it as UTF-8"),
         (("serve", *VALID["serve"], "--add-scram", "file"), "--add-scram file, line 1: expected SCRAM-SHA-256=["),

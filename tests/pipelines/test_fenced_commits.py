@@ -223,7 +223,7 @@ def test_a_group_with_members_is_not_committed(world: World) -> None:
 
 def test_commits_that_are_off_cannot_be_fenced() -> None:
     given: dict[str, Any] = {"topics": "t", "group": "g", "output": "o", "fence_commits": True}
-    with pytest.raises(ConfigError, match="fence commits: with commitOffsets=false nothing is committed"):
+    with pytest.raises(ConfigError, match="fence_commits: with commitOffsets=false nothing is committed"):
         Ingest.of(IngestOptions("127.0.0.1:1", **given, options={"commitOffsets": "false"}))
 
 

@@ -203,7 +203,9 @@ def test_on_spark_invalid_input_is_reported_in_one_line(
 
 def test_since_leaves_out_earlier_records(address: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert history(address, "--json", "--since", "2100-01-01", "--output", tmp_path) == 0
-    assert json.loads(capsys.readouterr().out)["findings"] == []
+    out, error = capsys.readouterr()
+    assert json.loads(out)["findings"] == []
+    assert error == "Warning: --since 2100-01-01 is in the future: there is no record at or after it.\n"
     assert pq.read_table(tmp_path / "commits.parquet").num_rows == 0
     assert history(address, "--json", "--since", "1h") == 0
     assert len(json.loads(capsys.readouterr().out)["findings"]) == 1

@@ -387,7 +387,7 @@ def test_invalid_columns_are_reported_before_the_query(
     spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     given = {"topics": topic, "group": group, "output": tmp_path / "t", "spark": spark}
-    with pytest.raises(ConfigError, match="partition by nope: the table's columns are topic, partition"):
+    with pytest.raises(ConfigError, match="partition_by nope: the table's columns are topic, partition"):
         ingest(bootstrap, partition_by=["nope"], **given)
     with pytest.raises(ConfigError, match="is neither DDL"):
         ingest(bootstrap, value_format="json", schema="no such type", **given | {"output": tmp_path / "u"})
@@ -409,9 +409,9 @@ def test_a_first_run_with_a_mistake_begins_no_table(
     for wrong, says in (
         ({"schema": "id bigin, name string"}, "is neither DDL"),
         ({"schema": "key bigint", "flat": True}, "'key' has the same name"),
-        ({"partition_by": ["nope"]}, "partition by nope"),
-        ({"partition_by": ["value"]}, "partition by value: a column of type struct"),
-        ({"partition_by": ["value"], "writer": "spark"}, "partition by value: a column of type struct"),
+        ({"partition_by": ["nope"]}, "partition_by nope"),
+        ({"partition_by": ["value"]}, "partition_by value: a column of type struct"),
+        ({"partition_by": ["value"], "writer": "spark"}, "partition_by value: a column of type struct"),
         ({"checkpoint": tmp_path / "of-another"}, "belongs to another query"),
     ):
         with pytest.raises(ConfigError, match=says):
@@ -440,11 +440,11 @@ def test_a_delta_table_without_micro_batches_may_be_begun_again(tmp_path: Path) 
     known_as = begin_table(table.location, wrong.shape())
     table.close()
     Table(right, None).close()
-    with pytest.raises(ConfigError, match="begun with table format delta, not parquet"):
+    with pytest.raises(ConfigError, match="begun with table_format delta, not parquet"):
         Table(Target(str(tmp_path / "t")), None)
     replayed = CommitProperties(custom_metadata={"odradek.batch": "0 replay-1a2b 1 0"})
     write_deltalake(tmp_path / "t", log, mode="append", commit_properties=replayed)
-    with pytest.raises(ConfigError, match="begun with value format json, not raw"):
+    with pytest.raises(ConfigError, match="begun with value_format json, not raw"):
         Table(right, None)
     Table(wrong, None).close()
     assert begin_table(table.location, wrong.shape()) == known_as
@@ -467,7 +467,7 @@ def test_missing_and_invalid_inputs_are_refused_first(bootstrap: str, topic: str
         ({"framing": "x"}, ConfigError, "choose one of none, confluent"),
         ({"on_bad": "x"}, ConfigError, "choose one of keep, fail"),
         ({"trigger": "soon"}, ConfigError, "expected an interval"),
-        ({"output": ""}, ConfigError, "the output is empty"),
+        ({"output": ""}, ConfigError, "output is empty"),
         ({"options": {"maxOfsetsPerTrigger": "1"}}, ConfigError, "did you mean maxOffsetsPerTrigger"),
     ):
         with pytest.raises(error, match=says):
@@ -505,7 +505,7 @@ def test_tables_and_checkpoints_belong_together(tmp_path: Path) -> None:
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").write_text(
         '{"version": 1, "staged": "x", "moves": [], "rows": 1, "bad": 0}'
     )
-    with pytest.raises(ConfigError, match="begun with value format raw, not json"):
+    with pytest.raises(ConfigError, match="begun with value_format raw, not json"):
         Table(begun_again, None)
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-1a2b3c4d.json").unlink()
 

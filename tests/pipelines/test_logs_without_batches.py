@@ -93,7 +93,9 @@ def test_an_ingest_stops_at_a_compacted_log_that_was_put_back(compacted: Restore
     assert done.stderr.count("data may have been lost") == 1
 
 
-def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored) -> None:
+@pytest.mark.parametrize("policy", ["delete", pytest.param("compact", marks=pytest.mark.slow)])
+def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored, policy: str) -> None:
+    """Also if the topic is no compacted one any more when its log is read."""
     bootstrap = compacted.bootstrap
     send(bootstrap, "events", 70, keys=KEYS)  # partition 1: ten records in one batch or two
     done = run(*map(compacted.ingest, KINDS))
@@ -103,6 +105,8 @@ def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored) ->
         send(bootstrap, "events", 40, partition, keys=KEYS[5:])
     eventually(lambda: 99 not in held(bootstrap) and 9 not in held(bootstrap, 1), what="the last batch is compacted")
     assert {90, 94} <= set(held(bootstrap))
+    with Admin(bootstrap) as admin:
+        admin.alter_topic_configs("events", {"cleanup.policy": policy})
     done = run(*map(compacted.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "data may have been lost" not in done.stderr

@@ -67,7 +67,7 @@ def test_a_table_of_another_shape_gets_no_folder_beside_it(tmp_path: Path) -> No
     (tmp_path / "t" / "_odradek" / "batches" / "batch-000000-01234567.json").write_text(MANIFEST)
     before = everything(tmp_path)
     other: Any = Target(output=str(tmp_path / "t"), partition_by=("key",))
-    with pytest.raises(ConfigError, match="was begun with partition by topic, not key"), open_table(other, no_spark):
+    with pytest.raises(ConfigError, match="was begun with partition_by topic, not key"), open_table(other, no_spark):
         pass
     assert everything(tmp_path) == before
 

@@ -411,9 +411,9 @@ def test_the_error_for_an_unknown_option_names_the_nearest_one(tmp_path: Path) -
         ({"output": "t", "to_topic": "u"}, "choose the destination: either output (a table) or to_topic"),
         ({"output": "t", "keep_partitions": True}, "keep_partitions and keep_timestamps are for to_topic"),
         ({"output": "t", "producer_options": {"a": "b"}}, "producer_options is for to_topic"),
-        ({"output": "t", "files_per_batch": 0}, "files per batch 0: expected 1 or more"),
+        ({"output": "t", "files_per_batch": 0}, "files_per_batch 0: expected 1 or more"),
         ({"output": "t", "writer": "me"}, "writer 'me' is unknown; choose one of workers, spark"),
-        ({"output": "t", "on_bad": "x"}, "on bad 'x' is unknown; choose one of keep, fail"),
+        ({"output": "t", "on_bad": "x"}, "on_bad 'x' is unknown; choose one of keep, fail"),
     ],
 )
 def test_wrong_and_contradicting_options_are_refused_before_a_request(given: dict[str, Any], says: str) -> None:

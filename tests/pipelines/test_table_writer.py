@@ -230,7 +230,7 @@ def test_folders_of_times_beyond_pythons_range_have_sparks_names() -> None:
 
 def test_columns_that_cannot_be_partition_columns_are_refused(tmp_path: Path, reads: Any) -> None:
     reads(lambda: iter([]))
-    with pytest.raises(ConfigError, match="partition by nope: the table's columns are topic"):
+    with pytest.raises(ConfigError, match="partition_by nope: the table's columns are topic"):
         write(tmp_path, ("nope",))
 
 

@@ -127,10 +127,10 @@ def test_schemas_that_make_no_column_are_refused(schema: str, says: str) -> None
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (Values(ValueFormat.AVRO), "needs a schema"),
-        (Values(ValueFormat.JSON, framing=Framing.CONFLUENT), "for value format avro"),
+        (Values(ValueFormat.AVRO), "avro needs schema"),
+        (Values(ValueFormat.JSON, framing=Framing.CONFLUENT), "for value_format avro"),
         (Values(schema="id int"), "raw does not change bytes"),
-        (Values(ValueFormat.JSON, flat=True), "flat columns need fields"),
+        (Values(ValueFormat.JSON, flat=True), "flat needs fields"),
     ],
 )
 def test_contradictions_are_refused(values: Values, says: str) -> None:

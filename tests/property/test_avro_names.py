@@ -112,5 +112,5 @@ def test_a_writer_schema_may_have_names_that_no_parser_has_checked() -> None:
         "name": "R",
         "fields": [{"name": "a", "type": {"type": "fixed", "name": "string", "size": 2}}],
     }
-    with pytest.raises(ConfigError, match=r"^writer schema 7: .* the name of Avro's own type string: rename it"):
+    with pytest.raises(ConfigError, match=r"^writer_schemas 7: .* the name of Avro's own type string: rename it"):
         AvroDecoder(reader, "confluent", {7: json.dumps(own)})

@@ -329,7 +329,7 @@ def test_other_commits_are_overwritten_unless_they_have_a_reset_mark(
     assert not warnings_of(caplog), "before the commit nothing is overwritten"
     query.commit()
     assert query.offset() == 2
-    assert any("they are overwritten" in text for text in warnings_of(caplog))
+    assert any("are overwritten, because the checkpoint decides" in text for text in warnings_of(caplog))
     query.plan()
     planner.client.alter_group_offsets(planner.group, {TopicPartition(planner.topic, 0): mark_reset(8)})
     query.add_to_transaction()

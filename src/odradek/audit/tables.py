@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
+from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, StorageError
 from odradek.text.printable import one_line, printable, shortened
 from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
@@ -37,6 +38,10 @@ ROWS_AT_ONCE = 1 << 18
 
 class TableUnreadable(StorageError):
     """A table that cannot be audited; the message says why, and what to do."""
+
+
+class FilesMissing(TableUnreadable):
+    """A table of which all files are missing, by its notes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +212,12 @@ def open_table(uri: str) -> AuditedTable:
             )
         raise StorageError(f"{uri} cannot be read: {_first_line(error)}{remedy}") from error
     if not dataset.files:
+        read = sum((one.end or 0) - (one.start or 0) for one in parquet_notes(system, path).values())
+        if read > 0:
+            raise FilesMissing(
+                f"{uri} has no Parquet files, and its notes say that it has read {counted(read, 'offset')}: the files "
+                "were removed or moved. Put them back, or read the topics into another table"
+            )
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
     if local is not None:
         _check_links(path, dataset.files)

@@ -13,8 +13,8 @@ import typer
 
 from odradek.cli.options import named_values
 from odradek.cli.terminal import CommandError
-from odradek.pipelines.given_options import ArgumentError
 from odradek.pipelines.options import DeclaredOption, declared_options, hints_of
+from odradek.pipelines.values.arguments import ArgumentError
 
 Command = Callable[..., None]
 
@@ -50,8 +50,9 @@ def of_fields(*shared: type) -> Callable[[Command], Command]:
 
 
 def flag(kind: type, name: str) -> str:
-    """Returns the name of a declared option on the command line."""
-    return declared_options(kind)[name].option.name or f"--{name.replace('_', '-')}"
+    """Returns the name of a declared option on the command line; of an option that another command declares, too."""
+    declared = declared_options(kind).get(name)
+    return (declared and declared.option.name) or f"--{name.replace('_', '-')}"
 
 
 def _parameters(kind: Any, shared: tuple[type, ...]) -> list[inspect.Parameter]:

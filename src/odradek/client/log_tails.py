@@ -1,16 +1,14 @@
 """The check that a log still has the last batch that was read (``core/ids.LogTail``).
 
 The check needs no request of its own: the first fetch of a range begins at that batch in place of the range's start.
-It decides nothing if the batch was removed, or if the topic is compacted and has another batch there: compaction
-rewrites batches.
+It decides nothing if the batch was removed, or if compaction has written the batch in its place.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from odradek.batches.header import scan
-from odradek.client import topic_requests
+from odradek.batches.header import BatchHeader, scan
 from odradek.client.errors import OffsetOutOfRange
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import LogTail, TopicPartition
@@ -78,7 +76,7 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
             return await source.advance(start, end)
         if (first.base_offset, first.crc) != (tail.base, tail.crc):
             check.known = None  # a reader that goes on does not ask again
-            check.is_undecided = await _may_be_compacted(source)
+            check.is_undecided = first.base_offset > tail.base or _is_rewritten(first)
             if not check.is_undecided:
                 raise LogReplaced(source.partition, tail)
         if first.last_offset >= start or any(header.last_offset >= start for _, header in headers):
@@ -88,6 +86,8 @@ async def advance(source: FetchSource, start: int, end: int, check: TailCheck | 
     return await source.advance(start, end)
 
 
-async def _may_be_compacted(source: FetchSource) -> bool:
-    cluster = source.cluster
-    return await topic_requests.is_compacted(cluster, source.partition.topic, cluster.deadline(), if_unknown=True)
+def _is_rewritten(header: BatchHeader) -> bool:
+    """Returns whether compaction has written the batch again. Only compaction leaves gaps in a batch, or sets the time
+    at which its tombstones may be removed; a batch of which it keeps all records stays as it is. The topic's present
+    cleanup.policy does not tell: it may have been changed since."""
+    return header.record_count <= header.last_offset_delta or header.has_delete_horizon

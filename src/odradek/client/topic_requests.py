@@ -21,15 +21,14 @@ async def describe_topics(
     return await cluster.topics(wanted, cluster.deadline(), missing_ok=missing_ok)
 
 
-async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline, *, if_unknown: bool = False) -> bool:
-    """Returns whether the topic's cleanup.policy contains "compact". ``if_unknown``: if the broker does not report
-    it."""
+async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline) -> bool:
+    """Returns whether the topic's cleanup.policy contains "compact". Also False if the broker does not report it."""
     wanted = {"resource_type": _TOPIC_RESOURCE, "resource_name": topic, "configuration_keys": ["cleanup.policy"]}
 
     async def attempt() -> bool:
         connection = await cluster.any_connection()
         if not connection.supports(DESCRIBE_CONFIGS):
-            return if_unknown
+            return False
         reply = await connection.call(
             DESCRIBE_CONFIGS, {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
         )
@@ -38,9 +37,7 @@ async def is_compacted(cluster: Cluster, topic: str, deadline: Deadline, *, if_u
             failure = error_for(row.error_code, f"settings of topic {topic}: {row.error_message or ''}")
             if worth_retrying(failure):
                 raise failure
-            return (
-                if_unknown  # e.g. TOPIC_AUTHORIZATION_FAILED: a client that may read the topic may not see its settings
-            )
+            return False  # e.g. TOPIC_AUTHORIZATION_FAILED: a client that may read the topic may not see its settings
         return any("compact" in (config.value or "") for config in row.configs if config.name == "cleanup.policy")
 
     return await cluster.retry(f"settings of topic {topic}", attempt, deadline)

@@ -5,27 +5,12 @@ from __future__ import annotations
 import collections.abc
 import os
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
-from odradek.core.errors import ConfigError
-
-Shown = Callable[[str], str]
-"""Returns the name of an argument in the form that the caller uses: ``read_by``, or ``--read-by``."""
-
-
-class ArgumentError(ConfigError):
-    """Wrong arguments. ``text``: makes the message from the form of the arguments' names."""
-
-    def __init__(self, text: Callable[[Shown], str]) -> None:
-        self._text = text
-        super().__init__(text(str))
-
-    def shown(self, name: Shown) -> str:
-        """Returns the message with the names in another form."""
-        return self._text(name)
-
+from odradek.pipelines.values.arguments import wrong
+from odradek.text.printable import shortened
 
 _SET_BY_US = "the pipeline sets it"
 OF_A_QUERY: Mapping[str, str] = {
@@ -74,13 +59,13 @@ def check_options(options: Mapping[str, str], arguments: Mapping[str, str], give
         if lowered in given and str(given[lowered]).strip() == value.strip():
             continue
         why = said if said.startswith("the pipeline") else f"an argument says {said} already"
-        raise ConfigError(f"option {name}={value}: {why}; leave the option out")
+        raise wrong("options", f" {name}={value}: {why}; leave the option out")
 
 
-def check_type(words: str, value: object, hint: object) -> None:
-    """Raises ConfigError for a value of another type than its argument has. ``words``: the argument's name."""
+def check_type(name: str, value: object, hint: object) -> None:
+    """Raises ArgumentError for a value of another type than its argument has. ``name``: that of the argument."""
     if not _fits(value, hint):
-        raise ConfigError(f"{words}: expected {_shown(hint)}, not {value!r}")
+        raise wrong(name, f": expected {_shown(hint)}, not {value!r}")
 
 
 def _fits(value: object, hint: object) -> bool:
@@ -118,31 +103,42 @@ def _shown(hint: Any) -> str:
     return _WORDS.get(hint, getattr(hint, "__name__", str(hint)))
 
 
-def check_local_folder(what: str, path: Path) -> None:
-    """Raises ConfigError if a folder of this machine can neither be used nor be created. Creates nothing."""
+def check_local_folder(name: str, path: Path) -> None:
+    """Raises ArgumentError if a folder of this machine can neither be used nor be created. Creates nothing. ``name``:
+    that of the argument."""
     for known in (path, *path.parents):
         try:
             exists = known.exists() or known.is_symlink()
         except OSError as error:
-            raise ConfigError(f"{what} {path} cannot be used: {error.strerror}. Choose another place") from error
+            raise wrong(name, f" {path} cannot be used: {error.strerror}. Choose another place") from error
         if not exists:
             continue
         if not known.is_dir():
-            raise ConfigError(f"{what} {path} cannot be used: {known} is not a folder. Choose another place")
+            raise wrong(name, f" {path} cannot be used: {known} is not a folder. Choose another place")
         if not os.access(known, os.W_OK | os.X_OK):
-            raise ConfigError(
-                f"{what} {path} cannot be used: {known} is not writable for this user. Give the right (chown, "
-                "chmod), or choose another place"
+            raise wrong(
+                name,
+                f" {path} cannot be used: {known} is not writable for this user. Give the right (chown, chmod), or "
+                "choose another place",
             )
         return
 
 
+def check_place(name: str, text: str) -> None:
+    """Raises ArgumentError for a location that is empty, or JSON: the value of another option. ``name``: that of the
+    argument."""
+    if not text.strip():
+        raise wrong(name, " is empty: give a directory, or a URI that Spark can write to")
+    if text.lstrip()[0] in "{[" and text.rstrip()[-1] in "}]":
+        raise wrong(name, f" {shortened(text)}: this is JSON, and not a directory or a URI")
+
+
 def columns(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of columns; a text is split at its commas. Raises ConfigError for a column that is named twice
-    (case is ignored, as in Spark)."""
+    """Returns the names of columns; a text is split at its commas. Raises ArgumentError for a column that is named
+    twice (case is ignored, as in Spark)."""
     found = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
     found = [name for name in found if name]
     for at, name in enumerate(found):
         if name.lower() in (other.lower() for other in found[:at]):
-            raise ConfigError(f"partition by {', '.join(found)}: column {name} is named twice")
+            raise wrong("partition_by", f" {', '.join(found)}: column {name} is named twice")
     return tuple(found)

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, NamedTuple, get_args, get_origin, get_type_hints
 
-from odradek.core.errors import ConfigError
 from odradek.pipelines.given_options import check_type
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 
 if TYPE_CHECKING:
@@ -319,21 +319,16 @@ def declared_options(kind: type) -> Mapping[str, DeclaredOption]:
 
 
 def check_values(options: PipelineOptions | TransformOptions) -> None:
-    """Raises ConfigError for a value that its option does not permit."""
+    """Raises ArgumentError for a value that its option does not permit."""
     kind: type = type(options)
     for name, (hint, option) in declared_options(kind).items():
         value = getattr(options, name)
-        words = name.replace("_", " ")
-        check_type(words, value, hint)
+        check_type(name, value, hint)
         if option.choices and value not in option.choices:
-            said = (
-                f"{words} {value!r} is unknown"
-                if value
-                else f"{words} ({option.name or '--' + name.replace('_', '-')}) is empty"
-            )
-            raise ConfigError(f"{said}; choose one of {', '.join(option.choices)}")
+            said = f" {value!r} is unknown" if value else " is empty"
+            raise wrong(name, f"{said}; choose one of {', '.join(option.choices)}")
         if option.minimum is not None and value is not None and value < option.minimum:
-            raise ConfigError(f"{words} {value}: expected {option.minimum} or more")
+            raise wrong(name, f" {value}: expected {option.minimum} or more")
 
 
 def said_by_query(options: IngestOptions | TransformOptions, *, headers: bool) -> dict[str, object]:

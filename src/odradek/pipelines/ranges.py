@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_ms, datetime_text
-from odradek.pipelines.given_options import ArgumentError
+from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.text.json_depth import NameRepeated, parse_json
 from odradek.text.printable import one_line, shortened

@@ -13,7 +13,7 @@ from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.pipelines.given_options import ArgumentError
+from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets import group_look
 from odradek.spark.offsets.commit_refusal import missing_right
 from odradek.spark.offsets.lookups import Lookups

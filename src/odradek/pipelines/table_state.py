@@ -21,6 +21,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.given_options import check_local_folder
+from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
@@ -64,12 +65,12 @@ def check_checkpoint_folder(path: Path) -> None:
     """Raises ConfigError if a folder of this machine is no place for a checkpoint. Creates nothing.
 
     Spark writes its files among those of another program, for example of a table, which no reader can read then."""
-    check_local_folder("the checkpoint", path)
+    check_local_folder("checkpoint", path)
     names = {one.name for one in path.iterdir()} if path.is_dir() and os.access(path, os.R_OK) else set()
     others = sorted(name for name in names if not name.startswith("."))
     if others and not names & _OF_A_CHECKPOINT:
-        raise ConfigError(
-            f"the checkpoint {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
+        raise wrong(
+            "checkpoint", f" {path} holds something else, {others[0]} for one: give an empty folder, or a new one"
         )
 
 
@@ -79,15 +80,16 @@ def check_table_folders(output: Path, checkpoint: Path | None) -> None:
     table = Path(os.path.realpath(output))
     around = [folder for folder in table.parents if (folder / STATE / _FILE).is_file()]
     if around and not (table / STATE / _FILE).is_file():
-        raise ConfigError(f"the output {output} is inside of the table {around[0]}: give a folder outside of it")
+        raise wrong("output", f" {output} is inside of the table {around[0]}: give a folder outside of it")
     if checkpoint is None or (checkpoint / TABLE_MARK).is_file():
         return
     folder = Path(os.path.realpath(checkpoint))
     is_hidden = table in folder.parents and folder.relative_to(table).parts[0][0] in "_."
     if table in (folder, *folder.parents) and not is_hidden:
-        raise ConfigError(
-            f"the checkpoint {checkpoint} is inside of the table {output}, and readers would meet Spark's files: give "
-            "a folder beside the table, or leave --checkpoint out"
+        raise wrong(
+            "checkpoint",
+            f" {checkpoint} is inside of the table {output}, and readers would meet Spark's files: give a folder "
+            "beside the table, or leave the option out",
         )
 
 
@@ -104,12 +106,17 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     wanted = _as_stored(shape)
     for name, value in wanted.items():
         if held.get(name) != value and _has_records(table, held, wanted, log_has_records):
-            option = name.replace("_", " ")
-            raise ConfigError(
-                f"the table {table.uri} was begun with {option} {_two_texts(_plain(held.get(name)), _plain(value))}: "
-                f"repeat the option of the first run, or {ANOTHER_TABLE}"
-            )
+            raise _other_option(table, name, _two_texts(_plain(held.get(name)), _plain(value)))
     return table_id
+
+
+def _other_option(table: Location, name: str, values: str) -> ArgumentError:
+    return ArgumentError(
+        lambda shown: (
+            f"the table {table.uri} was begun with {shown(name)} {values}: repeat the option of the first run, or "
+            f"{ANOTHER_TABLE}"
+        )
+    )
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from odradek.core.errors import ConfigError
+from odradek.pipelines.values.arguments import wrong
 from odradek.spark.writes.write_options import TRANSACTION_TIMEOUT_MS, connection_options, parse_write_options
 
 _CONNECTION = ("bootstrap.servers", "security.", "sasl.", "ssl.")
@@ -28,7 +28,7 @@ def sending_options(
     for given, value in producer.items():
         name = given.lower().removeprefix("kafka.")
         if name.startswith(_CONNECTION):  # the topic was looked up in the cluster that is read
-            raise ConfigError(f"producer option {given}: records are sent to the cluster that is read")
+            raise wrong("producer_options", f" {given}: records are sent to the cluster that is read")
         own[f"kafka.{name}"] = value
     own |= {"topic": topic, "includetimestamp": str(with_times).lower()}
     chosen = connection_options(reading) | own

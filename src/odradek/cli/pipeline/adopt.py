@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from odradek.cli.options import check_bootstrap, check_visible, columns
 from odradek.cli.pipeline.options import AdoptLine, check_pyspark
+from odradek.cli.pipeline.query_runs import check_master_of
 from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, spinner
 from odradek.core.counts import span
 from odradek.core.errors import OdradekError
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     from odradek.pipelines.ingestion.adoption import Adoption
@@ -21,13 +23,18 @@ def run_adopt_command(request: AdoptLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
     check_pyspark()
+    check_master_of(request)
     if Path(str(request.output)).is_file():
         raise CommandError(
             f"--output {request.output} is a file: give the folder of the table that `ingest` has written"
         )
+    from odradek.pipelines.given_options import check_local_folder, check_place
     from odradek.pipelines.ingestion.adoption import adopt
     from odradek.pipelines.options import AdoptOptions
 
+    check_place("output", str(request.output))
+    if not is_uri(str(request.output)):
+        check_local_folder("output", local_path(str(request.output)))
     given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}
     try:
         with spinner("looking at the table"):

@@ -19,7 +19,7 @@ from odradek.cli.option_fields import of_fields
 from odradek.cli.options import check_reachable, client_config
 from odradek.cli.pipeline.options import HistoryLine, check_pyspark, spark_client_options
 from odradek.cli.progress_lines import kernel_notice, progress_lines
-from odradek.cli.terminal import CommandError, progress
+from odradek.cli.terminal import CommandError, progress, warning_lines
 from odradek.cli.termination import terminable
 from odradek.core.errors import OdradekError
 from odradek.text.printable import one_line
@@ -87,6 +87,8 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     if line.group == "":
         raise CommandError("--group: a group's name cannot be empty")
     since_us = None if line.since is None else parse_since(line.since)
+    if since_us is not None and since_us > time.time() * 1e6:
+        warning_lines(f"Warning: --since {line.since} is in the future: there is no record at or after it.")
     config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
     expires_within_ms = span_ms("--expires-within", line.expires_within)
     span_ms("--min-distance", line.min_distance)  # checked here, because the rules' modules take seconds to load

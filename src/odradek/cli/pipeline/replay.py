@@ -13,7 +13,7 @@ from odradek.cli.option_fields import flag
 from odradek.cli.options import check_bootstrap, columns
 from odradek.cli.pipeline.options import ReplayLine, check_pyspark
 from odradek.cli.pipeline.query_runs import check_master_of, unreadable_line
-from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, spinner
+from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_json, progress, spinner, warning_lines
 from odradek.core.counts import counted, was
 from odradek.text.units import span_ms
 
@@ -105,6 +105,8 @@ def _show(request: ReplayLine, replayed: ReplayRanges) -> None:
     note(
         f"{counted(replayed.offsets, 'record')} at most, in {counted(len(replayed.ranges), 'range')} (TO is excluded)."
     )
+    if not replayed.offsets and request.read_by is None and is_time(request.start, "start"):
+        warning_lines(f"Warning: there is no record at or after --from {request.start}.")
     if is_time(request.start, "start") or is_time(request.end, "end"):
         note(
             "A time means the first offset with this time or a later one. Where a topic's times are not in order, "

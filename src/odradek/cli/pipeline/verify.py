@@ -35,8 +35,12 @@ def run_verify_command(line: VerifyLine) -> int:
     names = (line.topic_column, line.partition_column, line.offset_column)
     if line.topic is not None and line.topic_column is not None:
         raise CommandError("--topic and --topic-column: give one of them")
+    from odradek.audit.tables import FilesMissing
+
     try:
         audit = _verified(line, names)
+    except FilesMissing as error:
+        raise CommandError(str(error), EXIT_NOT_WHOLE) from error
     except OdradekError as error:  # exit code 1 is for a table that is not whole
         raise CommandError(with_remedy(error)) from error
     if line.as_json:

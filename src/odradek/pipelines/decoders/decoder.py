@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 import pyarrow as pa
 
-from odradek.core.errors import ConfigError
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.reader import BAD_TIME, ERROR, ValueReader
 from odradek.pipelines.values.record_values import RAW, RECORD_COLUMNS, Values
@@ -139,12 +139,12 @@ def _flat_fields(kind: pa.DataType, names: tuple[str, ...]) -> list[pa.Field]:
     """Returns the columns for the fields of ``value``. Raises ConfigError if there are no fields, if two fields have
     the same name, or if a field has the name of another column. Case is ignored."""
     if not pa.types.is_struct(kind):
-        raise ConfigError("flat columns need fields: the schema is of a single value, not of a record")
+        raise wrong("flat", " needs fields: the schema is of a single value, not of a record")
     fields = list(kind)
     lowered = [field.name.lower() for field in fields]
     taken = sorted(set(lowered) & {*names, RAW, ERROR})
     if taken:
-        raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
+        raise wrong("flat", f": a field {taken[0]!r} has the same name as a column of the record")
     if len(set(lowered)) != len(lowered):
-        raise ConfigError("flat columns: the schema has a field twice (Spark ignores case)")
+        raise wrong("flat", ": the schema has a field twice (Spark ignores case)")
     return fields

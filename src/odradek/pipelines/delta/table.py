@@ -56,6 +56,7 @@ from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
+from odradek.pipelines.values.arguments import wrong
 from odradek.text.printable import one_line
 from odradek.text.table_paths import delta_uri
 
@@ -499,4 +500,4 @@ def check_installed() -> None:
     import importlib.util
 
     if importlib.util.find_spec("deltalake") is None:
-        raise ConfigError(f"table format delta needs deltalake: {command_of('lake')}")
+        raise wrong("table_format", f" delta needs deltalake: {command_of('lake')}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from odradek.core.counts import counted
-from odradek.core.errors import ConfigError, OdradekError
+from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_EPOCH, LogTail, TopicPartition
 from odradek.pipelines.decoders.decoder import Decoder
 from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
@@ -17,6 +17,7 @@ from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folde
 from odradek.pipelines.files.table_writer import TableWriter
 from odradek.pipelines.files.task_reports import BadValue, FileReport, TaskReport, check_ranges, first_bad, tails_of
 from odradek.pipelines.filesystems import Location
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
@@ -202,4 +203,4 @@ def check_decoder(decoder: Decoder, schema: StructType) -> None:
     theirs = [(field.name, field.dataType.simpleString()) for field in schema]
     if ours != theirs:
         other = next((pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]), (ours[-1], theirs[-1]))
-        raise ConfigError(f"workers would write a column {other[0]}, Spark {other[1]}: choose --writer spark")
+        raise wrong("writer", f" workers would write a column {other[0]}, Spark {other[1]}: choose --writer spark")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from odradek.core.errors import ConfigError
+from odradek.pipelines.values.arguments import wrong
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 # Spark escapes these characters in folder names: control characters, and those with a meaning in file systems
@@ -22,13 +22,13 @@ def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> N
     for name in partition_by:
         at = schema.get_field_index(name)
         if at < 0:
-            raise ConfigError(f"partition by {name}: the table's columns are {', '.join(schema.names)}")
+            raise wrong("partition_by", f" {name}: the table's columns are {', '.join(schema.names)}")
         kind = schema.field(at).type
         if not _has_text(kind):
             where = " with --writer workers" if pa.types.is_floating(kind) else ""
-            raise ConfigError(f"partition by {name}: a column of type {kind} cannot name folders{where}")
+            raise wrong("partition_by", f" {name}: a column of type {kind} cannot name folders{where}")
     if partition_by and len(set(partition_by)) == len(schema.names):
-        raise ConfigError("partition by: a table cannot have all its columns in folders")
+        raise wrong("partition_by", ": a table cannot have all its columns in folders")
 
 
 def _has_text(kind: pa.DataType) -> bool:

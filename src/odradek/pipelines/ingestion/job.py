@@ -38,6 +38,7 @@ from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
 from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.values.arguments import about, wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.options import parse_options, parse_size
@@ -97,7 +98,7 @@ class Ingest:
                 "writes a topic in transactions"
             )
         if options.fence_commits and commits == "false":
-            raise ConfigError("fence commits: with commitOffsets=false nothing is committed; omit one of them")
+            raise wrong("fence_commits", ": with commitOffsets=false nothing is committed; omit one of them")
         source = Source(options.bootstrap_servers, options.group, topics, options.subscribe_pattern, more)
         target = make_target(options, options.output, options.checkpoint)
         target = dataclasses.replace(target, fence_commits=options.fence_commits)
@@ -107,7 +108,8 @@ class Ingest:
         """Checks all that needs no Spark; returns the number of unread offsets. Raises the errors of ``ingest``."""
         if self.trigger is not None:
             parse_trigger(self.trigger)
-        parse_size("batch size", self.batch_size)
+        with about("batch_size"):
+            parse_size("batch_size", self.batch_size)
         self.target.check()
         return self.source.check()
 
@@ -247,6 +249,8 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
         headers=options.headers,
         keep_raw=options.keep_raw,
     )
+    with about("task_size"):
+        task_bytes = parse_size("task_size", options.task_size)
     return Target(
         output=str(output),
         table_format=options.table_format,
@@ -257,7 +261,7 @@ def make_target(options: PipelineOptions, output: str | Path, checkpoint: str | 
         files_per_batch=options.files_per_batch,
         storage_options=options.storage_options or {},
         writer=options.writer,
-        task_bytes=parse_size("task size", options.task_size),
+        task_bytes=task_bytes,
         single_driver=options.single_driver,
     )
 
@@ -283,11 +287,11 @@ def parse_trigger(text: str) -> str:
     """Returns an interval in Spark's form for ``10 seconds``, ``10s``, ``500ms``, ``2m``. Raises ConfigError."""
     found = _TRIGGER.match(text.strip().lower())
     if found is None:
-        raise ConfigError(f"trigger {text!r}: expected an interval such as 10s, 500ms or 5m")
+        raise wrong("trigger", f" {text!r}: expected an interval such as 10s, 500ms or 5m")
     amount, unit = found.groups()
     seconds = float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600}[unit if unit in _UNITS else _short_unit(unit)]
     if not 0.001 <= seconds <= _LONGEST_TRIGGER_S:
-        raise ConfigError(f"trigger {text!r}: expected an interval from 1ms to 8760h, such as 10s or 5m")
+        raise wrong("trigger", f" {text!r}: expected an interval from 1ms to 8760h, such as 10s or 5m")
     return f"{round(seconds * 1000)} milliseconds"
 
 

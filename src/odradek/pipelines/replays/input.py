@@ -17,7 +17,6 @@ from odradek.client.errors import GroupIdNotFound
 from odradek.core.counts import span
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from odradek.pipelines.checkpoint import PlannedBatch
-from odradek.pipelines.given_options import ArgumentError
 from odradek.pipelines.ranges import (
     RangeGone,
     ReadByGroup,
@@ -29,6 +28,7 @@ from odradek.pipelines.ranges import (
     time_ms,
 )
 from odradek.pipelines.sources import check_topics, with_short_timeouts
+from odradek.pipelines.values.arguments import ArgumentError
 from odradek.spark.offsets import data_loss
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import Range

@@ -28,6 +28,7 @@ from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
 from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.values.arguments import about
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
@@ -231,13 +232,15 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
         for name in _OF_A_TABLE:
             if (getattr(options, name) or None) != (getattr(PipelineOptions, name) or None):
                 raise ConfigError(f"{shown(name)} is for {output}: a topic gets the records as they are")
+        with about("batch_size"):
+            batch_bytes = parse_size("batch_size", options.batch_size)
         topic = ReplayTopic(
             options.to_topic,
             options.keep_partitions,
             options.keep_timestamps,
             producer=options.producer_options or {},
             exactly_once=options.exactly_once,
-            batch_bytes=parse_size("batch size", options.batch_size),
+            batch_bytes=batch_bytes,
         )
         topic.options({"kafka.bootstrap.servers": options.bootstrap_servers, **read_options(options)})
         return topic

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import StorageError
 from odradek.core.ids import NO_TAILS, TopicPartition
 from odradek.pipelines.checkpoint import (
     RESTORE,
@@ -52,7 +52,7 @@ from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jo
 from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.given_options import check_local_folder
+from odradek.pipelines.given_options import check_local_folder, check_place
 from odradek.pipelines.local_errors import local_error
 from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees
@@ -79,6 +79,7 @@ from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.read_logs import ReadLogs
 from odradek.pipelines.tables.runs import RUNS, Run
+from odradek.pipelines.values.arguments import about, wrong
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
 from odradek.spark.offsets.lookups import Lookups
@@ -124,17 +125,20 @@ class Target:
         """Checks the options. Raises ConfigError."""
         if self.table_format == "delta":
             check_installed()
-        if not self.output.strip():
-            raise ConfigError("the output is empty: give a directory, or a URI that Spark can write to")
-        check_uri("the output", self.output, workers=self.writer == "workers")
-        check_uri("the checkpoint", self.checkpoint or "", workers=False)
+        check_place("output", self.output)
+        if self.checkpoint is not None:
+            check_place("checkpoint", self.checkpoint)
+        with about("output"):
+            check_uri("output", self.output, workers=self.writer == "workers")
+        with about("checkpoint"):
+            check_uri("checkpoint", self.checkpoint or "", workers=False)
         if self.table_format == "delta":
             delta_uri(self.output)
         self.values.check()
         self._check_partition_columns()
         output = None if is_uri(self.output) else local_path(self.output)
         if output is not None:
-            check_local_folder("the output", output)
+            check_local_folder("output", output)
         checkpoint = None
         if self.checkpoint is not None and not is_uri(self.checkpoint):
             checkpoint = local_path(self.checkpoint)
@@ -153,16 +157,16 @@ class Target:
                         ". An expression is no column: let the producer write a field with its value, and name this "
                         "field, with --flat"
                     )
-                raise ConfigError(f"partition by {name}: the table's columns are {', '.join(known)}{hint}")
+                raise wrong("partition_by", f" {name}: the table's columns are {', '.join(known)}{hint}")
             if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
-                raise ConfigError(f"partition by {name}: a column of type struct cannot name folders")
+                raise wrong("partition_by", f" {name}: a column of type struct cannot name folders")
         if many := [name for name in ("offset", "timestamp") if name in self.partition_by]:
             log.warning(
                 "partition by %s: nearly each record gets a folder and a file of its own, and readers open each file",
                 many[0],
             )
         if known is not None and len(self.partition_by) == len(known):
-            raise ConfigError("partition by: a table cannot have all its columns in folders")
+            raise wrong("partition_by", ": a table cannot have all its columns in folders")
 
     def shape(self) -> TableLayout:
         values = self.values
@@ -246,8 +250,8 @@ class Table:
         # In this order, and before the table: another run may go on meanwhile.
         done = newest_done(self.checkpoint)
         newest = newest_number(self.checkpoint)
-        if wrong := commits_without_offsets(self.checkpoint, done, newest):
-            raise TableRefused(f"{wrong}. {REMEDY}")
+        if lacks := commits_without_offsets(self.checkpoint, done, newest):
+            raise TableRefused(f"{lacks}. {REMEDY}")
         if newest is None:
             return
         is_done = done == newest
@@ -441,7 +445,7 @@ class Table:
         known = [name for name in frame.columns if name != _BYTES]
         missing = [name for name in self.target.partition_by if name not in known]
         if missing:
-            raise ConfigError(f"partition by {missing[0]}: the table's columns are {', '.join(known)}")
+            raise wrong("partition_by", f" {missing[0]}: the table's columns are {', '.join(known)}")
         return usable_frame(frame, self.target.partition_by, _BYTES)
 
     def add(self, batch: DataFrame, plan: BatchPlan, reading: tuple[ReadOptions, PlannedBatch] | None = None) -> Added:

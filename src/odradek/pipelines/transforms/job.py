@@ -32,7 +32,7 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import Location, location_of
-from odradek.pipelines.given_options import OF_A_QUERY, check_options
+from odradek.pipelines.given_options import OF_A_QUERY, check_options, check_place
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
@@ -42,6 +42,7 @@ from odradek.pipelines.table_state import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of
+from odradek.pipelines.values.arguments import about
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.driver.micro_batch_number import group_of_numbers
@@ -107,10 +108,10 @@ class Transform:
             with_times=options.keep_timestamps,
             in_transactions=True,
         )
-        if not str(options.checkpoint).strip():
-            raise ConfigError("the checkpoint is empty: give a directory, or a URI that Spark can write to")
+        check_place("checkpoint", str(options.checkpoint))
         checkpoint = str(options.checkpoint)
-        check_uri("the checkpoint", checkpoint, workers=False)
+        with about("checkpoint"):
+            check_uri("checkpoint", checkpoint, workers=False)
         return cls(source, step, options.to_topic, writing, checkpoint, options.trigger, options.first_batch)
 
     def check(self) -> int:
@@ -138,7 +139,8 @@ def _source_options(options: TransformOptions) -> dict[str, str]:
             "commitOffsets: a transform commits the group's offsets in the transactions of its rows: leave the option "
             "out"
         )
-    parse_size("batch size", options.batch_size)
+    with about("batch_size"):
+        parse_size("batch_size", options.batch_size)
     ours = _OURS | {LIMIT: options.batch_size}
     return {name: value for name, value in ours.items() if name.lower() not in lowered} | given
 
@@ -182,9 +184,9 @@ def run_transform(
             f"the checkpoint {job.checkpoint} belongs to the query of a table: give the transform a folder of its own"
         )
     newest_commit = newest_done(checkpoint)
-    if wrong := commits_without_offsets(checkpoint, newest_commit, newest_number(checkpoint)):
+    if lacks := commits_without_offsets(checkpoint, newest_commit, newest_number(checkpoint)):
         raise StorageError(
-            f"{wrong}. Nothing was sent. Restore the checkpoint, or use a new one that starts after the records in the "
+            f"{lacks}. Nothing was sent. Restore the checkpoint, or use a new one that starts after the records in the "
             "topic"
         )
     _check_topic(job, checkpoint, newest_commit)

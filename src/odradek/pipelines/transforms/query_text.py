@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 
-from odradek.core.errors import ConfigError
+from odradek.pipelines.values.arguments import wrong
 
 _FIRST = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE", "BEGIN", "EXECUTE")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -28,7 +28,7 @@ def check_query(query: str) -> None:
     if first is not None and first[1].upper() not in _FIRST:
         near = difflib.get_close_matches(first[1].upper(), _FIRST, 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise ConfigError(f"sql: a query begins with SELECT, WITH, FROM or VALUES, not with {first[1]}{hint}")
+        raise wrong("sql", f": a query begins with SELECT, WITH, FROM or VALUES, not with {first[1]}{hint}")
     _check_brackets(text)
 
 
@@ -45,7 +45,7 @@ def _without_quoted(query: str) -> str:
         if piece == "/*":
             end = _end_of_comment(query, end)
         elif piece in _QUOTED:
-            raise ConfigError(f"sql: the quote {piece} at {_place(query, found.start())} has no end")
+            raise wrong("sql", f": the quote {piece} at {_place(query, found.start())} has no end")
         parts.append(piece if len(piece) == 1 else " " * (end - found.start()))
         at = end
     return "".join([*parts, query[at:]])
@@ -57,7 +57,7 @@ def _end_of_comment(query: str, at: int) -> int:
     while depth:
         found = _COMMENT.search(query, at)
         if found is None:
-            raise ConfigError("sql: a comment that begins with /* has no end")
+            raise wrong("sql", ": a comment that begins with /* has no end")
         depth += 1 if found[0] == "/*" else -1
         at = found.end()
     return at
@@ -70,11 +70,11 @@ def _check_brackets(text: str) -> None:
             opened.append((sign, at))
         elif sign in _CLOSING.values():
             if not opened or _CLOSING[opened[-1][0]] != sign:
-                raise ConfigError(f"sql: the {sign} at {_place(text, at)} closes nothing")
+                raise wrong("sql", f": the {sign} at {_place(text, at)} closes nothing")
             opened.pop()
     if opened:
         sign, at = opened[-1]
-        raise ConfigError(f"sql: the {sign} at {_place(text, at)} is not closed")
+        raise wrong("sql", f": the {sign} at {_place(text, at)} is not closed")
 
 
 def _place(text: str, at: int) -> str:

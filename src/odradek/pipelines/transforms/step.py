@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError
 from odradek.pipelines.causes import cause_of
 from odradek.pipelines.transforms.query_text import check_query
+from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.writes.write_options import WriteOptions, check_columns
@@ -71,9 +72,9 @@ class TransformStep:
         try:
             made: object = self.function(frame)
         except (Exception, SystemExit) as error:
-            raise ConfigError(f"function {self.name} failed: {type(error).__name__}: {cause_of(error)}") from error
+            raise wrong("function", f" {self.name} failed: {type(error).__name__}: {cause_of(error)}") from error
         if not isinstance(made, AnyFrame):
-            raise ConfigError(f"function {self.name} returned {type(made).__name__}, not a DataFrame")
+            raise wrong("function", f" {self.name} returned {type(made).__name__}, not a DataFrame")
         return made
 
 
@@ -106,16 +107,18 @@ def check_rows(rows: DataFrame, writing: WriteOptions) -> None:
 def step_of(values: Values, on_bad: str, sql: str | None, function: object) -> TransformStep:
     """Returns the step for the options. Raises ConfigError."""
     if (sql is None) == (function is None):
-        raise ConfigError("say how records become rows: give one of sql and function (--sql, --function)")
+        raise ArgumentError(
+            lambda shown: f"say how records become rows: give one of {shown('sql')} and {shown('function')}"
+        )
     if sql is not None:
         if not sql.strip():
-            raise ConfigError(f"sql: the query is empty; for example SELECT key, value FROM {VIEW}")
+            raise wrong("sql", f": the query is empty; for example SELECT key, value FROM {VIEW}")
         check_query(sql)
         return TransformStep(values, on_bad, sql=sql)
     if isinstance(function, str):
         return TransformStep(values, on_bad, function=_load_function(function), name=function)
     if not callable(function):
-        raise ConfigError(f"function: expected module:name or a function, not {function!r}")
+        raise wrong("function", f": expected module:name or a function, not {function!r}")
     return TransformStep(values, on_bad, function=function, name=getattr(function, "__name__", repr(function)))
 
 
@@ -123,7 +126,7 @@ def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
     """Imports ``module:name``; modules of the current directory are found, too. Raises ConfigError."""
     module_name, colon, name = given.partition(":")
     if not (module_name and colon and name):
-        raise ConfigError(f"function {given!r}: expected module:name, for example jobs.clean:clean")
+        raise wrong("function", f" {given!r}: expected module:name, for example jobs.clean:clean")
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -131,22 +134,22 @@ def _load_function(given: str) -> Callable[[DataFrame], DataFrame]:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ConfigError(f"function {given}: importing {module_name} failed: {one_line(error)}") from error
-        raise ConfigError(
-            f"function {given}: there is no module {module_name}, neither in {here} nor installed"
+            raise wrong("function", f" {given}: importing {module_name} failed: {one_line(error)}") from error
+        raise wrong(
+            "function", f" {given}: there is no module {module_name}, neither in {here} nor installed"
         ) from error
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"function {given}: importing {module_name} failed: {type(error).__name__}: {one_line(error)}"
+        raise wrong(
+            "function", f" {given}: importing {module_name} failed: {type(error).__name__}: {one_line(error)}"
         ) from error
     found: Any = getattr(module, name, None)
     if callable(found):
         return found  # type: ignore[no-any-return]  # the user's function, found by its name
     if hasattr(module, name):
-        raise ConfigError(f"function {given}: {name} is not a function")
+        raise wrong("function", f" {given}: {name} is not a function")
     near = difflib.get_close_matches(name, [one for one in vars(module) if callable(getattr(module, one))], 1)
-    raise ConfigError(
-        f"function {given}: module {module_name} has no {name}" + (f" (did you mean {near[0]}?)" if near else "")
+    raise wrong(
+        "function", f" {given}: module {module_name} has no {name}" + (f" (did you mean {near[0]}?)" if near else "")
     )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from odradek.core.errors import ConfigError
 from odradek.core.extras import command_of
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.avro_bounds import AvroTypes
 from odradek.pipelines.values.avro_defaults import with_values
 from odradek.pipelines.values.avro_names import name_problem, parsed_with_symbols
@@ -174,7 +175,7 @@ def _parse(text: str, *, times: bool = False, any_names: bool = False) -> object
         import fastavro
         from fastavro.schema import SchemaParseException, UnknownType
     except ImportError as error:
-        raise ConfigError(f"value format avro needs fastavro: {command_of('lake')}") from error
+        raise wrong("value_format", f" avro needs fastavro: {command_of('lake')}") from error
     check_kind(text, "avro")
     try:
         schema = parse_json(text.removeprefix("\ufeff"))
@@ -202,7 +203,7 @@ def _writer_types(number: int, text: str) -> AvroTypes:
     try:
         return AvroTypes(_parse(text, any_names=True))
     except ConfigError as error:
-        raise ConfigError(f"writer schema {number}: {error}") from None
+        raise wrong("writer_schemas", f" {number}: {error}") from None
 
 
 def _with_defaults(parsed: object) -> object:

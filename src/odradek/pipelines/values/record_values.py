@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, OdradekError
+from odradek.pipelines.values.arguments import ArgumentError, Shown, wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.json_overflow import has_overflow, times_as_text
 from odradek.pipelines.values.reader import BAD_TIME, ERROR
@@ -71,18 +72,37 @@ class Values:
             from odradek.pipelines.values.avro import AvroDecoder
 
             if self.schema is None:
-                raise ConfigError("value format avro needs a schema: the Avro schema, or a file with it")
+                raise ArgumentError(
+                    lambda shown: (
+                        f"{shown('value_format')} avro needs {shown('schema')}: the Avro schema, or a file with it"
+                    )
+                )
             AvroDecoder(self.schema, self.framing, self.writer_schemas)
         elif self.framing is not Framing.NONE or self.writer_schemas:
-            raise ConfigError(f"framing and writer schemas are for value format avro, not {self.format}")
+            raise ArgumentError(
+                lambda shown: (
+                    f"{shown('framing')} and {shown('writer_schemas')} are for {shown('value_format')} avro, not "
+                    f"{self.format}"
+                )
+            )
         if self.format is ValueFormat.RAW and self.schema is not None:
-            raise ConfigError("a schema needs --value-format json or avro: raw does not change bytes")
+            raise ArgumentError(
+                lambda shown: f"{shown('schema')} needs {shown('value_format')} json or avro: raw does not change bytes"
+            )
         if self.format is ValueFormat.RAW and self.keep_raw:
-            raise ConfigError("value format raw has the bytes as the value: keep raw is for json and avro")
+            raise ArgumentError(
+                lambda shown: (
+                    f"{shown('value_format')} raw has the bytes as the value: {shown('keep_raw')} is for json and avro"
+                )
+            )
         if self.flat and (self.format is ValueFormat.RAW or self.schema is None):
-            lacks = "--value-format json or avro, and --schema" if self.format is ValueFormat.RAW else "--schema"
-            raise ConfigError(f"flat columns need fields: with --flat, give {lacks} with the fields of the values")
+            raise ArgumentError(self._lacks_of_flat)
         self.columns()
+
+    def _lacks_of_flat(self, shown: Shown) -> str:
+        is_raw = self.format is ValueFormat.RAW
+        formats = f"{shown('value_format')} json or avro, and " if is_raw else ""
+        return f"{shown('flat')} needs fields: give {formats}{shown('schema')} with the fields of the values"
 
     def source_options(self, given: Mapping[str, str]) -> dict[str, str]:
         """Returns the options of the source: in a table with a column for errors, a time that no column holds makes its
@@ -100,7 +120,7 @@ class Values:
             return None
         taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
         if taken:
-            raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
+            raise wrong("flat", f": a field {taken[0]!r} has the same name as a column of the record")
         return [*fields, *names, RAW, ERROR]
 
     def fields(self) -> list[str] | None:
@@ -151,7 +171,7 @@ class Values:
         fields = read.schema["value"].dataType.names
         taken = sorted({name.lower() for name in fields} & {*names, RAW, ERROR})
         if taken:
-            raise ConfigError(f"flat columns: a field {taken[0]!r} has the same name as a column of the record")
+            raise wrong("flat", f": a field {taken[0]!r} has the same name as a column of the record")
         return read.select("value.*", *names, raw, ERROR, *more)
 
 
@@ -235,7 +255,7 @@ def read_schema(given: str) -> str:
         is_file = False
     if not is_file:
         if given.endswith((".avsc", ".json", ".ddl", ".sql")):
-            raise ConfigError(f"the schema file {given} does not exist")
+            raise wrong("schema", f": the file {given} does not exist")
         return given.removeprefix("\ufeff")
     try:
         data = Path(given).read_bytes()
@@ -256,5 +276,5 @@ def read_writer_schemas(given: Mapping[int, str]) -> dict[int, str]:
         try:
             found[number] = read_schema(text)
         except ConfigError as error:
-            raise ConfigError(f"writer schema {number}: {error}") from None
+            raise wrong("writer_schemas", f" {number}: {error}") from None
     return found

@@ -174,9 +174,8 @@ def _reset_message(positions: Offsets, targets: Offsets) -> str:
 def overwritten_message(group: str, targets: Offsets, positions: Offsets) -> str:
     moves = ", ".join(f"{tp} at {targets[tp]} (now {positions[tp]})" for tp in sorted(targets))
     return (
-        f"group {group} had commits that neither this query nor `odradek groups reset --mark` made; the checkpoint "
-        f"decides, so they are overwritten: {moves}. To make the query continue from such an offset, reset the group "
-        "with `odradek groups reset --mark`, or set onGroupReset=follow to follow the commits of every tool"
+        "to read from a commit of another tool, add --mark to `odradek groups reset`, or set onGroupReset=follow: such "
+        f"commits of group {group} are overwritten, because the checkpoint decides: {moves}"
     )
 
 

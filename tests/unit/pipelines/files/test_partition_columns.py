@@ -20,4 +20,4 @@ def test_only_a_floating_point_number_depends_on_the_writer(kind: pa.DataType, s
     schema = pa.schema([("x", kind), ("value", pa.binary())])
     with pytest.raises(ConfigError) as error:
         check_partition_columns(schema, ["x"])
-    assert str(error.value) == f"partition by x: {says}"
+    assert str(error.value) == f"partition_by x: {says}"

@@ -38,7 +38,7 @@ def test_a_parquet_table_that_was_converted_to_delta_is_refused_until_the_log_is
     ):
         check_not_foreign(table, layout("parquet"))
     check_not_foreign(table, layout("delta"))
-    with pytest.raises(ConfigError, match="was begun with table format parquet, not delta"):
+    with pytest.raises(ConfigError, match="was begun with table_format parquet, not delta"):
         check_table(table, layout("delta"))
     log.rename(tmp_path / "elsewhere")
     check_not_foreign(table, layout("parquet"))
@@ -53,7 +53,7 @@ def test_a_delta_table_of_ours_keeps_its_own_refusals(tmp_path: Path) -> None:
     check_not_foreign(table, layout("delta"))
     assert check_table(table, layout("delta")) == begun
     check_not_foreign(table, layout("parquet"))
-    with pytest.raises(ConfigError, match="was begun with table format delta, not parquet"):
+    with pytest.raises(ConfigError, match="was begun with table_format delta, not parquet"):
         check_table(table, layout("parquet"))
 
 

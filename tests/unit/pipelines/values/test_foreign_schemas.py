@@ -81,7 +81,7 @@ def test_a_schema_of_another_kind_is_named(text: str, says: str) -> None:
 
 @pytest.mark.parametrize("text", [BOTH[0][0], PROTO, '{"type": "recrod"}', "no.avsc"])
 def test_the_error_of_a_writer_schema_has_its_id(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^writer schema 7: .*schema") as refused:
+    with pytest.raises(ConfigError, match=r"^writer_schemas 7: .*schema") as refused:
         AvroDecoder(json.dumps(RECORD), "confluent", {3: json.dumps(RECORD), **read_writer_schemas({7: text})})
     assert "\n" not in str(refused.value)
 
