@@ -493,7 +493,7 @@ def test_the_writer_uses_the_settings_of_the_connection() -> None:
     for wrong, says in (
         ({"compresion.type": "x"}, "did you mean kafka.compression.type"),
         ({"acks": "2"}, "acks"),
-        ({"bootstrap.servers": "other:1"}, "producer option bootstrap.servers: .* the cluster that is read"),
+        ({"bootstrap.servers": "other:1"}, "producer_options bootstrap.servers: .* the cluster that is read"),
         ({"Kafka.Bootstrap.Servers": "other:1"}, "the cluster that is read"),
         ({"sasl.mechanism": "PLAIN"}, "the cluster that is read"),
         ({"security.protocol": "SSL"}, "the cluster that is read"),

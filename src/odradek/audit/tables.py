@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, StorageError
+from odradek.text.descriptors import check_descriptors
 from odradek.text.printable import one_line, printable, shortened
 from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
 
@@ -265,6 +266,7 @@ def _delta_table(uri: str, *, is_committed: bool) -> AuditedTable:
     from deltalake.exceptions import DeltaError
 
     try:
+        check_descriptors()
         table = deltalake.DeltaTable(delta_uri(uri))
         mode = table.metadata().configuration.get(COLUMN_MAPPING, "none")
         if mode != "none":  # deltalake would look for the table's names in the files, and read nulls

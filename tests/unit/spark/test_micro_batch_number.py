@@ -96,3 +96,12 @@ def test_first_batch_1_skips_a_first_micro_batch_only_if_its_number_may_have_exp
         MicroBatchRefused, match=r"would skip micro-batch 0.*planned 1\.0 hours ago.*remove first_batch"
     ):
         check_first(BatchTimes(2 * HOUR_MS, 2 * HOUR_MS, 3 * HOUR_MS), 1, "group")
+
+
+def test_a_number_that_went_back_may_be_that_of_a_cluster_that_was_put_back() -> None:
+    """Then first_batch would lose records that are new at old offsets. Before, the line gave no other way out."""
+    with pytest.raises(MicroBatchRefused, match="use a new checkpoint that starts after the records") as refused:
+        is_written(3, commit_of(0, "q"), "group", None)
+    assert "written micro-batches 1 to 2: Check whether" in str(refused.value)
+    with pytest.raises(MicroBatchRefused, match="written micro-batch 1: Check whether"):
+        is_written(2, commit_of(0, "q"), "group", None)

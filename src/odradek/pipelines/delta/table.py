@@ -57,6 +57,7 @@ from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.pipelines.values.arguments import wrong
+from odradek.text.descriptors import check_descriptors
 from odradek.text.printable import one_line
 from odradek.text.table_paths import delta_uri
 
@@ -441,6 +442,7 @@ class DeltaTable(CommitDriver):
         """Returns the log in its newest version; None if there is none."""
         from deltalake import DeltaTable as Log
 
+        check_descriptors()
         if not Log.is_deltatable(self.uri, self._options):
             return None
         return with_history(Log(self.uri, storage_options=self._options), self.uri, self._table)
@@ -448,6 +450,7 @@ class DeltaTable(CommitDriver):
     def _open_version(self, version: int) -> Log:
         from deltalake import DeltaTable as Log
 
+        check_descriptors()
         found = Log(self.uri, version=version, storage_options=self._options)
         return with_history(found, self.uri, self._table)
 

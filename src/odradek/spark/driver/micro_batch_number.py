@@ -85,9 +85,12 @@ def is_written(
             "another function has written the earlier micro-batches, or the number has expired or was deleted. "
             f"{_remedy(batch)}"
         )
+    between = f"micro-batch {last + 1}" if batch == last + 2 else f"micro-batches {last + 1} to {batch - 1}"
     raise MicroBatchRefused(
-        f"group {group} says that micro-batch {last} was written last, so micro-batch {batch} is not the next one: the "
-        f"group was restored, or another function has written the micro-batches between. {_remedy(batch)}"
+        f"group {group} says that micro-batch {last} was written last, so micro-batch {batch} is not the next one. If "
+        "the brokers' data was put back from an older copy, records that the query has read may have been replaced: "
+        "use a new checkpoint that starts after the records in the topic, as the offsets of the query's group do after "
+        f"transactions. If another function has written {between}: {_remedy(batch)}"
     )
 
 
