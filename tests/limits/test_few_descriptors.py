@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.text.descriptors import check_descriptors
+from odradek.text.table_paths import check_descriptors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits as on Linux")
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, StorageError
-from odradek.text.descriptors import check_descriptors
 from odradek.text.printable import one_line, printable, shortened
-from odradek.text.table_paths import COLUMN_MAPPING, delta_uri, is_uri, local_path
+from odradek.text.table_paths import COLUMN_MAPPING, check_descriptors, delta_uri, is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow as pa

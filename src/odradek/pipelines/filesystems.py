@@ -13,7 +13,6 @@ import functools
 import os
 import re
 import shutil
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.core.errors import StorageError
+from odradek.pipelines.exclusive_names import give_name
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
 from odradek.pipelines.local_errors import local_error
 from odradek.text.printable import one_line
@@ -266,7 +266,7 @@ class LocalLocation:
         try:
             _write_synced(new, text)
             try:
-                _give_name(new, path)
+                give_name(new, path)
             finally:
                 new.unlink(missing_ok=True)
             sync_directory(path.parent)
@@ -316,22 +316,6 @@ def _create_file(path: Path) -> TextIO:
             return path.open("w", encoding="utf-8")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.open("w", encoding="utf-8")
-
-
-def _give_name(new: Path, path: Path) -> None:
-    """Gives a complete file its name. Raises FileExistsError if the name is taken."""
-    if sys.platform == "win32":
-        new.rename(path)  # fails if the name is taken
-        return
-    try:
-        os.link(new, path)
-    except FileExistsError:
-        raise
-    except OSError:  # some network file systems and removable disks have no hard links
-        with path.open("x", encoding="utf-8") as file:  # after a crash it can be incomplete, and then it is not read
-            file.write(new.read_text(encoding="utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
 
 
 class HadoopLocation:

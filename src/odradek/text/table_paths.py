@@ -5,15 +5,19 @@ A path is never decoded: ``%41`` is three characters of a name, also in a ``file
 
 from __future__ import annotations
 
+import errno
+import functools
+import os
 import re
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from odradek.core.errors import ConfigError
+from odradek.core.errors import ConfigError, StorageError
 
 COLUMN_MAPPING = "delta.columnMapping.mode"
 """The property of a Delta table that says whether its columns have other names in its files: ``name`` or ``id``, else
 ``none``. Source: Delta's protocol, "Column Mapping"."""
+_OF_DELTALAKE = 14
 _URI = re.compile(r"^[a-zA-Z][a-zA-Z0-9+.-]+://")
 _IN_BUCKETS = frozenset(("s3", "s3a", "s3n", "gs", "abfs", "abfss"))
 """The schemes of object stores: the ones that workers can write to."""
@@ -81,3 +85,25 @@ def _check(text: str, path: str) -> None:
         "folder. Choose a path of a Delta table without % before two hexadecimal digits, and without a backslash; a "
         "Parquet table may have them"
     )
+
+
+@functools.cache
+def check_descriptors() -> None:
+    """Raises StorageError if too few descriptors are free for the first call of the package deltalake.
+
+    Its runtime opens about ten. Without them it panics, which prints lines and is no Exception in Python."""
+    held: list[int] = []
+    try:
+        held.append(os.open(os.devnull, os.O_RDONLY))
+        while len(held) < _OF_DELTALAKE:
+            held.append(os.dup(held[0]))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise StorageError(
+            "the limit of open files is too low for the package deltalake: raise it (ulimit -n), and run the command "
+            "again"
+        ) from error
+    finally:
+        for one in held:
+            os.close(one)

@@ -792,12 +792,3 @@ def test_committed_records_that_no_longer_exist_are_a_loss() -> None:
     assert plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 50}) == []
     (parted,) = plan.losses_of_committed({P0: foreign(50)}, LOG, epoch_ends={P0: 40})
     assert "the records that were read at offsets 40 to 49 are lost" in parted
-
-
-def test_the_line_about_commits_of_others_begins_with_the_remedy() -> None:
-    """Before, it had 60 words, and the remedy was at their end."""
-    tp = TopicPartition("t", 0)
-    said = plan.overwritten_message("g", {tp: 0}, {tp: 160})
-    assert said.startswith("to read from a commit of another tool, add --mark to `odradek groups reset`, or set ")
-    assert said.endswith(f"{tp} at 0 (now 160)")
-    assert len(said.split()) < 40

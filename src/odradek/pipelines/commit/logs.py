@@ -51,6 +51,12 @@ class CommitLog(Protocol):
     def forget(self, newest: LogPosition) -> Steps[None]: ...
 
 
+_INCOMPLETE = (
+    ". It is incomplete: a run was killed while it created the entry, on a file system without hard links. If no run "
+    "writes to the table, remove this file from _odradek/batches, and run the command again"
+)
+
+
 class FileLog:
     """A log in files. ``name``: the table's name for messages. ``describe``: returns the part of an entry that says
     where the files of a change are."""
@@ -201,8 +207,9 @@ class FileLog:
             state: TableState = of_json(content["state"])
             return LogPosition(number, state, str(content["token"]), content)
         except (ValueError, KeyError, TypeError) as error:
+            remedy = "" if text.endswith("\n") else _INCOMPLETE
             raise StorageError(
-                f"entry {number} of the log of {self._name} cannot be read: {one_line(error)}"
+                f"entry {number} of the log of {self._name} cannot be read: {one_line(error)}{remedy}"
             ) from error
 
 

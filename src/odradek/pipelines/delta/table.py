@@ -57,9 +57,8 @@ from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.pipelines.values.arguments import wrong
-from odradek.text.descriptors import check_descriptors
 from odradek.text.printable import one_line
-from odradek.text.table_paths import delta_uri
+from odradek.text.table_paths import check_descriptors, delta_uri
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
