@@ -13,7 +13,7 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 
 if TYPE_CHECKING:
-    from odradek.cli.pipeline.options import IngestLine, ReplayLine, TransformLine
+    from odradek.cli.pipeline.options import AdoptLine, IngestLine, ReplayLine, TransformLine
     from odradek.pipelines.checkpoint import CommitState
 
 T = TypeVar("T")
@@ -80,12 +80,14 @@ def _within(limit_s: float, running: Future[T], received: KeyboardInterrupt) -> 
         raise received from None
 
 
-def check_master_of(request: IngestLine | TransformLine | ReplayLine) -> None:
-    """Raises ConfigError for a master that cannot be one, before anything is written or looked up."""
+def check_master_of(request: IngestLine | TransformLine | ReplayLine | AdoptLine) -> None:
+    """Raises ArgumentError for a master that cannot be one, before anything is written or looked up."""
+    from odradek.pipelines.values.arguments import about
     from odradek.spark.session import check_master, is_submitted
 
     if not is_submitted():  # without records Spark does not start, and a wrong master would look right
-        check_master((request.conf or {}).get("spark.master", request.master))
+        with about("master"):
+            check_master((request.conf or {}).get("spark.master", request.master))
 
 
 def check_end(trigger: str | None, *, available_now: bool) -> None:
