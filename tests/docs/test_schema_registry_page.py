@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.pages import DOCS
 
+from odradek.registry.client import SETTINGS
 from odradek.registry.faults import RegistryFaults
 from odradek.testing.schema_registry import SchemaRegistry
 
@@ -29,7 +30,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
 
 
 def test_the_table_names_members() -> None:
-    rows = re.findall(r"^\| `(.+?)` \|", PAGE.split("## What it answers")[0], re.MULTILINE)
+    rows = re.findall(r"^\| `(.+?)` \|", PAGE.split("## On the command line")[0], re.MULTILINE)
     assert len(rows) >= 5
     for row in rows:
         for name in re.findall(r"faults\.(\w+)", row):
@@ -38,10 +39,17 @@ def test_the_table_names_members() -> None:
             assert all(hasattr(SchemaRegistry, name) for name in re.findall(r"(\w+)\b(?:\(\))?", row))
 
 
-def test_the_command_is_one_of_ours() -> None:
-    (command,) = re.findall(r"^odradek serve .*$", PAGE, re.MULTILINE)
-    done = subprocess.run(
-        [sys.executable, "-m", "odradek", "serve", "--help"], capture_output=True, text=True, check=False
-    )
-    for option in re.findall(r"--[\w-]+", command):
-        assert option in done.stdout
+def test_the_commands_are_ours() -> None:
+    commands = re.findall(r"^odradek (\w+) (.*)$", PAGE, re.MULTILINE)
+    assert [name for name, _ in commands] == ["serve", "produce", "consume"]
+    for name, options in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "odradek", name, "--help"], capture_output=True, text=True, check=False
+        )
+        for option in re.findall(r"--[\w-]+", options):
+            assert option in done.stdout
+
+
+def test_the_settings_are_those_of_the_client() -> None:
+    (text,) = re.findall(r"prefix `schema\.registry\.`:\n(.*?)\. A user", PAGE, re.DOTALL)
+    assert tuple(re.findall(r"`([\w.]+)`", text)) == SETTINGS

@@ -49,13 +49,18 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def client_settings(
-    path: Path | None, known: Collection[str], *, named_elsewhere: Mapping[str, str] = MappingProxyType({})
+    path: Path | None,
+    known: Collection[str],
+    *,
+    named_elsewhere: Mapping[str, str] = MappingProxyType({}),
+    elsewhere: str | None = None,
 ) -> dict[str, str]:
     """Returns the file's settings of a client, by their names in the file. Warns of the others, in one line.
 
     ``known``: names with underscores; the settings of security always belong to a client. Settings of other clients of
     Kafka are in the file for other programs: they are left out without a warning. ``named_elsewhere``: settings that
-    the command takes from an option. Raises CommandError.
+    the command takes from an option. ``elsewhere``: the prefix of settings that another part of the command takes.
+    Raises CommandError.
     """
     if path is None:
         return {}
@@ -64,6 +69,7 @@ def client_settings(
     chosen, unused = choose_settings(
         read_properties(path), known, others=_settings_of_other_clients(), named_elsewhere=named_elsewhere
     )
+    unused = [name for name in unused if elsewhere is None or not name.startswith(elsewhere)]
     if unused:
         names = [*known, *_settings_of_other_clients()]
         shown = [f"{name}{_nearest_setting(name, names)}" for name in unused]

@@ -22,6 +22,7 @@ from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
 from odradek.cli.records import formats
 from odradek.cli.records.record_csv import NotText
 from odradek.cli.records.record_lines import Batch
+from odradek.cli.records.schema_values import OPTION, REGISTRY_PREFIX, registry_client, shown_url
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, warning_lines
 from odradek.core.counts import counted
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
     from odradek.client.consumer.records import Polled
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
+    from odradek.registry.values import ValueDecoder
 
 POLL_S = 0.5
 POLL_RECORDS = 10_000
@@ -77,8 +79,10 @@ def _way_past(line: ConsumeLine, refused: NotText) -> str:
     place, after = f"{refused.topic}:{refused.partition}", str(refused.offset + 1)
     here = {"b": line.bootstrap, "command_config": line.command_config}
     if line.group is None:
+        form = ("--json",) if line.as_json else ("--format", line.form or "csv") if not line.schema_registry else ()
+        registry = (OPTION, shown_url(line.schema_registry)) if line.schema_registry else ()
         return "read what follows with: " + pasted(
-            "odradek", "consume", place, "--from", after, "--format", "csv", **here
+            "odradek", "consume", place, "--from", after, *form, *registry, **here
         )
     reset = ("--group", line.group, "--topic", place, "--to-offset", after, "--execute")
     return "move the group past it with: " + pasted("odradek", "groups", "reset", *reset, **here)
@@ -104,6 +108,8 @@ def _checked(line: ConsumeLine) -> _Request:
     chosen = RecordFilter.of(line.key, line.grep)
     if chosen.is_active and line.group is not None:
         raise CommandError("--key and --grep leave out records, which --group would commit as read: omit --group")
+    if line.schema_registry is not None and line.grep is not None:
+        raise CommandError(f"--grep compares the encoded bytes: omit it, and send the output of {OPTION} to grep")
     start = None if line.group is not None else position_of(line.start or "earliest")
     return _Request(line, topic, _destination(line, topic), chosen, start, _stop(line, start))
 
@@ -145,7 +151,17 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
         form.name,
         names_form=formats.is_default(line.output, given),
         grows=line.follow and form.name != "parquet",
+        decoder=_decoder(line),
     )
+
+
+def _decoder(line: ConsumeLine) -> ValueDecoder | None:
+    """Returns the decoder of --schema-registry. Raises ConfigError."""
+    if line.schema_registry is None:
+        return None
+    from odradek.registry.values import ValueDecoder
+
+    return ValueDecoder(registry_client(line.schema_registry, line.command_config))
 
 
 # --- without a group --------------------------------------------------------------------------------------------
@@ -255,7 +271,10 @@ def _settings(request: _Request) -> dict[str, object]:
     # As with every option, the command line says what it does: a group only joins, and commits, with --group.
     known = {one.name for one in fields(ConsumerConfig)} - {"group_id", "bootstrap_servers"}
     known -= {"group_instance_id"} if request.line.group is None else set()
-    given = client_settings(request.line.command_config, known, named_elsewhere={"group.id": "--group"})
+    given = client_settings(
+        request.line.command_config, known, named_elsewhere={"group.id": "--group"},
+        elsewhere=REGISTRY_PREFIX if request.line.schema_registry else None,
+    )  # fmt: skip
     own = {
         "client_id": "odradek-cli", "max_poll_records": POLL_RECORDS, "max_partition_fetch_bytes": FETCH_BYTES,
         "bootstrap_timeout_ms": 0, "columns": request.columns,

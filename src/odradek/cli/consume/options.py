@@ -10,6 +10,7 @@ import typer
 
 from odradek.cli.options import Bootstrap, CommandConfig, only_topic
 from odradek.cli.records import formats
+from odradek.cli.records.schema_values import SchemaRegistryOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,7 @@ class ConsumeLine:
             help="read_committed leaves out records of open and aborted transactions. Default: read_uncommitted.",
         ),
     ] = None
+    schema_registry: SchemaRegistryOption = None
     command_config: CommandConfig = None
 
     @property

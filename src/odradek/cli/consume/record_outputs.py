@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.batches.columns import COLUMNS
 from odradek.batches.row_sets import RowBatch
@@ -24,6 +25,7 @@ from odradek.cli.records.record_lines import (
     value_lines,
     with_null_times,
 )
+from odradek.cli.records.schema_values import decoded
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, progress, warning_lines, writing_out
 from odradek.core.counts import counted
 from odradek.text.output_file import PositionedStream, is_standard_output, output_file, problem_of
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from odradek.registry.values import ValueDecoder
+
+T = TypeVar("T")
 _NAMES = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
-_LINES = {"lines": value_lines, "json": json_lines, "csv": csv_lines}
+_LINES: dict[str, Callable[..., bytes]] = {"lines": value_lines, "json": json_lines, "csv": csv_lines}
 
 
 class Destination(NamedTuple):
@@ -42,6 +47,7 @@ class Destination(NamedTuple):
 
     ``grows``: the file is written at once and grows; otherwise it replaces an old file when it is complete.
     ``names_form``: the message about the written file names the format, because nothing in the command line does.
+    ``decoder``: of values with schema ids; None for values as they are.
     """
 
     topic: str
@@ -49,11 +55,19 @@ class Destination(NamedTuple):
     form: str
     grows: bool = False
     names_form: bool = False
+    decoder: ValueDecoder | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns to read: only those that are written."""
-        return {"lines": VALUE_COLUMNS, "parquet": COLUMNS}.get(self.form, JSON_COLUMNS)
+        chosen = {"lines": VALUE_COLUMNS, "parquet": COLUMNS}.get(self.form, JSON_COLUMNS)
+        # An error of the decoder names the record.
+        return chosen if self.decoder is None else tuple(dict.fromkeys(("topic", "partition", *chosen)))
+
+    def lines(self, makers: Mapping[str, Callable[..., T]]) -> Callable[[Batch], T]:
+        """The function that makes lines of this format: one of ``makers``."""
+        made = makers[self.form]
+        return made if self.decoder is None or self.form != "json" else partial(made, are_json=True)
 
 
 class Sink(Protocol):
@@ -74,14 +88,34 @@ def write_to(sink: Sink, batch: Batch) -> None:
         raise
 
 
+class _DecodedSink:
+    """Decodes values before they are written."""
+
+    def __init__(self, sink: Sink, decoder: ValueDecoder) -> None:
+        self._sink, self._decoder = sink, decoder
+
+    def write(self, batch: Batch) -> None:
+        self._sink.write(decoded(batch, self._decoder))
+
+    def written(self) -> bool:
+        return self._sink.written()
+
+
 @contextmanager
 def open_sink(to: Destination, total: int, text: Callable[[int], str]) -> Iterator[Sink]:
+    """Opens the destination, as ``_open``. With a decoder, a write raises Undecoded, a NotText."""
+    with _open(to, total, text) as sink:
+        yield sink if to.decoder is None else _DecodedSink(sink, to.decoder)
+
+
+@contextmanager
+def _open(to: Destination, total: int, text: Callable[[int], str]) -> Iterator[Sink]:
     """Opens the destination. ``total``: the expected number of records, for the progress bar; 0 if it is unknown.
 
     ``text``: the line on stderr if nothing shows the progress, of the number of written records. It comes after a
     second. Raises CommandError."""
     if to.path is None:
-        with _standard_output(to.form, text) as sink:
+        with _standard_output(to, text) as sink:
             yield sink
         return
     own = parquet_writer("--output") if to.form == "parquet" else None
@@ -93,7 +127,7 @@ def open_sink(to: Destination, total: int, text: Callable[[int], str]) -> Iterat
 
     try:
         with _stream(to) as stream, progress("Reading", total, "records", line) as advance:
-            shown = _escaped(to.form) if stream.isatty() else _LINES.get(to.form)
+            shown = None if own is not None else _escaped(to) if stream.isatty() else to.lines(_LINES)
             file = _FileSink(stream, shown, advance)
             if own is not None:
                 with own(PositionedStream(stream)) as writer:
@@ -130,10 +164,12 @@ def _stream(to: Destination) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _standard_output(form: str, text: Callable[[int], str]) -> Iterator[Sink]:
-    head = HEADER if form == "csv" else b""
+def _standard_output(to: Destination, text: Callable[[int], str]) -> Iterator[Sink]:
+    head = HEADER if to.form == "csv" else b""
     sink: _TerminalLines | _Lines
-    sink = _TerminalLines(_PRINTABLE[form], head.decode()) if sys.stdout.isatty() else _Lines(_LINES[form], head)
+    sink = (
+        _TerminalLines(to.lines(_PRINTABLE), head.decode()) if sys.stdout.isatty() else _Lines(to.lines(_LINES), head)
+    )
     # On a terminal and in a pipe, lines show by themselves that the command works.
     is_hidden = _is_regular(sys.stdout)
     with progress_lines(lambda: text(sink.count) if is_hidden or not sink.count else None):
@@ -148,16 +184,17 @@ def _is_regular(stream: TextIO) -> bool:
         return False
 
 
-def _escaped(form: str) -> Callable[[Batch], bytes]:
+def _escaped(to: Destination) -> Callable[[Batch], bytes]:
     """Returns the function that makes lines for a terminal that is not standard output."""
-    return lambda batch: _PRINTABLE[form](batch).encode()
+    lines = to.lines(_PRINTABLE)
+    return lambda batch: lines(batch).encode()
 
 
 def _printable_csv_lines(batch: Batch) -> str:
     return "".join(f"{printable(line)}\n" for line in csv_lines(batch).decode().split("\n")[:-1])
 
 
-_PRINTABLE: dict[str, Callable[[Batch], str]] = {
+_PRINTABLE: dict[str, Callable[..., str]] = {
     "json": printable_json_lines,
     "lines": printable_value_lines,
     "csv": _printable_csv_lines,

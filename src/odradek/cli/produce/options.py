@@ -10,6 +10,7 @@ import typer
 
 from odradek.cli.options import Bootstrap, CommandConfig, only_topic
 from odradek.cli.records import formats
+from odradek.cli.records.schema_values import SchemaRegistryOption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,20 @@ class ProduceLine:
             help="The character between cells of CSV, or tab. Default: the comma; in a header without a comma, its"
             " semicolon, tab or |.",
         ),
+    ] = None
+    schema_registry: SchemaRegistryOption = None
+    value_schema: Annotated[
+        Path | None,
+        typer.Option(
+            "--value-schema",
+            metavar="FILE",
+            help="With --schema-registry: register this schema (.avsc, .json or .proto), and encode values with it."
+            " Default: the newest schema of the subject.",
+        ),
+    ] = None
+    subject: Annotated[
+        str | None,
+        typer.Option("--subject", metavar="NAME", help="The subject of the values' schema. Default: TOPIC-value."),
     ] = None
     no_create: Annotated[bool, typer.Option("--no-create", help="Refuse a topic that does not exist.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print the number of sent records as JSON.")] = False

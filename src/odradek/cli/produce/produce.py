@@ -24,6 +24,7 @@ from odradek.batches.row_sets import needs_columns
 from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.produce import csv_rows
+from odradek.cli.produce.encoded_rows import encoded_rows, given_encoder
 from odradek.cli.produce.standard_input import AwaitedInput
 from odradek.cli.produce.table_rows import is_ordinary, json_records
 from odradek.cli.produce.topic_partitions import TopicPartitions
@@ -91,8 +92,7 @@ def run_produce(line: ProduceLine) -> int:
     form = _form(line, file)
     partitions = TopicPartitions(topic, lambda: len(made.partitions_for(topic)))
     table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter), partitions)
-    count = 0
-    is_interrupted = has_begun = False
+    count, is_interrupted, has_begun = 0, False, False
     refused: dict[str, Any] = {"allow_auto_create_topics": False} if line.no_create else {}
     try:
         total, unit, batches = _input(file, form, table, lambda: None if count else _waiting_line(topic, form))
@@ -103,11 +103,11 @@ def run_produce(line: ProduceLine) -> int:
             progress("Sending", total, unit, lambda: _line(topic, file, count, is_typed)) as advance,
         ):
             _look_up(producer, line)
-            has_begun = True
+            encode, has_begun = given_encoder(line), True
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):
-                        for number in _send(producer, topic, batch, count):
+                        for number in _send(producer, topic, encoded_rows(batch, encode, count), count):
                             count += number
                     advance(size)
             except KeyboardInterrupt:

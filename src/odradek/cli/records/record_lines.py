@@ -61,13 +61,15 @@ def printable_value_lines(batch: Batch) -> str:
     return "".join(f"{text}\n" for text in texts)
 
 
-def printable_json_lines(batch: Batch) -> str:
+def printable_json_lines(batch: Batch, *, are_json: bool = False) -> str:
     """Returns ``json_lines`` for a terminal."""
-    return printable_json(json_lines(batch).decode())
+    return printable_json(json_lines(batch, are_json=are_json).decode())
 
 
-def json_lines(batch: Batch) -> bytes:
-    """Returns one object for each record, with the fields in ``JSON_COLUMNS``. ``batch`` has only one partition."""
+def json_lines(batch: Batch, *, are_json: bool = False) -> bytes:
+    """Returns one object for each record, with the fields in ``JSON_COLUMNS``. ``batch`` has only one partition.
+
+    ``are_json``: the values are JSON, which stands in the line as it is."""
     if not batch.num_rows:
         return b""
     if isinstance(batch, RowBatch):
@@ -76,6 +78,12 @@ def json_lines(batch: Batch) -> bytes:
     else:
         topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
         rows = _fields_of_columns(batch)
+    if are_json:
+        texts = ["null" if value is None else value.decode() for value in _values(batch)]
+        rows = (
+            (key, text, offset, time, headers)
+            for (key, _, offset, time, headers), text in zip(rows, texts, strict=True)
+        )
     position = f', "topic": {_quoted(topic)}, "partition": {partition}, "offset": '
     lines = [
         f'{{"key": {key}, "value": {value}{position}{offset}, "timestamp": {time}, "headers": {headers}}}\n'

@@ -1,0 +1,85 @@
+"""``odradek produce --schema-registry``: values that are encoded with a schema of a registry."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from odradek.cli.records.schema_values import registry_client
+from odradek.cli.terminal import CommandError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from odradek.cli.produce.options import ProduceLine
+    from odradek.registry.client import RegistryClient
+    from odradek.registry.values import ValueEncoder
+
+_LANGUAGES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+Rows = list[dict[str, Any]]
+
+
+def given_encoder(line: ProduceLine) -> ValueEncoder | None:
+    """Returns the encoder of --schema-registry; its schema is registered now. Raises CommandError, OdradekError."""
+    if line.schema_registry is None:
+        for option, given in (("--value-schema", line.value_schema), ("--subject", line.subject)):
+            if given is not None:
+                raise CommandError(f"{option} {given}: it needs --schema-registry URL")
+        return None
+    client = registry_client(line.schema_registry, line.command_config)
+    return _encoder(client, line.topic, line.subject, line.value_schema)
+
+
+def encoded_rows(rows: pa.RecordBatch | Rows, encode: ValueEncoder | None, before: int) -> pa.RecordBatch | Rows:
+    """Returns rows with encoded values. Raises ValueError for the first value that does not fit its schema."""
+    if encode is None:
+        return rows
+    if isinstance(rows, list):
+        return [
+            row | {"value": _encoded(row.get("value"), encode, number)} for number, row in enumerate(rows, before + 1)
+        ]
+    import pyarrow as pa
+
+    at = rows.schema.get_field_index("value")
+    values = [_encoded(value, encode, number) for number, value in enumerate(rows.column(at).to_pylist(), before + 1)]
+    return rows.set_column(at, pa.field("value", pa.binary()), pa.array(values, pa.binary()))
+
+
+def _encoder(client: RegistryClient, topic: str, subject: str | None, file: Path | None) -> ValueEncoder:
+    """Returns an encoder with the schema in a file, which is registered, or with the newest one of the subject.
+
+    Raises CommandError, RegistryUnavailable."""
+    from odradek.registry.client import RegistryRefusal
+    from odradek.registry.values import ValueEncoder
+
+    name = subject or f"{topic}-value"
+    try:
+        if file is None:
+            return ValueEncoder(client.latest(name))
+        language = _LANGUAGES.get(file.suffix.lower())
+        if language is None:
+            raise CommandError(f"--value-schema {file}: expected a file .avsc (Avro), .json (JSON Schema) or .proto")
+        return ValueEncoder(client.register(name, file.read_text(), language))
+    except OSError as error:
+        raise CommandError(f"--value-schema {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise CommandError(f"--value-schema {file}: it is no text in UTF-8") from None
+    except RegistryRefusal as error:
+        remedy = f": add --value-schema FILE, or --subject NAME if it is not {name}" if file is None else ""
+        raise CommandError(f"{error}{remedy}") from error
+
+
+def _encoded(value: bytes | str | None, encode: ValueEncoder, number: int) -> bytes | None:
+    """Returns the bytes of a JSON text. ``number``: of the record. Raises ValueError with the number."""
+    from odradek.schemas.errors import InvalidValue
+
+    if value is None:
+        return None
+    try:
+        return encode.encode(json.loads(value))
+    except ValueError:
+        text = value if isinstance(value, str) else value.decode(errors="replace")
+        raise ValueError(f"record {number}: {text[:60]!r} is no JSON, which --schema-registry needs") from None
+    except InvalidValue as error:
+        raise ValueError(f"record {number}: {error}") from None
