@@ -23,7 +23,7 @@ class Undecodable(OdradekError):
     """A value is no value of a schema that the registry has. The message says why, and the remedy."""
 
 
-class ValueDecoder:
+class RegistryDecoder:
     """Decodes values by the ids in them."""
 
     def __init__(self, client: RegistryClient) -> None:
@@ -54,7 +54,7 @@ class ValueDecoder:
             raise Undecodable(text) from error
 
 
-class ValueEncoder:
+class RegistryEncoder:
     """Encodes JSON values with one schema."""
 
     def __init__(self, schema: RegistrySchema) -> None:

@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
     "  odradek serve --data-dir ./kafka-data --listen 127.0.0.1:9092\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:0 --config num.partitions=4\n"
     "  odradek serve --data-dir d --listen 127.0.0.1:9092 --metrics 127.0.0.1:9404\n"
-    "  odradek serve --data-dir d --schema-registry 127.0.0.1:8081\n"
+    "  odradek serve --data-dir d --listen [::1]:9092 --schema-registry [::1]:8081\n"
     "  odradek serve --brokers 3 --data-dir d --listen 127.0.0.1:9092 --racks a,b,c",
 )
 def serve(

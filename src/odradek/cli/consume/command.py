@@ -18,7 +18,7 @@ EPILOG = (
     "  odradek consume events --from 1000 --output events.parquet -b 127.0.0.1:9092\n"
     "  odradek consume events --format csv --output /dev/stdout -b 127.0.0.1:9092 | head\n"
     "  odradek consume events --group billing --follow -b 127.0.0.1:9092\n"
-    "  odradek consume orders --schema-registry http://127.0.0.1:8081 --json -b 127.0.0.1:9092\n"
+    "  odradek consume orders --schema-registry http://[::1]:8081 -b [::1]:9092\n"
     "  odradek consume events --isolation read_committed -b 127.0.0.1:9092\n"
     "  odradek consume --topic events --from-beginning --max-messages 5 --bootstrap-server 127.0.0.1:9092"
 )

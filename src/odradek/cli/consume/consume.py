@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from odradek.client.consumer import Consumer
     from odradek.client.consumer.records import Polled
     from odradek.core.ids import OffsetAndMetadata, TopicPartition
-    from odradek.registry.values import ValueDecoder
+    from odradek.registry.values import RegistryDecoder
 
 POLL_S = 0.5
 POLL_RECORDS = 10_000
@@ -155,13 +155,13 @@ def _destination(line: ConsumeLine, topic: str) -> Destination:
     )
 
 
-def _decoder(line: ConsumeLine) -> ValueDecoder | None:
+def _decoder(line: ConsumeLine) -> RegistryDecoder | None:
     """Returns the decoder of --schema-registry. Raises ConfigError."""
     if line.schema_registry is None:
         return None
-    from odradek.registry.values import ValueDecoder
+    from odradek.registry.values import RegistryDecoder
 
-    return ValueDecoder(registry_client(line.schema_registry, line.command_config))
+    return RegistryDecoder(registry_client(line.schema_registry, line.command_config))
 
 
 # --- without a group --------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from odradek.registry.values import ValueDecoder
+    from odradek.registry.values import RegistryDecoder
 
 T = TypeVar("T")
 _NAMES = {"parquet": "Parquet", "json": "JSON lines", "csv": "CSV"}
@@ -55,7 +55,7 @@ class Destination(NamedTuple):
     form: str
     grows: bool = False
     names_form: bool = False
-    decoder: ValueDecoder | None = None
+    decoder: RegistryDecoder | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def write_to(sink: Sink, batch: Batch) -> None:
 class _DecodedSink:
     """Decodes values before they are written."""
 
-    def __init__(self, sink: Sink, decoder: ValueDecoder) -> None:
+    def __init__(self, sink: Sink, decoder: RegistryDecoder) -> None:
         self._sink, self._decoder = sink, decoder
 
     def write(self, batch: Batch) -> None:

@@ -13,7 +13,7 @@ EPILOG = (
     "  odradek produce events --file events.parquet -b 127.0.0.1:9092\n"
     "  odradek produce events --format json -b 127.0.0.1:9092 < events.jsonl\n"
     "  odradek produce flights --file flights.csv --key flight_number -b 127.0.0.1:9092\n"
-    "  odradek produce orders --schema-registry http://127.0.0.1:8081 --value-schema order.avsc -b 127.0.0.1:9092\n"
+    "  odradek produce orders --schema-registry http://[::1]:8081 -b [::1]:9092\n"
     "  odradek produce --topic events --bootstrap-server 127.0.0.1:9092"
 )
 

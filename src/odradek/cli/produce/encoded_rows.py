@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from odradek.cli.produce.options import ProduceLine
     from odradek.registry.client import RegistryClient
-    from odradek.registry.values import ValueEncoder
+    from odradek.registry.values import RegistryEncoder
 
 _LANGUAGES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 Rows = list[dict[str, Any]]
 
 
-def given_encoder(line: ProduceLine) -> ValueEncoder | None:
+def given_encoder(line: ProduceLine) -> RegistryEncoder | None:
     """Returns the encoder of --schema-registry; its schema is registered now. Raises CommandError, OdradekError."""
     if line.schema_registry is None:
         for option, given in (("--value-schema", line.value_schema), ("--subject", line.subject)):
@@ -31,7 +31,7 @@ def given_encoder(line: ProduceLine) -> ValueEncoder | None:
     return _encoder(client, line.topic, line.subject, line.value_schema)
 
 
-def encoded_rows(rows: pa.RecordBatch | Rows, encode: ValueEncoder | None, before: int) -> pa.RecordBatch | Rows:
+def encoded_rows(rows: pa.RecordBatch | Rows, encode: RegistryEncoder | None, before: int) -> pa.RecordBatch | Rows:
     """Returns rows with encoded values. Raises ValueError for the first value that does not fit its schema."""
     if encode is None:
         return rows
@@ -46,21 +46,21 @@ def encoded_rows(rows: pa.RecordBatch | Rows, encode: ValueEncoder | None, befor
     return rows.set_column(at, pa.field("value", pa.binary()), pa.array(values, pa.binary()))
 
 
-def _encoder(client: RegistryClient, topic: str, subject: str | None, file: Path | None) -> ValueEncoder:
+def _encoder(client: RegistryClient, topic: str, subject: str | None, file: Path | None) -> RegistryEncoder:
     """Returns an encoder with the schema in a file, which is registered, or with the newest one of the subject.
 
     Raises CommandError, RegistryUnavailable."""
     from odradek.registry.client import RegistryRefusal
-    from odradek.registry.values import ValueEncoder
+    from odradek.registry.values import RegistryEncoder
 
     name = subject or f"{topic}-value"
     try:
         if file is None:
-            return ValueEncoder(client.latest(name))
+            return RegistryEncoder(client.latest(name))
         language = _LANGUAGES.get(file.suffix.lower())
         if language is None:
             raise CommandError(f"--value-schema {file}: expected a file .avsc (Avro), .json (JSON Schema) or .proto")
-        return ValueEncoder(client.register(name, file.read_text(), language))
+        return RegistryEncoder(client.register(name, file.read_text(), language))
     except OSError as error:
         raise CommandError(f"--value-schema {file}: {error.strerror or error}") from error
     except UnicodeDecodeError:
@@ -70,7 +70,7 @@ def _encoder(client: RegistryClient, topic: str, subject: str | None, file: Path
         raise CommandError(f"{error}{remedy}") from error
 
 
-def _encoded(value: bytes | str | None, encode: ValueEncoder, number: int) -> bytes | None:
+def _encoded(value: bytes | str | None, encode: RegistryEncoder, number: int) -> bytes | None:
     """Returns the bytes of a JSON text. ``number``: of the record. Raises ValueError with the number."""
     from odradek.schemas.errors import InvalidValue
 

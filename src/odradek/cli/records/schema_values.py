@@ -16,7 +16,7 @@ from odradek.cli.terminal import EXIT_FAILED, CommandError
 
 if TYPE_CHECKING:
     from odradek.registry.client import RegistryClient
-    from odradek.registry.values import ValueDecoder
+    from odradek.registry.values import RegistryDecoder
 
 OPTION = "--schema-registry"
 SchemaRegistryOption = Annotated[
@@ -63,7 +63,7 @@ def registry_client(url: str, command_config: Path | None) -> RegistryClient:
     return RegistryClient(url, {name: value for name, value in named.items() if name in SETTINGS})
 
 
-def decoded(batch: Batch, decoder: ValueDecoder) -> Batch:
+def decoded(batch: Batch, decoder: RegistryDecoder) -> Batch:
     """Returns a batch with JSON texts as values. Raises Undecoded."""
     values = [row.value for row in batch.rows] if isinstance(batch, RowBatch) else batch.column("value").to_pylist()
     texts = [None if value is None else _text(value, decoder, batch, row) for row, value in enumerate(values)]
@@ -77,7 +77,7 @@ def decoded(batch: Batch, decoder: ValueDecoder) -> Batch:
     return batch.set_column(column, field, pa.array(texts, field.type))
 
 
-def _text(value: bytes, decoder: ValueDecoder, batch: Batch, row: int) -> bytes:
+def _text(value: bytes, decoder: RegistryDecoder, batch: Batch, row: int) -> bytes:
     from odradek.registry.client import RegistryRefusal, RegistryUnavailable
     from odradek.registry.values import Undecodable
 
