@@ -22,7 +22,7 @@ SETTINGS = (
     "ssl.key.password",
 )  # fmt: skip
 """The settings of a registry in a properties file, behind ``schema.registry.``; the names are Confluent's."""
-_TIMEOUT_S = 10.0
+_ANSWER_S = 10.0
 
 
 class RegistryUnavailable(OdradekError):
@@ -113,9 +113,9 @@ class RegistryClient:
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         connection: http.client.HTTPConnection
         if self._tls is None:
-            connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=_ANSWER_S)
         else:
-            connection = http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=self._tls)
+            connection = http.client.HTTPSConnection(self._host, self._port, timeout=_ANSWER_S, context=self._tls)
         try:
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, self._path + path, data, self._headers)

@@ -9,7 +9,7 @@ from odradek.core.errors import ConfigError
 if TYPE_CHECKING:
     from odradek.registry.server import RegistryServer
 
-OPTION = "--schema-registry"
+SCHEMA_REGISTRY = "--schema-registry"
 
 
 class ServedRegistry:
@@ -23,7 +23,7 @@ class ServedRegistry:
             self._server: RegistryServer = RegistryServer(host, port)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ConfigError(f"{OPTION} {host}:{port}: {reason}: choose another address") from error
+            raise ConfigError(f"{SCHEMA_REGISTRY} {host}:{port}: {reason}: choose another address") from error
         shown = f"[{host.strip('[]')}]" if ":" in host else host
         self.url = f"http://{shown}:{self._server.port}"
 
@@ -42,6 +42,6 @@ def check_listener(listen: tuple[str, int] | None, listeners: str) -> None:
     first = listeners.split(",", maxsplit=1)[0].strip()
     if listen is None and not first.upper().startswith("PLAINTEXT://"):
         raise ConfigError(
-            f"{OPTION} needs a listener without TLS and logins, and the first one is {first}: put "
+            f"{SCHEMA_REGISTRY} needs a listener without TLS and logins, and the first one is {first}: put "
             "PLAINTEXT://HOST:PORT first, or start odradek.SchemaRegistry in Python with the settings of a client"
         )

@@ -22,7 +22,7 @@ from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
 from odradek.cli.records import formats
 from odradek.cli.records.record_csv import NotText
 from odradek.cli.records.record_lines import Batch
-from odradek.cli.records.schema_values import OPTION, REGISTRY_PREFIX, registry_client, shown_url
+from odradek.cli.records.schema_values import REGISTRY_OPTION, REGISTRY_PREFIX, registry_client, shown_url
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, warning_lines
 from odradek.core.counts import counted
@@ -80,7 +80,7 @@ def _way_past(line: ConsumeLine, refused: NotText) -> str:
     here = {"b": line.bootstrap, "command_config": line.command_config}
     if line.group is None:
         form = ("--json",) if line.as_json else ("--format", line.form or "csv") if not line.schema_registry else ()
-        registry = (OPTION, shown_url(line.schema_registry)) if line.schema_registry else ()
+        registry = (REGISTRY_OPTION, shown_url(line.schema_registry)) if line.schema_registry else ()
         return "read what follows with: " + pasted(
             "odradek", "consume", place, "--from", after, *form, *registry, **here
         )
@@ -109,7 +109,9 @@ def _checked(line: ConsumeLine) -> _Request:
     if chosen.is_active and line.group is not None:
         raise CommandError("--key and --grep leave out records, which --group would commit as read: omit --group")
     if line.schema_registry is not None and line.grep is not None:
-        raise CommandError(f"--grep compares the encoded bytes: omit it, and send the output of {OPTION} to grep")
+        raise CommandError(
+            f"--grep compares the encoded bytes: omit it, and send the output of {REGISTRY_OPTION} to grep"
+        )
     start = None if line.group is not None else position_of(line.start or "earliest")
     return _Request(line, topic, _destination(line, topic), chosen, start, _stop(line, start))
 

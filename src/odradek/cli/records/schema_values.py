@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from odradek.registry.client import RegistryClient
     from odradek.registry.values import RegistryDecoder
 
-OPTION = "--schema-registry"
+REGISTRY_OPTION = "--schema-registry"
 SchemaRegistryOption = Annotated[
     str | None,
     typer.Option(
-        OPTION,
+        REGISTRY_OPTION,
         metavar="URL",
         help="Values are Avro, JSON or Protobuf with a schema of this registry, as http://HOST:8081. Its login and TLS:"
         " schema.registry.basic.auth.user.info and so on in the file of --command-config.",

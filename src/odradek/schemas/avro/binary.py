@@ -14,7 +14,7 @@ from odradek.schemas.avro.types import AvroType
 from odradek.schemas.errors import InvalidValue
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_BITS_64 = (1 << 64) - 1
+_UNSIGNED = (1 << 64) - 1
 
 
 def decode(schema: AvroType, data: bytes) -> Any:
@@ -117,7 +117,7 @@ class _AvroReader:
 
 
 def _long(value: int) -> bytes:
-    value = (value << 1 ^ value >> 63) & _BITS_64
+    value = (value << 1 ^ value >> 63) & _UNSIGNED
     found = bytearray()
     while value > 0x7F:
         found.append(value & 0x7F | 0x80)
