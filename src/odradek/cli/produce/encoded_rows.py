@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.cli.records.schema_values import registry_client
 from odradek.cli.terminal import CommandError
@@ -20,15 +20,52 @@ _LANGUAGES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 Rows = list[dict[str, Any]]
 
 
-def given_encoder(line: ProduceLine) -> RegistryEncoder | None:
-    """Returns the encoder of --schema-registry; its schema is registered now. Raises CommandError, OdradekError."""
+class GivenSchema(NamedTuple):
+    """The schema of ``produce``: ``text`` of a file, or the newest one of the subject (None)."""
+
+    client: RegistryClient
+    subject: str
+    text: str | None
+    language: str
+
+    def encoder(self) -> RegistryEncoder:
+        """Registers the schema, or asks for it. Raises CommandError, RegistryUnavailable."""
+        from odradek.registry.client import RegistryRefusal
+        from odradek.registry.values import RegistryEncoder
+
+        try:
+            if self.text is None:
+                return RegistryEncoder(self.client.latest(self.subject))
+            return RegistryEncoder(self.client.register(self.subject, self.text, self.language))
+        except RegistryRefusal as error:
+            remedy = f": add --value-schema FILE, or --subject NAME if it is not {self.subject}"
+            raise CommandError(f"{error}{remedy if self.text is None else ''}") from error
+
+
+def given_schema(line: ProduceLine) -> GivenSchema | None:
+    """Returns the schema of --schema-registry, before any connection. Raises CommandError, ConfigError."""
+    file = line.value_schema
+    text, language = (None, "") if file is None else _read(file)
     if line.schema_registry is None:
-        for option, given in (("--value-schema", line.value_schema), ("--subject", line.subject)):
+        for option, given in (("--value-schema", file), ("--subject", line.subject)):
             if given is not None:
                 raise CommandError(f"{option} {given}: it needs --schema-registry URL")
         return None
     client = registry_client(line.schema_registry, line.command_config)
-    return _encoder(client, line.topic, line.subject, line.value_schema)
+    return GivenSchema(client, line.subject or f"{line.topic}-value", text, language)
+
+
+def _read(file: Path) -> tuple[str, str]:
+    """Returns the text of a schema and its language. Raises CommandError."""
+    language = _LANGUAGES.get(file.suffix.lower())
+    if language is None:
+        raise CommandError(f"--value-schema {file}: expected a file .avsc (Avro), .json (JSON Schema) or .proto")
+    try:
+        return file.read_text(), language
+    except OSError as error:
+        raise CommandError(f"--value-schema {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        raise CommandError(f"--value-schema {file}: it is no text in UTF-8") from None
 
 
 def encoded_rows(rows: pa.RecordBatch | Rows, encode: RegistryEncoder | None, before: int) -> pa.RecordBatch | Rows:
@@ -44,30 +81,6 @@ def encoded_rows(rows: pa.RecordBatch | Rows, encode: RegistryEncoder | None, be
     at = rows.schema.get_field_index("value")
     values = [_encoded(value, encode, number) for number, value in enumerate(rows.column(at).to_pylist(), before + 1)]
     return rows.set_column(at, pa.field("value", pa.binary()), pa.array(values, pa.binary()))
-
-
-def _encoder(client: RegistryClient, topic: str, subject: str | None, file: Path | None) -> RegistryEncoder:
-    """Returns an encoder with the schema in a file, which is registered, or with the newest one of the subject.
-
-    Raises CommandError, RegistryUnavailable."""
-    from odradek.registry.client import RegistryRefusal
-    from odradek.registry.values import RegistryEncoder
-
-    name = subject or f"{topic}-value"
-    try:
-        if file is None:
-            return RegistryEncoder(client.latest(name))
-        language = _LANGUAGES.get(file.suffix.lower())
-        if language is None:
-            raise CommandError(f"--value-schema {file}: expected a file .avsc (Avro), .json (JSON Schema) or .proto")
-        return RegistryEncoder(client.register(name, file.read_text(), language))
-    except OSError as error:
-        raise CommandError(f"--value-schema {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError:
-        raise CommandError(f"--value-schema {file}: it is no text in UTF-8") from None
-    except RegistryRefusal as error:
-        remedy = f": add --value-schema FILE, or --subject NAME if it is not {name}" if file is None else ""
-        raise CommandError(f"{error}{remedy}") from error
 
 
 def _encoded(value: bytes | str | None, encode: RegistryEncoder, number: int) -> bytes | None:

@@ -24,7 +24,7 @@ from odradek.batches.row_sets import needs_columns
 from odradek.cli.command_config import read_properties, without_values
 from odradek.cli.options import client_config, connect
 from odradek.cli.produce import csv_rows
-from odradek.cli.produce.encoded_rows import encoded_rows, given_encoder
+from odradek.cli.produce.encoded_rows import encoded_rows, given_schema
 from odradek.cli.produce.standard_input import AwaitedInput
 from odradek.cli.produce.table_rows import is_ordinary, json_records
 from odradek.cli.produce.topic_partitions import TopicPartitions
@@ -89,7 +89,7 @@ def run_produce(line: ProduceLine) -> int:
 
     topic, file = line.topic, _given_file(line.file)
     is_typed = file is None and sys.stdin.isatty()  # read now: a Ctrl-C closes standard input before the last line
-    form = _form(line, file)
+    form, schema = _form(line, file), given_schema(line)
     partitions = TopicPartitions(topic, lambda: len(made.partitions_for(topic)))
     table = TableForm(line.key, csv_rows.given_delimiter(line.delimiter), partitions)
     count, is_interrupted, has_begun = 0, False, False
@@ -103,7 +103,7 @@ def run_produce(line: ProduceLine) -> int:
             progress("Sending", total, unit, lambda: _line(topic, file, count, is_typed)) as advance,
         ):
             _look_up(producer, line)
-            encode, has_begun = given_encoder(line), True
+            encode, has_begun = schema and schema.encoder(), True
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):
