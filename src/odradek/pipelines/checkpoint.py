@@ -13,6 +13,7 @@ from pathlib import Path
 
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
+from odradek.lag.reset_mark import asks_for_reset
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
@@ -298,17 +299,23 @@ def drop_overruled_plan(source: Source, checkpoint: Location) -> bool:
     A lookup that fails changes nothing: the query itself reports the reason. Raises StorageError.
     """
     number = newest_number(checkpoint)
-    if not number:
+    if number is None:
         return False
-    start, end = _offset_at(checkpoint, number - 1), _offset_at(checkpoint, number)
+    start, end = INITIAL if number == 0 else _offset_at(checkpoint, number - 1), _offset_at(checkpoint, number)
     options = parse_options(source.all_options(), streaming=True)
     try:
         with contextlib.closing(Lookups(options)) as lookups:
             ends = lookups.ends(lookups.partitions())
-            resets = lookups.commit_decision(start.with_present(ends), lookups.committed(ends)).resets
+            committed = lookups.committed(ends)
+            resets = lookups.commit_decision(start.with_present(ends), committed).resets
+            ids = lookups.topic_ids({tp.topic for tp in end.origins})
     except (OdradekError, OSError):
         return False
-    if {reset_id for _, reset_id in resets.values()} <= set(end.followed.values()):
+    is_reset = not {reset_id for _, reset_id in resets.values()} <= set(end.followed.values())
+    if number == 0:  # the first plan begins at the group's commits
+        began = {tp: one for tp, one in committed.items() if end.origins.get(tp, one.offset) != one.offset}
+        is_reset = any(asks_for_reset(one, ids.get(tp.topic)) for tp, one in began.items())
+    if not is_reset:
         return False
     checkpoint.child("offsets").delete(str(number))
     return True
