@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,11 @@ def test_rounds_find_a_planted_bug(bug: str, tmp_path: Path) -> None:
             if failure is not None:
                 raise AssertionError(f"round {number} could not end, and shows {sorted(found)}") from failure
         raise AssertionError(f"{MOST_ROUNDS} rounds show {sorted(found)}")
+
+
+def test_each_bug_fits_the_code_that_it_replaces() -> None:
+    """In a process of its own: a bug stays. One with other parameters would end in another failure than by the bug."""
+    program = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+    program += "from support.planted_bugs import BUGS\nfor plant in BUGS.values():\n    plant()\n"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

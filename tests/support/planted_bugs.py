@@ -6,6 +6,7 @@ faults find each bug (``tests/broker/test_planted_bugs.py``).
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,19 @@ if "odradek.broker" in " ".join(sys.orig_argv):
 RARE = 10
 
 
+def _replace(owner: Any, name: str, made: Any) -> None:
+    """Replaces a function by one that can be called in the same way: otherwise the brokers fail in another way than by
+    the bug. Raises AssertionError."""
+    former = getattr(owner, name)
+    if callable(former) and callable(made):
+        wanted, given = (inspect.signature(one).parameters.values() for one in (former, made))
+        kinds = {one.kind for one in given}
+        missing = {one.name for one in wanted} - {one.name for one in given}
+        takes_all = kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}
+        assert takes_all or len(wanted) == len(given), f"{name} takes {missing}, and the planted one does not"
+    setattr(owner, name, made)
+
+
 def _acks_before_replicas() -> None:
     """acks=all is answered when the leader has the records."""
     from odradek.broker.partitions.purgatory import ParkedProduce
@@ -38,7 +52,7 @@ def _acks_before_replicas() -> None:
         self._timer.cancel()
         self._timer = purgatory.loop.call_later(0.001, self._end)
 
-    ParkedProduce.__init__ = soon
+    _replace(ParkedProduce, "__init__", soon)
 
 
 def _watermark_at_the_end() -> None:
@@ -52,14 +66,14 @@ def _watermark_at_the_end() -> None:
         self.watermark = self._end
         return (MoveWatermark(self._end),)
 
-    PartitionLeader._moved = moved
+    _replace(PartitionLeader, "_moved", moved)
 
 
 def _commits_before_replicas() -> None:
     """A commit is answered when the coordinator has it."""
     from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 
-    UnreplicatedWrites.send = lambda self, end, entries, replies, former=None: self._outgoing.send(replies)
+    _replace(UnreplicatedWrites, "send", lambda self, end, entries, replies, former=None: self._outgoing.send(replies))
 
 
 def _unclean_elections() -> None:
@@ -73,7 +87,7 @@ def _unclean_elections() -> None:
         changed = ElectionRules(rules.is_acceptable, rules.min_isr, rules.has_eligible, Election.UNCLEAN, rules.unclean)
         return elect(partition, isr, eligible, changed)
 
-    elections._elect = elected
+    _replace(elections, "_elect", elected)
 
 
 def _sequences_do_not_count() -> None:
@@ -81,8 +95,8 @@ def _sequences_do_not_count() -> None:
     from odradek.storage.producers.producers import Producers
 
     check = Producers.check
-    Producers.find_duplicate = lambda self, header: None
-    Producers.check = lambda self, header, *, sequences: check(self, header, sequences=False)
+    _replace(Producers, "find_duplicate", lambda self, header: None)
+    _replace(Producers, "check", lambda self, header, *, sequences: check(self, header, sequences=False))
 
 
 def _latest_lags() -> None:
@@ -95,7 +109,7 @@ def _latest_lags() -> None:
         offset, *others = result
         return entry(index, code, (offset // 2 if next(numbers) % RARE == 0 else offset, *others))
 
-    handler._entry = lagging
+    _replace(handler, "_entry", lagging)
 
 
 def _reads_begin_late() -> None:
@@ -108,7 +122,7 @@ def _reads_begin_late() -> None:
         is_late = self.log_start_offset <= offset < self.high_watermark - 2 and next(numbers) % RARE == 0
         return read(self, offset + is_late, max_bytes, **options)
 
-    Log.read = late
+    _replace(Log, "read", late)
 
 
 def _commits_are_dropped() -> None:
@@ -121,14 +135,14 @@ def _commits_are_dropped() -> None:
         if next(numbers) % RARE:
             replay_block(self, offset, block)
 
-    GroupShard.replay_block = dropping
+    _replace(GroupShard, "replay_block", dropping)
 
 
 def _last_stable_offset_at_the_watermark() -> None:
     """Readers with read_committed get the records of open transactions."""
     from odradek.storage.log import Log
 
-    Log.last_stable_offset = Log.high_watermark
+    _replace(Log, "last_stable_offset", Log.high_watermark)
 
 
 def _markers_are_wrong() -> None:
@@ -141,7 +155,7 @@ def _markers_are_wrong() -> None:
         is_wrong = next(numbers) % RARE == 0
         return write(self, partition, marker._replace(commit=not marker.commit) if is_wrong else marker)
 
-    MarkerWriter.write_marker = wrong
+    _replace(MarkerWriter, "write_marker", wrong)
 
 
 BUGS: dict[str, Callable[[], None]] = {
