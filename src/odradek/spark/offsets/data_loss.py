@@ -120,7 +120,9 @@ def removed_message(
 
 def truncated_message(partition: TopicPartition, position: int, log_end: int, *, same_topic: bool) -> str:
     """Returns the message that the log ends below the offset that was read or committed."""
-    cause = "it was truncated: a replica without them became leader"
+    cause = (
+        "it was truncated: a replica without them became leader, or its broker's data was put back from an older copy"
+    )
     if not same_topic:
         cause = "it was truncated, or deleted and created again"
     return (
