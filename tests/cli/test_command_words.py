@@ -160,3 +160,21 @@ def test_of_several_changes_none_is_made_if_one_is_refused(bootstrap: str, capsy
     assert "INVALID_PARTITIONS" in line_of([*change, *brokers], capsys)
     assert run(["topics", "describe", "second", *brokers]) == 0
     assert "retention.ms" not in capsys.readouterr().out
+
+
+def test_the_file_or_option_with_the_wrong_value_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").write_text("")
+    Path("binary").write_bytes(b"\xff\xfe")
+    assert line_of("check-history empty binary", capsys).startswith("binary is not UTF-8 text (")
+    assert line_of(f"zookeeper groups -z {NOWHERE[:-1]}0", capsys).endswith("a port is a number from 1 to 65535")
+    assert "--timeout" not in line_of(f"cluster unregister 1 2 -b {NOWHERE}", capsys)
+    line = line_of(f"monitor --listen 127.0.0.1:0 -b {NOWHERE} --allowed-host http://x", capsys)
+    assert line == "--allowed-host 'http://x': expected the name of a host, such as monitor.example.com"
+    assert line_of(f"cluster cluster-id -b {NOWHERE}", capsys).endswith("here, odradek cluster describe")
+    line = line_of(["pipeline", "transform", "--group", "g", "--topics", "t", "--to-topic", "u", "--checkpoint", "c",
+                    "--sql", "SELECT value FROM records", "--producer-option", "cleanup.policy=x", "-b", NOWHERE],
+                   capsys)  # fmt: skip
+    assert line.startswith("--producer-option cleanup.policy: unknown option")

@@ -294,8 +294,11 @@ def test_a_table_that_is_no_parquet_says_what_it_is(
 ) -> None:
     for content, what in (
         (b"", "it is empty, and no Parquet: write the table again"),
-        (b"a,b\n1,2\n", "it is text or another format, not Parquet: add --format lines|json|csv|parquet"),
-        (b"Obj\x01\x04", "it is Avro, not Parquet: add --format lines|json|csv|parquet"),
+        (
+            b"a,b\n1,2\n",
+            "it is text or another format, not Parquet: give --format lines, json or csv, or a file with Parquet",
+        ),
+        (b"Obj\x01\x04", "it is Avro, not Parquet: give --format lines, json or csv, or a file with Parquet"),
     ):
         file = tmp_path / "a.parquet"
         file.write_bytes(content)

@@ -70,7 +70,7 @@ def test_a_history_without_a_finding(capsys: pytest.CaptureFixture[str]) -> None
     [
         (lambda path: None, "f.jsonl: No such file or directory: give files with one operation a line"),
         (lambda path: path.mkdir(), "f.jsonl: Is a directory: give files with one operation a line"),
-        (lambda path: path.write_bytes(b"\xff"), "a file is not UTF-8 text (invalid start byte): give files with one"),
+        (lambda path: path.write_bytes(b"\xff"), "is not UTF-8 text (invalid start byte): give files with one"),
     ],
 )
 def test_a_file_that_cannot_be_read(make: object, message: str, capsys: pytest.CaptureFixture[str]) -> None:

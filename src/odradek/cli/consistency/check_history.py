@@ -48,17 +48,18 @@ def _read(files: Sequence[Path]) -> ClientHistory:
         raise CommandError(f"{where}{error}") from error
     except OSError as error:
         raise CommandError(f"{error.filename}: {error.strerror}: give files with one operation a line") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(
-            f"a file is not UTF-8 text ({error.reason}): give files with one operation a line"
-        ) from error
 
 
 def _read_file(reader: HistoryReader, path: Path, word: str, advance: Advance) -> None:
     with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            reader.take(f"{word} {number}", line)
-            advance(len(line))
+        try:
+            for number, line in enumerate(file, 1):
+                reader.take(f"{word} {number}", line)
+                advance(len(line))
+        except UnicodeDecodeError as error:
+            raise CommandError(
+                f"{path} is not UTF-8 text ({error.reason}): give files with one operation a line"
+            ) from error
 
 
 def _as_json(anomaly: Anomaly) -> dict[str, object]:

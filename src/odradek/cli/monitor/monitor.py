@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+_HOST_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+"""A name in a Host header, without its port."""
 _SHORTEST_TOKEN = 16
 _PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
 _MOST_POLLS = 250
@@ -173,7 +175,10 @@ def check_exposure(host: str, token: str, option: str = "--token-file") -> None:
 
 
 def served_hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
-    """Returns the names that the Host header may have."""
+    """Returns the names that the Host header may have. Raises CommandError for what is no name of a host."""
+    for name in more:
+        if _HOST_NAME.fullmatch(name) is None:
+            raise CommandError(f"--allowed-host {name!r}: expected the name of a host, such as monitor.example.com")
     own = f"[{host}]" if ":" in host else host
     return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, socket.gethostname(), *more))
 

@@ -102,6 +102,5 @@ def check_parquet(path: Path) -> None:
     if not head:
         raise ValueError("it is empty, and no Parquet: write the table again")
     if head not in (b"PAR1", b"PARE"):
-        raise ValueError(
-            f"it is {binary_format(head) or 'text or another format'}, not Parquet: add --format {METAVAR}"
-        )
+        what = binary_format(head) or "text or another format"
+        raise ValueError(f"it is {what}, not Parquet: give --format lines, json or csv, or a file with Parquet")

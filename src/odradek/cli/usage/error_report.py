@@ -82,9 +82,11 @@ def _with_option(error: Exception | str, command: object, given: Sequence[str]) 
         return named
     if (wrong := _OF_CONFIG.match(text)) and option_has(given, "--config", wrong[2]):
         return f"--config {wrong[2]}={wrong[1]}: {text.removeprefix(wrong[0])}"
-    if (unknown := _UNKNOWN_OPTION.match(text)) and option_has(given, "--option", unknown[1]):
-        rest = text[unknown.end() :].replace(_LENIENT, f"--option {_LENIENT}")
-        return f"--option {unknown[1]}: unknown option{rest}"
+    if unknown := _UNKNOWN_OPTION.match(text):
+        for option, name in (("--option", unknown[1]), ("--producer-option", unknown[1].removeprefix("kafka."))):
+            if option_has(given, option, name):
+                rest = text[unknown.end() :].replace(_LENIENT, f"--option {_LENIENT}")
+                return f"{option} {name}: unknown option{rest}"
     return _with_source(text, given)
 
 

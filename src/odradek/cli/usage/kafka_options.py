@@ -195,7 +195,10 @@ _COMMANDS = {
         ("odradek cluster", word): "Ctrl-C, or SIGTERM to the process of odradek serve"
         for word in ("stop", "down", "shutdown", "kill")
     },
-    **{("odradek cluster", word): "odradek cluster describe" for word in ("status", "list", "nodes", "info", "show")},
+    **{
+        ("odradek cluster", word): "odradek cluster describe"
+        for word in ("status", "list", "nodes", "info", "show", "cluster-id")
+    },
     ("odradek cluster", "random-uuid"): "odradek cluster format without --cluster-id, which prints a new id",
     **{("odradek offsets", word): f"{_EXPORT} prints the offsets as CSV" for word in ("export", "backup")},
     **{("odradek offsets", word): "odradek groups reset --from-file FILE" for word in ("import", "restore")},

@@ -13,6 +13,8 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\d([T ].*)?")
 _SPAN = re.compile(r"-?\d+(\.\d+)?(ms|s|min|m|h|d|w)")
 _NUMBER = re.compile(r"-?\d+")
 _FILE = re.compile(r".*\.(avsc|csv|html|json|parquet|properties|txt)")
+_NEVER_MEANT = ("--timeout", "--controller-id")
+"""Options of numbers that nearly no command line has: a surplus number is a second argument."""
 _NUMBERS = ("EPOCH", "MIN", "MS", "N", "OFFSET", "SECONDS", "SHARE")
 _MOST_OPTIONS = 3
 """The most options that a line names."""
@@ -81,7 +83,7 @@ def _kind_and_options(word: str, options: Sequence[Any], *, may_be_topic: bool) 
         addresses = _names(options, lambda metavar: metavar.startswith("HOST:PORT"))
         return _KIND_ADDRESS, sorted(addresses, key=lambda one: one != "-b")[:1]
     if _NUMBER.fullmatch(word):
-        return "a number", of(*_NUMBERS)
+        return "a number", [one for one in of(*_NUMBERS) if one not in _NEVER_MEANT]
     if choices := _names(options, lambda metavar: "|" in metavar and word.lower() in metavar.split("|")):
         return "a value of an option", choices
     if may_be_topic and _TOPIC.fullmatch(word) and not _FILE.fullmatch(word):

@@ -79,6 +79,7 @@ def export(line: ExportLine) -> None:
     text = format_offsets(exported)
     invalid = [one for stored in exported for one in stored.invalid]
     count = sum(len(stored.offsets) for stored in exported)
+    filled = sum(bool(stored.offsets) for stored in exported)
     if line.output is None:
         with writing_out():
             sys.stdout.write(text)
@@ -89,7 +90,7 @@ def export(line: ExportLine) -> None:
             listed = [{"path": one.path, "reason": one.reason} for one in invalid]
             print_json({"file": str(line.output), "groups": len(names), "offsets": count, "invalid": listed}, indent=2)
         else:
-            note(f"Wrote {counted(count, 'offset')} of {counted(len(names), 'group')} to {line.output}.")
+            note(f"Wrote {counted(count, 'offset')} of {counted(filled, 'group')} to {line.output}.")
     if not line.as_json:
         warn_of_invalid(invalid)
     if invalid:
