@@ -150,6 +150,10 @@ def test_a_wrong_name_of_a_topic_has_its_reason(name: str, why: str, bootstrap: 
         assert why in line_of([*words, "-b", bootstrap], capsys)
 
 
+def test_a_space_at_the_end_of_a_group_is_visible(bootstrap: str, capsys: Capture) -> None:
+    assert "group 'billing ' not found" in line_of(["groups", "state", "billing ", "-b", bootstrap], capsys)
+
+
 def test_of_several_changes_none_is_made_if_one_is_refused(bootstrap: str, capsys: Capture) -> None:
     brokers = ["-b", bootstrap]
     assert "INVALID_TOPIC_EXCEPTION" in line_of(["topics", "create", "first", "seco nd", *brokers], capsys)
@@ -171,6 +175,9 @@ def test_the_file_or_option_with_the_wrong_value_is_named(
     assert line_of("check-history empty binary", capsys).startswith("binary is not UTF-8 text (")
     assert line_of(f"zookeeper groups -z {NOWHERE[:-1]}0", capsys).endswith("a port is a number from 1 to 65535")
     assert "--timeout" not in line_of(f"cluster unregister 1 2 -b {NOWHERE}", capsys)
+    Path("page.html").write_text("<html><body>no token</body></html>\n")
+    line = line_of(f"monitor --listen 127.0.0.1:0 -b {NOWHERE} --token-file page.html", capsys)
+    assert line.startswith("--token-file page.html: a token has no spaces")
     line = line_of(f"monitor --listen 127.0.0.1:0 -b {NOWHERE} --allowed-host http://x", capsys)
     assert line == "--allowed-host 'http://x': expected the name of a host, such as monitor.example.com"
     assert line_of(f"cluster cluster-id -b {NOWHERE}", capsys).endswith("here, odradek cluster describe")
@@ -178,3 +185,14 @@ def test_the_file_or_option_with_the_wrong_value_is_named(
                     "--sql", "SELECT value FROM records", "--producer-option", "cleanup.policy=x", "-b", NOWHERE],
                    capsys)  # fmt: skip
     assert line.startswith("--producer-option cleanup.policy: unknown option")
+
+
+def test_a_folder_with_other_files_is_no_table(tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n")
+    line = line_of(["pipeline", "verify", str(tmp_path)], capsys)
+    assert line == f"{tmp_path} is no table: {tmp_path}/rows.csv is not Parquet: give the folder of a table"
+
+
+def test_one_group_has_no_search(capsys: Capture) -> None:
+    line = line_of(f"top --once -b {NOWHERE} --group billing --search x", capsys)
+    assert line == "--group shows one group, and --search chooses several: leave one out"

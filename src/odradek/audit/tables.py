@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +34,8 @@ KNOWN_COLUMNS = (
 )
 """The columns that are tried in this order: Odradek's and Spark's, then usual names of Kafka Connect's transforms, then
 the flat and the nested form of the transform KafkaMetadataTransform of Iceberg's sink."""
+_NO_PARQUET = re.compile(r"Could not open Parquet input source '([^']*)': Parquet (?:magic bytes|file size)")
+"""Arrow's words about a file that is no Parquet."""
 ROWS_AT_ONCE = 1 << 18
 
 
@@ -202,6 +205,10 @@ def open_table(uri: str) -> AuditedTable:
             raise TableUnreadable(f"{uri} is an Iceberg table: only Parquet and Delta tables can be verified")
         dataset = ds.dataset(path, filesystem=system, format="parquet", partitioning=_hive())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        if foreign := _NO_PARQUET.search(str(error)):
+            raise TableUnreadable(
+                f"{uri} is no table: {foreign[1]} is not Parquet: give the folder of a table"
+            ) from error
         raise TableUnreadable(f"{uri} cannot be read as a table: {_first_line(error)}") from error
     except OSError as error:
         remedy = ""

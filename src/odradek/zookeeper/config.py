@@ -145,7 +145,8 @@ def parse_connect(text: str) -> tuple[str, str]:
         ):
             is_number = port.isascii() and port.isdigit()
             why = "a port is a number from 1 to 65535" if is_number and _HOST.fullmatch(name) else "expected HOST:PORT"
-            raise ConfigError(f"zookeeper.connect {text!r}: {host!r}: {why}")
+            which = "" if host == text else f"{host!r}: "
+            raise ConfigError(f"zookeeper.connect {text!r}: {which}{why}")
         addresses.append(f"{name}:{port}")
     return ",".join(addresses), chroot
 

@@ -150,6 +150,8 @@ def read_token(path: Path | None) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else encoding_problem(error.object)
         raise CommandError(f"--token-file {path}: {reason}") from None
+    if re.search(r"\s", token):
+        raise CommandError(f"--token-file {path}: a token has no spaces: make one with: openssl rand -hex 32")
     if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise CommandError(
             f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters or others than ASCII: "

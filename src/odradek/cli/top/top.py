@@ -39,6 +39,8 @@ def run_top(line: TopLine) -> None:
         raise CommandError(f"--sort {line.sort!r}: expected {', '.join(SORTS)}, with - before it for the highest first")
     if line.as_json and not line.once:
         raise CommandError("--json needs --once: without it the groups stay on the screen")
+    if line.once and line.group is not None and line.search:
+        raise CommandError("--group shows one group, and --search chooses several: leave one out")
     needed = ([] if line.once else ["textual"]) + ([] if line.url is not None else list(_READER_PACKAGES))
     if missing := [name for name in needed if importlib.util.find_spec(name) is None]:
         raise CommandError(f"this command needs {', '.join(missing)}: {command_of('ui')}")

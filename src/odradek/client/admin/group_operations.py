@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     from kio.schema.describe_groups.v6.response import DescribedGroupMember as ClassicMember
 
 
+def _visible(name: str) -> str:
+    """Returns a name, quoted if it has spaces at its ends, which are invisible otherwise."""
+    return name if name == name.strip() else repr(name)
+
+
 async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[str]) -> list[GroupListing]:
     deadline = cluster.deadline()
     message = {"states_filter": as_names(states, "states"), "types_filter": as_names(types, "types")}
@@ -86,7 +91,7 @@ async def describe_group(cluster: Cluster, group_id: str) -> GroupDescription:
         reply = await connection.call(DESCRIBE_GROUPS, {"groups": [group_id], "include_authorized_operations": False})
         row = first_row(reply.groups, shown_group(group_id))
         if row.error_code is ErrorCode.group_id_not_found or row.group_state == "Dead":
-            raise GroupIdNotFound(f"group {group_id} not found", group_id)
+            raise GroupIdNotFound(f"group {_visible(group_id)} not found", group_id)
         if row.error_code is not ErrorCode.none:
             raise error_for(row.error_code, shown_group(group_id))
         return _classic_group_description(row, node)
@@ -190,7 +195,7 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
         if code is ErrorCode.non_empty_group:
             raise GroupNotEmpty(f"group {group_id} has live members: stop them first")
         if code is ErrorCode.group_id_not_found:
-            raise GroupIdNotFound(f"group {group_id} not found", group_id)
+            raise GroupIdNotFound(f"group {_visible(group_id)} not found", group_id)
         if code is not ErrorCode.none:
             raise error_for(code, shown_group(group_id))
 
