@@ -60,6 +60,8 @@ def test_words_in_another_order_get_the_command(words: str, meant: str, capsys: 
             "topics alter --topic t -b h:1",
             "no such option --topic: TOPIC stands without it: odradek topics alter TOPIC",
         ),
+        ("topics delete -orders --yes -b h:1", "no such option -orders: a name that begins with - stands after --"),
+        ("topics describe --exclude-internal -b h:1", "here, odradek topics list --exclude-internal"),
         ("topics describe --topics-with-overrides -b h:1", "here, odradek topics describe TOPIC"),
         ("topics elect --all-topic-partitions -b h:1", "no such option --all-topic-partitions: here, --all"),
     ],

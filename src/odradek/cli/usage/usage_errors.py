@@ -49,6 +49,8 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
     context = error.ctx
     name = getattr(error, "option_name", None)
     if name is not None and hasattr(error, "possibilities"):
+        if whole := _name_with_a_dash(name, given):
+            return f"no such option {whole}: a name that begins with - stands after --, as the last word"
         return f"no such option {name}{_option_meant(name, context, given, command)}"
     where = f" (see {context.command_path} --help)" if context else ""
     message = str(getattr(error, "message", ""))
@@ -89,6 +91,13 @@ def usage_line(error: Any, given: Sequence[str], command: object = None) -> str:
             )
         return f"missing option {param.opts[0]}: is {word} meant? Here, {param.opts[0]} {word}{where}"
     return text[:1].lower() + text[1:] + where
+
+
+def _name_with_a_dash(option: str, given: Sequence[str]) -> str:
+    """Returns the word of which the parser has named the first letter, such as ``-orders``; empty for an option."""
+    if len(option) != 2 or option in given:
+        return ""
+    return next((word for word in given if word.startswith(option) and "=" not in word), "")
 
 
 def _option_meant(name: str, context: Any, given: Sequence[str], root: object) -> str:
