@@ -143,7 +143,7 @@ def parse_connect(text: str) -> tuple[str, str]:
             or not name.isprintable()
             or not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16)
         ):
-            is_number = port.isascii() and port.isdigit() and _HOST.fullmatch(name) is not None
+            is_number = port.isdigit() and name.isprintable() and _HOST.fullmatch(name) is not None and ":" in host
             why = "a port is a number from 1 to 65535" if is_number else f"{host!r} is not HOST:PORT"
             raise ConfigError(f"zookeeper.connect {text!r}: {why}")
         addresses.append(f"{name}:{port}")

@@ -148,6 +148,7 @@ _FORMS_OF_COMMANDS = {
         "odradek topics describe",
         "--topics-with-overrides",
     ): "odradek topics describe TOPIC shows a topic's own settings",
+    ("odradek topics describe", "--exclude-internal"): "odradek topics list --exclude-internal",
     ("odradek topics create", "--replicas"): "--replication-factor N",
     ("odradek topics create", "-p"): "--partitions N",
     ("odradek groups reset", "--to-beginning"): "--to-earliest",
