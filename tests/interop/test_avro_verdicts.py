@@ -1,4 +1,4 @@
-"""Avro's schemas at Java's own library, from PySpark's jars: random pairs, other ones than those in the data of tests."""
+"""Avro schemas at the library of Java, from the jars of PySpark: random pairs, other ones than the recorded ones."""
 
 from __future__ import annotations
 
