@@ -23,6 +23,7 @@ from odradek.client import (
     RequestTimedOut,
     UnknownTopic,
 )
+from odradek.client.producer.engine import ProducerEngine
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition as Tp
 from odradek.lag import describe
@@ -205,7 +206,13 @@ def test_send_returns_the_offset(bootstrap: str, filled: str) -> None:
         assert repr(sent[2]) == f"<Delivery to {filled}-1: offset 12>"
 
 
-def test_a_record_that_waits_and_a_closed_producer(bootstrap: str, filled: str) -> None:
+def test_a_record_that_waits_and_a_closed_producer(
+    bootstrap: str, filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deliver_never(*given: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(ProducerEngine, "_deliver", deliver_never)
     producer = odradek.Producer(bootstrap, linger_ms=60_000)
     waits = producer.send(filled, b"v", partition=0)
     assert (waits.done(), repr(waits)) == (False, f"<Delivery to {filled}-0: waits>")

@@ -73,7 +73,8 @@ def test_the_python_of_the_page_runs(
 @pytest.mark.parametrize("part", re.findall(r"^\| `([^`]*)` \|", TEXT.partition("## Failures")[2], re.MULTILINE))
 def test_messages_of_the_page_are_those_of_the_code(part: str) -> None:
     sources = Path(os.path.dirname(PAGE)).parent / "src" / "odradek"
-    code = (sources / "net" / "connection.py").read_text() + (sources / "client" / "authentication.py").read_text()
+    names = ("net/connection.py", "net/failure_texts.py", "client/authentication.py")
+    code = "".join((sources / name).read_text() for name in names)
     for words in re.split(r"[…:;=]", part):
         assert words.strip() in code
 

@@ -230,7 +230,7 @@ def test_flat_columns_with_used_names_are_refused(spark: Any) -> None:
     for schema, says in (("Offset int", "'offset' has the same name"), ("a int, A int", "twice")):
         with pytest.raises(ConfigError, match=says):
             decoder_for(Values(ValueFormat.JSON, schema, flat=True))
-    with pytest.raises(ConfigError, match="need fields"):
+    with pytest.raises(ConfigError, match="needs fields"):
         decoder_for(Values(ValueFormat.AVRO, '"string"', flat=True))
 
 

@@ -139,6 +139,7 @@ PLACES = {
     "broker/metadata/delegation_tokens.py": 1,
     "monitor/http/service.py": 2,
     "monitor/web/pages.py": 1,
+    "registry/server.py": 1,
     "security/sasl_server.py": 1,
     "security/scram.py": 3,
     "security/secret.py": 1,

@@ -172,8 +172,8 @@ def test_commits_of_other_tools_move_a_query_only_with_a_reset_mark(
         assert query.read(first, query.next(first)) == span(5, 10), stranger
         assert query.commits()[0].offset == 5
     (warning,) = warnings_of(caplog)
-    assert f"overwritten: {where} at 9 (now 5)" in warning
-    assert "odradek groups reset --mark" in warning
+    assert f"are overwritten, because the checkpoint decides: {where} at 9 (now 5)" in warning
+    assert "add --mark to `odradek groups reset`" in warning
     plan = reset.plan(query.client, query.group, reset.Scenario("to-offset", 2), topics=[query.topic])
     query.client.alter_group_offsets(query.group, plan.commits(mark=True))
     second = query.next(first)

@@ -18,9 +18,11 @@ from odradek.broker.coordinators.group_coordinator import GROUPS
 from odradek.broker.coordinators.group_runtime import GroupRuntime
 from odradek.broker.coordinators.registry import Coordinator
 from odradek.broker.handlers import handler_files
+from odradek.broker.limits.quotas import Quotas
 from odradek.broker.loop.leftovers import Leftovers
 from odradek.broker.loop.scheduler import SHARE_S, Scheduler, Task
 from odradek.broker.metadata.brokers import BrokerAddress
+from odradek.broker.settings.config import BrokerConfig
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.config import GroupConfig
@@ -145,6 +147,7 @@ class GroupHarness:
 
     node_id = 1
     authorizer = None
+    quotas = Quotas(BrokerConfig(), lambda: 0)
 
     def __init__(
         self,

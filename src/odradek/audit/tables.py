@@ -205,7 +205,7 @@ def open_table(uri: str) -> AuditedTable:
             raise TableUnreadable(f"{uri} is an Iceberg table: only Parquet and Delta tables can be verified")
         dataset = ds.dataset(path, filesystem=system, format="parquet", partitioning=_hive())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-        foreign = _NO_PARQUET.search(str(error))
+        foreign = _NO_PARQUET.search(one_line(error))
         if foreign and not foreign[1].endswith(".parquet"):  # such a file is damaged: Arrow says how
             raise TableUnreadable(
                 f"{uri} is no table: {foreign[1]} is not Parquet: give the folder of a table"

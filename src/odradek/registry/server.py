@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hmac
 import ssl
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from odradek.client.config import ClientConfig
 from odradek.registry.api import RegistryApi
@@ -17,11 +17,12 @@ TOPIC = "_schemas"
 """The topic of Confluent's registry."""
 
 
-class RegistryAccess(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RegistryAccess:
     """Who may use a registry: everybody, or who knows ``user``, a text ``NAME:PASSWORD``, or the bearer ``token``."""
 
-    user: str | None = None
-    token: str | None = None
+    user: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
 
     def allows(self, request: HttpRequest) -> bool:
         """Returns whether a request has one of the credentials, if there are any."""

@@ -9,9 +9,9 @@ import re
 import socket
 import threading
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
 from odradek.cli.monitor.incidents import check_webhooks, open_incidents
@@ -104,11 +104,12 @@ def make_reader(
     )
 
 
-class ServiceAccess(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ServiceAccess:
     """Who is served. ``hosts``: the names that the Host header may have. ``token``: "" without one."""
 
     hosts: frozenset[str]
-    token: str
+    token: str = field(repr=False)
 
 
 def _server(

@@ -22,9 +22,9 @@ from odradek.schemas.protobuf.wire import (
     VARINT,
     field,
     fields,
-    read_varint,
+    packed_number,
+    read_number,
     signed,
-    varint,
 )
 
 _FIXED = {
@@ -55,7 +55,7 @@ def message_at(file: ProtoFile, indexes: tuple[int, ...]) -> tuple[ProtoMessage,
 
 def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     """Returns the indexes of the message at the begin of a value, and the rest. Raises InvalidValue."""
-    count, at = read_varint(data, 0)
+    count, at = read_number(data, 0)
     count = count >> 1 ^ -(count & 1)
     if count == 0:
         return (0,), data[at:]
@@ -63,7 +63,7 @@ def read_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
         raise InvalidValue(f"{count} is no number of indexes of a message")
     found = []
     for _ in range(count):
-        one, at = read_varint(data, at)
+        one, at = read_number(data, at)
         found.append(one >> 1 ^ -(one & 1))
     return tuple(found), data[at:]
 
@@ -129,7 +129,7 @@ class ProtobufCodec:
             if one.type in _FIXED:
                 part, at = content[at : at + size], at + size
             else:
-                part, at = read_varint(content, at)
+                part, at = read_number(content, at)
             found.append(self._value(one.type, scope, part, one.name))
         return found
 
@@ -265,4 +265,4 @@ def _scalar_field(number: int, kind: str, value: Any, place: str) -> bytes:
         return field(number, _FIXED[kind][0], struct.pack(_FIXED[kind][1], given))
     if kind.startswith("sint"):
         given = given << 1 ^ given >> 63
-    return varint(number << 3) + varint(given)
+    return packed_number(number << 3) + packed_number(given)

@@ -74,7 +74,7 @@ def test_a_file_of_another_kind_or_version(tmp_path: Path) -> None:
         IncidentStore(tmp_path)
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(StoreUnusable, match="file: "):
+    with pytest.raises(StoreUnusable, match="file is a file, or in one: give a folder"):
         IncidentStore(blocked)
 
 
