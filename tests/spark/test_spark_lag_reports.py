@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import socket
 import time
@@ -64,11 +65,28 @@ def test_a_query_with_lag_reports_its_offsets_and_time(
     assert second["sources"][0]["latestOffset"][stream.topic] == {"0": 30, "1": 10}
 
 
+def test_the_file_of_metrics_replaces_no_symlink_and_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, link, device = tmp_path / "target.prom", tmp_path / "link.prom", tmp_path / "null"
+    target.write_text("old")
+    link.symlink_to(target)
+    device.symlink_to("/dev/null")
+    monkeypatch.setattr(LagWatch, "metrics", lambda self: "new")
+    for path in (link, device):
+        watching = LagWatch(None, path=path)
+        watching._write()
+        watching._reports.put(None)
+        watching._thread.join(timeout=10)
+    assert (link.is_symlink(), target.read_text()) == (True, "new")
+    assert (device.is_symlink(), Path("/dev/null").is_char_device()) == (True, True)
+
+
 def test_a_watch_that_could_report_nothing_is_refused_at_once(tmp_path: Path) -> None:
     """A file that no micro-batch can write was one warning of the log per micro-batch; a taken port named no port."""
+    os.mkfifo(tmp_path / "pipe")
     for path, remedy in (
         (tmp_path / "none" / "lag.prom", f"the folder {tmp_path / 'none'} does not exist: create it first"),
         (tmp_path, f"is a folder: name a file in it, such as '{tmp_path / 'lag.prom'}'"),
+        (tmp_path / "pipe", "is a pipe, and its readers would get parts of a text: name a file"),
     ):
         with pytest.raises(ConfigError, match=f"^path='{path}'.*{re.escape(remedy)}$"):
             LagWatch(None, path=path)  # refused before the session is used

@@ -36,6 +36,7 @@ from odradek.spark.lag import Lag, Progress, QueryLag, progress_of, prometheus_t
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.session_activation import is_connect
+from odradek.text.output_file import output_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -285,14 +286,11 @@ class LagWatch(Closeable, StreamingQueryListener):  # type: ignore[misc]  # PySp
         """Replaces the file atomically: until then, readers see the old content."""
         if self._path is None:
             return
-        partial = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            partial.write_text(self.metrics())
-            partial.replace(self._path)
+            with output_file(self._path) as stream:
+                stream.write(self.metrics().encode())
         except OSError as error:
             log.warning("metrics could not be written to %s: %s", self._path, error)
-            with contextlib.suppress(OSError):
-                partial.unlink(missing_ok=True)
 
 
 def watch(
@@ -335,6 +333,8 @@ def _checked(path: Path) -> Path:
         raise ConfigError(f"path={str(path)!r} is a folder: name a file in it, such as {str(path / 'lag.prom')!r}")
     if not path.parent.is_dir():
         raise ConfigError(f"path={str(path)!r}: the folder {path.parent} does not exist: create it first")
+    if path.is_fifo():
+        raise ConfigError(f"path={str(path)!r} is a pipe, and its readers would get parts of a text: name a file")
     return path
 
 
