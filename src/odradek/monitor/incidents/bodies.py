@@ -45,24 +45,30 @@ class Message:
     @property
     def values(self) -> Json:
         """Our own JSON, and the names of a template."""
-        one = self.incident
         return {
             "event": self.event.value,
             "cluster": self.cluster,
-            "id": one.id,
-            "kind": one.kind,
-            "group": one.group,
-            "severity": one.severity.name,
-            "text": one.text,
-            "count": one.count,
-            "opened_ms": one.opened_ms,
-            "changed_ms": one.changed_ms,
-            "closed_ms": one.closed_ms,
-            "opened_at": iso(one.opened_ms),
-            "closed_at": None if one.closed_ms is None else iso(one.closed_ms),
+            **incident_values(self.incident),
             "link": self.link or None,
             "delivery": self.number,
         }
+
+
+def incident_values(one: Incident) -> Json:
+    """Returns an incident as a JSON value."""
+    return {
+        "id": one.id,
+        "kind": one.kind,
+        "group": one.group,
+        "severity": one.severity.name,
+        "text": one.text,
+        "count": one.count,
+        "opened_ms": one.opened_ms,
+        "changed_ms": one.changed_ms,
+        "closed_ms": one.closed_ms,
+        "opened_at": iso(one.opened_ms),
+        "closed_at": None if one.closed_ms is None else iso(one.closed_ms),
+    }
 
 
 Render = Callable[[Message], bytes]

@@ -13,8 +13,7 @@ from uuid import uuid4
 from odradek.core.counts import counted
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
-from odradek.monitor.incidents.bodies import Message, iso
-from odradek.monitor.incidents.incident import Incident
+from odradek.monitor.incidents.bodies import Message, incident_values
 from odradek.monitor.incidents.observer import IncidentObserver
 from odradek.monitor.incidents.sender import HookSender
 from odradek.monitor.incidents.store import IncidentStore, PendingDelivery
@@ -79,12 +78,12 @@ class Incidents:
         """Returns the open incidents, the oldest first, then so many closed ones, the newest first. Raises
         StoreFailed."""
         closed_ones = self._store.closed_incidents(closed) if closed else []
-        return [incident_row(one) for one in (*self._store.open_incidents(), *closed_ones)]
+        return [incident_values(one) for one in (*self._store.open_incidents(), *closed_ones)]
 
     def row(self, incident_id: str) -> Json | None:
         """Returns an incident; None if there is none with this id. Raises StoreFailed."""
         found = self._store.incident(incident_id)
-        return None if found is None else incident_row(found)
+        return None if found is None else incident_values(found)
 
     def pending(self) -> dict[str, int]:
         """Returns the number of announcements to deliver, for each webhook. Raises StoreFailed."""
@@ -99,20 +98,3 @@ class Incidents:
             self._cluster, self._monitor_url, delivery.event, delivery.incident, delivery.number, delivery.made_ms,
             self._repeats[delivery.hook],
         )  # fmt: skip
-
-
-def incident_row(one: Incident) -> Json:
-    """Returns an incident as a JSON value."""
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "group": one.group,
-        "severity": one.severity.name,
-        "text": one.text,
-        "count": one.count,
-        "opened_ms": one.opened_ms,
-        "changed_ms": one.changed_ms,
-        "closed_ms": one.closed_ms,
-        "opened_at": iso(one.opened_ms),
-        "closed_at": None if one.closed_ms is None else iso(one.closed_ms),
-    }
