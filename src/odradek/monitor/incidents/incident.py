@@ -113,7 +113,7 @@ class IncidentBook:
         self.open = {one.subject: one for one in open_incidents}
         self.marks = dict(marks or {})
         self._new_id = new_id
-        self._is_new = is_new
+        self.is_new = is_new
         self._quiet_ms = quiet_ms
 
     def changes(self, view: ConditionView) -> list[Incident]:
@@ -139,7 +139,7 @@ class IncidentBook:
     def new_marks(self, view: ConditionView, changed: Iterable[Incident]) -> dict[Subject, EventMark]:
         """Returns the marks that a view and its changes move."""
         marks = {one.subject: one.mark for one in changed if one.kind in EVENTS}
-        if self._is_new:
+        if self.is_new:
             marks |= {one.subject: one.mark for one in view.conditions if one.kind in EVENTS}
         return {subject: mark for subject, mark in marks.items() if mark != self.marks.get(subject)}
 
@@ -151,11 +151,11 @@ class IncidentBook:
             else:
                 self.open.pop(incident.subject, None)
         self.marks.update(marks)
-        self._is_new = False
+        self.is_new = False
 
     def _opened(self, condition: GroupCondition, now_ms: int) -> Incident | None:
         known = self.marks.get(condition.subject, NO_MARK)
-        if condition.kind in EVENTS and (self._is_new or not condition.mark.is_after(known)):
+        if condition.kind in EVENTS and (self.is_new or not condition.mark.is_after(known)):
             return None
         return Incident(
             self._new_id(), condition.kind, condition.group, condition.severity, condition.text, condition.count,

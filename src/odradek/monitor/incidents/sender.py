@@ -7,7 +7,6 @@ receiver's answer and its note sends it again, with the same ``webhook-id``.
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import time
 import urllib.error
@@ -112,8 +111,7 @@ def send(hook: Webhook, message: Message, time_s: int) -> HookAnswer:
     headers = {"Content-Type": hook.content_type, "User-Agent": "odradek-monitor", **hook.headers}
     headers |= {"webhook-id": message_id} if hook.signer is None else hook.signer.headers(message_id, time_s, body)
     request = urllib.request.Request(hook.url, body, headers, method="POST")
-    tls = urllib.request.HTTPSHandler(context=hook.tls or ssl.create_default_context())
-    opener = urllib.request.build_opener(_NoRedirects, tls)
+    opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=hook.tls))
     try:
         with opener.open(request, timeout=hook.timeout_s) as reply:
             reply.read(_READ_OF_ANSWER)

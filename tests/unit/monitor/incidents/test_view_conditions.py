@@ -10,13 +10,13 @@ pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
 from odradek.core.ids import TopicPartition
 from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow
 from odradek.monitor.incidents.incident import ConditionView, Severity
-from odradek.monitor.incidents.observer import ViewConditions
+from odradek.monitor.incidents.observer import condition_view
 
 ORDERS = [TopicPartition("orders", number) for number in range(2)]
 
 
-def view_of(tracker: GroupTracker, now_ms: int, conditions: ViewConditions | None = None) -> ConditionView:
-    return (conditions or ViewConditions()).view(tracker, tracker.groups(now_ms))
+def view_of(tracker: GroupTracker, now_ms: int) -> ConditionView:
+    return condition_view(tracker, tracker.groups(now_ms))
 
 
 def stopped(place: int = 0) -> GroupTracker:
@@ -53,14 +53,13 @@ def test_a_group_with_a_stale_log_is_not_sure() -> None:
 
 def test_a_second_rewind_has_a_later_mark() -> None:
     tracker = machine_with({("back", ORDERS[0]): [50, 60, 70]})
-    conditions = ViewConditions()
-    assert [one for one in view_of(tracker, tracker.last_poll_ms, conditions).conditions if one.kind == "rewind"] == []
+    assert [one for one in view_of(tracker, tracker.last_poll_ms).conditions if one.kind == "rewind"] == []
 
     def rewind(place: int, offset: int) -> ConditionView:
         time_ms = place * STEP_MS
         tracker.add_entries(batch_of([entry("back", ORDERS[0], (0, place), time_ms, offset, None)]))
         tracker.add_bounds(time_ms, {ORDERS[0]: LogBoundsRow(0, 100)}, {})
-        return view_of(tracker, time_ms, conditions)
+        return view_of(tracker, time_ms)
 
     (first,) = [one for one in rewind(4, 20).conditions if one.kind == "rewind"]
     rewind(5, 90)
@@ -69,4 +68,4 @@ def test_a_second_rewind_has_a_later_mark() -> None:
     assert second.mark.is_after(first.mark)
     assert "(and 1 more finding)" in second.text
     tracker.forget_group("back")
-    assert [one for one in view_of(tracker, tracker.last_poll_ms, conditions).conditions if one.group == "back"] == []
+    assert [one for one in view_of(tracker, tracker.last_poll_ms).conditions if one.group == "back"] == []
