@@ -19,9 +19,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,13 +28,13 @@ from confluent_kafka import Producer
 
 import odradek
 from bench import report, transaction_workload, workload
-from bench.apache import class_path
-from bench.pages import FAILOVER, option_help
+from bench.cluster_comparison import add_options, compare
+from bench.pages import FAILOVER
 from bench.raw import Connection
 from bench.replicated_clusters import (
     BROKERS,
     PATIENCE_S,
-    ApacheBrokers,
+    Make,
     OdradekBrokers,
     ReplicatedCluster,
     create_topic,
@@ -58,7 +57,6 @@ GROUPS, OFFSETS, WIDTH = 100, 100_000, 100
 """The groups of a coordinator, their commits, and the partitions of one request."""
 CONNECTIONS, PRODUCERS = 8, 8
 SETTLE_S, PAUSE_S, ATTEMPT_S, SEND_S = 5.0, 0.01, 2.0, 0.005
-Make = Callable[[Path, Mapping[str, str]], ReplicatedCluster]
 PARTS = ("cluster", "start", "commits", "transactions", "restart", "coordinator")
 
 
@@ -126,22 +124,10 @@ def commits(cluster: ReplicatedCluster, seconds: float) -> dict[str, float]:
     groups = names_of(0, CONNECTIONS, "rate")
     address = cluster.address(await_coordinator(cluster, groups[0]))
     clients = [workload.CommitConnection(address, "committed", group) for group in groups]
-    together(clients, seconds / 3)
+    workload.together(clients, seconds / 3)
     began = time.perf_counter()
-    answered = together(clients, seconds)
+    answered = workload.together(clients, seconds)
     return {"commits_per_s": answered / (time.perf_counter() - began)}
-
-
-def together(clients: Sequence[workload.CommitConnection], seconds: float) -> int:
-    answers: list[int] = []
-    threads = [threading.Thread(target=lambda one=one: answers.append(one.run(seconds))) for one in clients]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if len(answers) != len(clients):
-        raise RuntimeError("a connection failed")
-    return sum(answers)
 
 
 def transactions(cluster: ReplicatedCluster, seconds: float) -> dict[str, float]:
@@ -385,23 +371,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the parts of a round")
     parser.add_argument("--seconds", type=float, default=3.0, help="the measured time of a load")
     parser.add_argument("--kills", type=int, default=1, help="kills of a coordinator in a round")
-    parser.add_argument("--ours", action="store_true", help="without Apache Kafka: prints the rounds, writes no page")
-    parser.add_argument("--output", type=Path, help="a JSON file with all rounds")
-    parser.add_argument("--page", type=Path, default=FAILOVER, help=option_help(FAILOVER))
+    add_options(parser, FAILOVER)
     options = parser.parse_args(arguments)
-    sides: dict[str, Make] = {OdradekBrokers.name: OdradekBrokers}
-    if not options.ours:
-        jars = class_path()
-        sides[ApacheBrokers.name] = lambda directory, settings: ApacheBrokers(directory, settings, jars)
     sizes = Sizes(options.seconds, options.kills)
-    measured: dict[str, Callable[[], dict[str, Any]]] = {
-        name: partial(one_round, make, options.only, sizes) for name, make in sides.items()
-    }
-    results = report.measure_rounds(measured, options.rounds, alternating=True)
-    if not options.ours:
-        command = " ".join(["python -m bench.failover", *sys.argv[1:]])
-        table = f"{report.head(options.rounds, command)}\n\n{section(results)}"
-        report.publish(options.page, NAME, table, results, options.output)
+    compare(options, NAME, lambda make: one_round(make, options.only, sizes), section)
     return 0
 
 

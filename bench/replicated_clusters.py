@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -53,6 +53,10 @@ class ReplicatedCluster(Protocol):
     @property
     def pids(self) -> list[int]:
         """All processes of the cluster."""
+
+
+Make = Callable[[Path, Mapping[str, str]], ReplicatedCluster]
+"""Makes a cluster in a directory, with settings of its brokers."""
 
 
 class OdradekBrokers:

@@ -21,19 +21,17 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from bench import raw, report
-from bench.apache import class_path
-from bench.pages import REPLICATION, option_help
+from bench.cluster_comparison import add_options, compare
+from bench.pages import REPLICATION
 from bench.replicated_clusters import (
     BROKERS,
     PATIENCE_S,
-    ApacheBrokers,
-    OdradekBrokers,
+    Make,
     ReplicatedCluster,
     create_topic,
     delete_topic,
@@ -50,7 +48,6 @@ SHORT_SESSIONS = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interva
 PARTITIONS, FILL_MB, FILL_RECORD, FILL_BATCH = 3, 1073.741824, 1000, 60
 PAUSE_S, ATTEMPT_S = 0.01, 0.5
 PARTS = ("produce", "latency", "fill", "failover", "short")
-Make = Callable[[Path, Mapping[str, str]], ReplicatedCluster]
 
 
 class Sizes(NamedTuple):
@@ -290,23 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, default=1_500_000, help="rows of 100 bytes in a round")
     parser.add_argument("--requests", type=int, default=6_000, help="records of the latencies in a round")
     parser.add_argument("--kills", type=int, default=4, help="kills of a leader in a round, for each session timeout")
-    parser.add_argument("--ours", action="store_true", help="without Apache Kafka: prints the rounds, writes no page")
-    parser.add_argument("--output", type=Path, help="a JSON file with all rounds")
-    parser.add_argument("--page", type=Path, default=REPLICATION, help=option_help(REPLICATION))
+    add_options(parser, REPLICATION)
     options = parser.parse_args(arguments)
-    sides: dict[str, Make] = {OdradekBrokers.name: OdradekBrokers}
-    if not options.ours:
-        jars = class_path()
-        sides[ApacheBrokers.name] = lambda directory, settings: ApacheBrokers(directory, settings, jars)
     sizes = Sizes(options.rows, options.requests, options.kills)
-    measured: dict[str, Callable[[], dict[str, Any]]] = {
-        name: partial(one_round, make, options.only, sizes) for name, make in sides.items()
-    }
-    results = report.measure_rounds(measured, options.rounds, alternating=True)
-    if not options.ours:
-        command = " ".join(["python -m bench.replication", *sys.argv[1:]])
-        table = f"{report.head(options.rounds, command)}\n\n{section(results)}"
-        report.publish(options.page, NAME, table, results, options.output)
+    compare(options, NAME, lambda make: one_round(make, options.only, sizes), section)
     return 0
 
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,9 +149,9 @@ def commits(
     """
     create_topic(bootstrap, topic, partitions)
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}", partitions) for n in range(connections)]
-    _together(clients, warm_up_s)
+    together(clients, warm_up_s)
     began = time.perf_counter()
-    answered = _together(clients, seconds) * partitions
+    answered = together(clients, seconds) * partitions
     return {"per_s": answered / (time.perf_counter() - began), "count": answered}
 
 
@@ -161,11 +161,12 @@ def commits_by_count(bootstrap: str, count: int, topic: str) -> dict[str, float]
     clients = [CommitConnection(bootstrap, topic, f"{topic}-{n}") for n in range(8)]
     done = 0
     while done < count:
-        done += _together(clients, 0.5)
+        done += together(clients, 0.5)
     return {"count": done}
 
 
-def _together(clients: list[CommitConnection], seconds: float) -> int:
+def together(clients: Sequence[CommitConnection], seconds: float) -> int:
+    """Runs the clients at the same time. Returns how many commits were answered in all."""
     answers: list[int] = []
     threads = [threading.Thread(target=lambda one=one: answers.append(one.run(seconds))) for one in clients]
     for thread in threads:

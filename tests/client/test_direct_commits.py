@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from support.brokers import eventually
 from support.insides import engine_of
+from support.noted_exchanges import exchanges_of
 from support.scripted import FIND_COORDINATOR, OFFSET_COMMIT, Reply, ScriptedBroker, scripted
 
 from odradek import Consumer, TopicPartition
@@ -72,19 +73,6 @@ def direct_of(one: Consumer) -> DirectExchange:
 def committed_by(broker: ScriptedBroker) -> list[int]:
     found = [message for key, _, message in broker.asked if key == OFFSET_COMMIT]
     return [message.topics[0].partitions[0].committed_offset for message in found]
-
-
-def exchanges_of(monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
-    """Returns a list that gets the result of each exchange from now on."""
-    results: list[bool | None] = []
-    exchange = DirectExchange.exchange
-
-    def noted(*args: Any) -> bool | None:
-        results.append(exchange(*args))
-        return results[-1]
-
-    monkeypatch.setattr(DirectExchange, "exchange", noted)
-    return results
 
 
 def answer_once(broker: ScriptedBroker, answer: Callable[[Any, int], Reply]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from support.brokers import eventually
 from support.insides import engine_of
+from support.noted_exchanges import exchanges_of
 
 from odradek import Admin, Consumer, Producer, TopicPartition
 from odradek.client import NewTopic
@@ -64,18 +65,6 @@ def values_of(bootstrap: str, topic: str) -> list[str]:
             for batches in consumer.poll(5.0).values():
                 found += [value.decode() for batch in batches for value in batch["value"].to_pylist()]
     return found
-
-
-def exchanges_of(monkeypatch: pytest.MonkeyPatch) -> list[bool | None]:
-    results: list[bool | None] = []
-    exchange = DirectExchange.exchange
-
-    def noted(*args: Any) -> bool | None:
-        results.append(exchange(*args))
-        return results[-1]
-
-    monkeypatch.setattr(DirectExchange, "exchange", noted)
-    return results
 
 
 @pytest.mark.parametrize("wait", ["result", "flush"])

@@ -26,13 +26,6 @@ OPEN = Incident("1" * 32, "status", "g", Severity.WARN, "text", 1, 10, 20)
 
 
 @pytest.fixture
-def receiver() -> Iterator[HookReceiver]:
-    made = HookReceiver()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def store(tmp_path: Path) -> Iterator[IncidentStore]:
     made = IncidentStore(tmp_path)
     yield made

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,6 @@ from odradek.core.ids import OffsetAndMetadata
 
 Capture = pytest.CaptureFixture[str]
 OPTIONS = ("--interval", "0.2s", "--intervals", "2")
-
-
-@pytest.fixture
-def receiver() -> Iterator[HookReceiver]:
-    made = HookReceiver()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ the end of the copy and that offset were never read, and no line said so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +14,6 @@ from restored_broker import KINDS, Restored, offsets_of, run, send
 from odradek import Admin, TopicPartition
 from odradek.core.errors import OdradekError
 from odradek.pipelines import ingest
-
-
-@pytest.fixture
-def restored(tmp_path: Path) -> Iterator[Restored]:
-    found = Restored(tmp_path)
-    yield found
-    found.broker.close()
 
 
 def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored: Restored) -> None:

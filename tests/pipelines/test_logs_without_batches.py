@@ -61,13 +61,6 @@ def compacted(tmp_path: Path) -> Iterator[Restored]:
     found.broker.close()
 
 
-@pytest.fixture
-def restored(tmp_path: Path) -> Iterator[Restored]:
-    found = Restored(tmp_path)
-    yield found
-    found.broker.close()
-
-
 def test_an_ingest_stops_at_a_compacted_log_that_was_put_back(compacted: Restored) -> None:
     bootstrap = compacted.bootstrap
     send(bootstrap, "events", 70, keys=KEYS)

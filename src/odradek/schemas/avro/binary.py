@@ -10,11 +10,11 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from odradek.core.varints import OverlongVarint, read_uvarint, varint
 from odradek.schemas.avro.types import AvroType
 from odradek.schemas.errors import InvalidValue
 
 _FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
-_UNSIGNED = (1 << 64) - 1
 
 
 def decode(schema: AvroType, data: bytes) -> Any:
@@ -105,25 +105,13 @@ class _AvroReader:
         return found
 
     def _long(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-            if shift > 63:
-                raise InvalidValue("a number has more than 64 bits")
-
-
-def _long(value: int) -> bytes:
-    value = (value << 1 ^ value >> 63) & _UNSIGNED
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
+        try:
+            value, self.at = read_uvarint(self._data, self.at, 10)
+        except IndexError:
+            raise InvalidValue("the value ends too early") from None
+        except OverlongVarint:
+            raise InvalidValue("a number has more than 64 bits") from None
+        return (value >> 1) ^ -(value & 1)
 
 
 def _write(schema: AvroType, value: Any, out: bytearray, place: str) -> None:
@@ -132,7 +120,7 @@ def _write(schema: AvroType, value: Any, out: bytearray, place: str) -> None:
         number = next((at for at, one in enumerate(schema.branches) if _fits(one, value)), None)
         if number is None:
             raise _misfit(schema, value, place)
-        out += _long(number)
+        out += varint(number)
         _write(schema.branches[number], value, out, place)
         return
     if not _fits(schema, value, shallow=True):
@@ -147,11 +135,11 @@ def _write(schema: AvroType, value: Any, out: bytearray, place: str) -> None:
             _write(one.type, value.get(one.name, one.default), out, f"{place + '.' if place else ''}{one.name}")
     elif kind in ("array", "map"):
         if value:
-            out += _long(len(value))
+            out += varint(len(value))
         pairs: list[tuple[Any, Any]] = list(value.items() if kind == "map" else enumerate(value))
         for name, item in pairs:
             if kind == "map":
-                out += _long(len(name.encode())) + name.encode()
+                out += varint(len(name.encode())) + name.encode()
             _write(schema.element, item, out, f"{place}[{name!r}]")
         out += b"\0"
     else:
@@ -165,15 +153,15 @@ def _scalar(schema: AvroType, value: Any) -> bytes:
     if kind == "boolean":
         return bytes([value])
     if kind in ("int", "long"):
-        return _long(value)
+        return varint(value)
     if kind in ("float", "double"):
         return (_FLOAT if kind == "float" else _DOUBLE).pack(value)
     if kind == "enum":
-        return _long(schema.symbols.index(value))
+        return varint(schema.symbols.index(value))
     if kind == "fixed":
         return bytes(value.encode("latin-1"))
     data = value.encode() if kind == "string" else value.encode("latin-1")
-    return _long(len(data)) + bytes(data)
+    return varint(len(data)) + bytes(data)
 
 
 def _fits(schema: AvroType, value: Any, *, shallow: bool = False) -> bool:
