@@ -34,7 +34,8 @@ class Example:
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile("\n" * (self.line - 1) + self.program, str(self.page), "exec"), namespace)
-        assert constant(out.getvalue()) == constant(self.expected), f"{self.page.name}, line {self.line}"
+        printed = out.getvalue()
+        assert constant(printed) == constant(self.expected), f"{self.page.name}, line {self.line}, printed:\n{printed}"
 
 
 def examples(page: Path) -> list[Example]:
