@@ -14,6 +14,7 @@ from support.brokers import create_offsets_topic, delete_topic
 from support.logs import T0, batch, open_log, sequenced
 from support.partitions import registered
 from support.peers import Peer, run_alone, until
+from support.replicas import make_replicated
 
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.purgatory import Wake
@@ -438,15 +439,16 @@ def lacking(partition: Partition) -> None:
 
 def test_with_too_few_replicas_acks_all_is_refused_and_acks_1_is_not(run_scenario) -> None:
     async def scenario(setup: Setup) -> None:
-        lacking(setup.second)
+        second = make_replicated(setup.broker, "t", 1)
+        lacking(second)
         writer = setup.client()
         writer.produce(1, acks=ALL)
         ((part,),) = [topic.partition_responses for topic in (await writer.answered())[0].responses]
         assert (part.error_code, part.base_offset, part.log_start_offset) == (ErrorCode.not_enough_replicas, -1, 0)
-        assert setup.second.log_end_offset == 0
+        assert second.log_end_offset == 0
         writer.produce(1, acks=LEADER)
         assert results((await writer.answered(2))[1]) == [(OK, 0)]
-        assert setup.second.high_watermark == 0
+        assert second.high_watermark == 0
 
     run_scenario(scenario)
 

@@ -71,7 +71,7 @@ def create(broker: BrokerServer, name: str = "table", count: int = 1, **configs:
 def fill(partition: Partition, count: int, keys: int = 5, size: int = 50, codec: str = "none") -> None:
     for number in range(count):
         record = (b"key-%d" % (number % keys), b"%d-" % number + b"v" * size)
-        partition.produce(keyed(record, at_ms=partition._now_ms(), compression=codec))
+        partition.produce(keyed(record, at_ms=partition.now_ms(), compression=codec))
 
 
 def newest(log: Log) -> dict[bytes | None, bytes | None]:

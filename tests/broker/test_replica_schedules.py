@@ -72,7 +72,7 @@ def truncates_to_the_watermark(patch: pytest.MonkeyPatch) -> None:
     right = ReplicatedPartition._begin_following
 
     def begin(self: ReplicatedPartition) -> None:
-        log = self._log
+        log = self.open_log
         if log is not None and self.log_end_offset > self.high_watermark:
             log.truncate_to(self.high_watermark, 0)
         right(self)

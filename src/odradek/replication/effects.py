@@ -28,6 +28,9 @@ class RegisteredPartition(Protocol):
     @property
     def partition_epoch(self) -> int: ...
 
+    def least_isr(self, min_isr: int) -> int:
+        """Returns ``min.insync.replicas`` as it acts here."""
+
 
 class ReplicaBroker(Protocol):
     """What a state machine reads of a broker's registration (``cluster/registrations.BrokerRegistration``)."""

@@ -65,8 +65,8 @@ class PartitionLeader:
     """
 
     __slots__ = (
-        "_brokers", "_end", "_isr", "_limits", "_local", "_maximal", "_min_isr", "_pending", "epoch_start", "followers",
-        "leader_epoch", "partition_epoch", "watermark",
+        "_brokers", "_end", "_isr", "_limits", "_local", "_maximal", "_min_isr", "_pending", "_registration",
+        "epoch_start", "followers", "leader_epoch", "partition_epoch", "watermark",
     )  # fmt: skip
 
     def __init__(
@@ -77,11 +77,12 @@ class PartitionLeader:
         self.leader_epoch = self.partition_epoch = NO_EPOCH
         self.epoch_start = self.watermark = NO_OFFSET
         self._local, self._limits, self._brokers = local, limits, brokers
+        self._registration: RegisteredPartition | None = None
         self._isr: tuple[int, ...] = ()
         self._maximal: Collection[int] = ()
         self._pending: AlterIsr | None = None
         self._end = 0
-        self._min_isr = limits.min_isr
+        self._min_isr = 0
 
     # --- the present state --------------------------------------------------------------------------------------
 
@@ -138,7 +139,8 @@ class PartitionLeader:
         is_new_leader = self.leader_epoch == NO_EPOCH or registration.leader_epoch > self.leader_epoch + 1
         self._end, self.watermark = end, max(watermark, self.watermark)
         self.followers.assign(number for number in registration.replicas if number != self._local.broker_id)
-        self._min_isr = min(self._limits.min_isr, len(registration.replicas))
+        self._registration = registration
+        self._min_isr = registration.least_isr(self._limits.min_isr)
         self._commit(registration.isr, registration.partition_epoch)
         if registration.leader_epoch > self.leader_epoch:
             self.followers.begin_term(registration.isr, end, now_ms, is_new_leader=is_new_leader)
@@ -148,7 +150,8 @@ class PartitionLeader:
     def on_limits(self, limits: IsrLimits, now_ms: int) -> tuple[LeaderEffect, ...]:
         """Takes changed settings."""
         self._limits = limits
-        self._min_isr = min(limits.min_isr, len(self.followers.states) + 1)
+        if self._registration is not None:
+            self._min_isr = self._registration.least_isr(limits.min_isr)
         return self._moved(now_ms)
 
     def on_append(self, end: int, now_ms: int) -> tuple[LeaderEffect, ...]:

@@ -1,9 +1,12 @@
 """A partition of the broker: its log, its registration, and the requests that wait for its high watermark.
 
 ``apply`` brings every change of the registration here. The high watermark is either the log's end, which each append
-moves, or it is held: then ``move_high_watermark`` sets it. It is held if other replicas count (``partition_roles``), so
-never with one replica. An append wakes the waiting fetches (broker/partitions/purgatory) unless the high watermark is
-held; ``move_high_watermark`` wakes them, the produce requests that wait for replicas, and the partition's coordinator.
+moves, or it is held: then ``move_high_watermark`` sets it. It is held with several replicas, and on a node that does
+not lead. An append wakes the waiting fetches (broker/partitions/purgatory) unless the high watermark is held;
+``move_high_watermark`` wakes them, the produce requests that wait for replicas, and the partition's coordinator.
+
+What follows from other replicas is not decided here. The methods below "several replicas" say what is so with one, and
+``broker/replication/replicated_partition`` has its own ones.
 """
 
 from __future__ import annotations
@@ -17,9 +20,7 @@ from odradek.batches.steps import BatchSteps
 from odradek.broker.partitions.partition_roles import (
     PartitionRole,
     RoleStep,
-    is_held,
     is_older,
-    missing_replicas,
     role_of,
     steps_of,
 )
@@ -43,14 +44,15 @@ class Partition:
     It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
+    ``open_log``: the log, None while it is not open; ``log`` raises then. ``now_ms``: the clock of records.
     ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has several replicas.
     ``is_held``: the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
     """
 
     __slots__ = (
-        "_epoch_start", "_log", "_now_ms", "_waiters", "failure", "index", "is_held", "is_replicated",
-        "leader_epoch", "on_high_watermark", "registration", "role", "topic", "watermark_waits",
+        "_epoch_start", "_waiters", "failure", "index", "is_held", "is_replicated", "leader_epoch", "now_ms",
+        "on_high_watermark", "open_log", "registration", "role", "topic", "watermark_waits",
     )  # fmt: skip
 
     def __init__(
@@ -75,8 +77,8 @@ class Partition:
         self.watermark_waits: WatermarkWaits | None = None
         """The requests that wait for the high watermark, made for the first one."""
         self.on_high_watermark: Callable[[int], object] | None = None
-        self._log = log
-        self._now_ms = now_ms
+        self.open_log = log
+        self.now_ms = now_ms
 
     # --- the registration ---------------------------------------------------------------------------------------
 
@@ -98,36 +100,22 @@ class Partition:
         self.is_replicated = len(registration.replicas) > 1
         self._hold_or_release()
         for step in steps:
-            if step is RoleStep.END_WAITS:
-                self.end_waits(ErrorCode.not_leader_or_follower)
-            elif step is RoleStep.BEGIN_EPOCH:
-                self._begin_epoch()
-            elif step is RoleStep.BEGIN_FOLLOWING:
-                self._begin_following()
-            else:
-                self._end_following()
+            self.run_step(step)
         return role
 
     def _begin_epoch(self) -> None:
-        log = self._log
+        log = self.open_log
         if log is not None:  # otherwise the log begins the epoch when it is opened
             self._epoch_start = log.log_end_offset
             log.producer_snapshots.continue_rebuild()
             log.assign_epoch(self.leader_epoch)
 
-    def _begin_following(self) -> None:
-        """Does nothing: a partition with one replica follows no other node (see ``ReplicatedPartition``)."""
-
-    def _end_following(self) -> None:
-        """Does nothing, as ``_begin_following``."""
-
     def _hold_or_release(self) -> None:
-        """Decides whether the high watermark waits for other replicas, after a change of the registration or of
-        min.insync.replicas."""
-        registration, log = self.registration, self._log
-        if registration is None or log is None or self.role is PartitionRole.REMOVED:
+        """Decides whether the high watermark is held, after a change of the registration or with an opened log."""
+        log = self.open_log
+        if self.registration is None or log is None or self.role is PartitionRole.REMOVED:
             return
-        holds = is_held(registration, self.role, log.config.min_isr)
+        holds = self.is_replicated or self.role is not PartitionRole.LEADER
         if holds and not self.is_held:
             self.is_held, log.high_watermark = True, log.high_watermark
         elif self.is_held and not holds:
@@ -143,21 +131,6 @@ class Partition:
     def first_epoch(self) -> int:
         """The leader epoch that the log begins when it is opened: a follower's log gets its epochs with its records."""
         return self.leader_epoch if self.role is PartitionRole.LEADER else NO_EPOCH
-
-    def check_in_sync(self) -> None:
-        """Raises NOT_ENOUGH_REPLICAS if the ISR is smaller than min.insync.replicas, never with one replica.
-
-        For appends that wait for replicas: markers, and acks=-1."""
-        registration = self.registration
-        if registration is not None and missing_replicas(registration, self.log.config.min_isr):
-            raise self._not_enough_replicas(registration.isr)
-
-    def _not_enough_replicas(self, isr: tuple[int, ...]) -> KafkaError:
-        return KafkaError(
-            ErrorCode.not_enough_replicas,
-            f"{self.topic}-{self.index} has the in-sync replicas {list(isr)}, and min.insync.replicas is "
-            f"{self.log.config.min_isr}",
-        )
 
     def check_end_known(self) -> None:
         """Raises OFFSET_NOT_AVAILABLE if a new leader does not know yet which of its records are committed (KIP-207).
@@ -184,13 +157,13 @@ class Partition:
     @property
     def log(self) -> Log:
         """Raises KafkaError (KAFKA_STORAGE_ERROR) if the log could not be opened."""
-        if self._log is None:
+        if self.open_log is None:
             raise KafkaError(ErrorCode.kafka_storage_error, f"{self.topic}-{self.index}: {self.failure}")
-        return self._log
+        return self.open_log
 
     def adopt(self, log: Log, high_watermark: int = 0) -> None:
         """Sets the log, which is open now. ``high_watermark``: the last known one, if the high watermark is held."""
-        self._log, self.failure = log, ""
+        self.open_log, self.failure = log, ""
         self._epoch_start = log.log_end_offset
         self._hold_or_release()
         if self.is_held:
@@ -199,7 +172,6 @@ class Partition:
     def reconfigure(self, settings: LogConfig) -> None:
         """Applies new settings of the topic to the open log."""
         self.log.config = settings
-        self._hold_or_release()
 
     @property
     def max_message_bytes(self) -> int:
@@ -226,7 +198,7 @@ class Partition:
 
         ``guard``: see ``Producers.begin_verification``. After a KafkaError, nothing is written.
         """
-        info = self.log.begin_append(data, now_ms=self._now_ms, leader_epoch=self.leader_epoch, guard=guard)
+        info = self.log.begin_append(data, now_ms=self.now_ms, leader_epoch=self.leader_epoch, guard=guard)
         if not isinstance(info, AppendInfo):
             return self._produce_later(info, len(data))
         if self._waiters and not info.duplicate:
@@ -253,7 +225,7 @@ class Partition:
         """
         log = self.log
         stable = log.last_stable_offset if self._waiters else -1
-        info = log.append(data, now_ms=self._now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
+        info = log.append(data, now_ms=self.now_ms(), leader_epoch=self.leader_epoch, origin="coordinator")
         if self._waiters:
             is_stable = stable == info.base_offset and not log.producers.open_transactions
             self._wake_appended(len(data), len(data) if is_stable else None, stable)
@@ -265,7 +237,7 @@ class Partition:
         if self.is_replicated:
             self.check_in_sync()
         stable = log.last_stable_offset if self._waiters else -1
-        info = log.append_marker(marker, now_ms=self._now_ms(), leader_epoch=self.leader_epoch)
+        info = log.append_marker(marker, now_ms=self.now_ms(), leader_epoch=self.leader_epoch)
         if self._waiters:
             self._wake_appended(self._bytes_between(info.base_offset, log.log_end_offset), None, stable)
         return info
@@ -288,7 +260,7 @@ class Partition:
         self.is_held = offset is not None
         readable_bytes = self._bytes_between(before, log.high_watermark)
         if self.watermark_waits is not None:
-            self.watermark_waits.pass_offset(log.high_watermark, self._result_of_waits())
+            self.watermark_waits.pass_offset(log.high_watermark, self.result_of_waits())
         if self.on_high_watermark is not None:
             self.on_high_watermark(self.index)
         is_stable = stable == before and log.last_stable_offset == log.high_watermark
@@ -296,15 +268,6 @@ class Partition:
         if offset is None and self.watermark_waits is not None:
             # These requests wait for records that the log has lost.
             self.watermark_waits.end_all(ErrorCode.not_leader_or_follower)
-
-    def _result_of_waits(self) -> ErrorCode:
-        """Returns the result of a request whose records are below the high watermark.
-
-        It is an error if the ISR has become too small meanwhile, as in Kafka."""
-        registration = self.registration
-        if self.is_replicated and registration is not None and missing_replicas(registration, self.log.config.min_isr):
-            return ErrorCode.not_enough_replicas_after_append
-        return ErrorCode.none
 
     def _bytes_between(self, start: int, end: int) -> int:
         if start >= end:
@@ -336,24 +299,11 @@ class Partition:
             return None
         reached = self.high_watermark >= offset
         if reached or not self.is_held or self.role is not PartitionRole.LEADER:
-            end(self._result_of_waits() if reached else ErrorCode.not_leader_or_follower)
+            end(self.result_of_waits() if reached else ErrorCode.not_leader_or_follower)
             return None
         if self.watermark_waits is None:
             self.watermark_waits = WatermarkWaits()
         return self.watermark_waits.add(offset, end)
-
-    @property
-    def low_watermark(self) -> int:
-        """The least log start of the replicas outside of the fence: the records below it are deleted everywhere."""
-        return self.log_start_offset
-
-    def wait_for_deletion(self, offset: int, end: Callable[[int | ErrorCode], None]) -> Callable[[], None]:
-        """Calls ``end`` once: with the low watermark when it has reached ``offset``, or before that with an error.
-
-        Returns a function that ends the wait without a call. With one replica, the low watermark is there at once.
-        """
-        end(self.low_watermark)
-        return lambda: None
 
     def wake_fetches(self) -> None:
         """Completes all waiting fetches, because the partition was deleted or changed."""
@@ -382,7 +332,51 @@ class Partition:
             )
         raise KafkaError(ErrorCode.unknown_leader_epoch, f"this broker does not know leader epoch {epoch} yet")
 
-    # --- followers ----------------------------------------------------------------------------------------------
+    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
+        """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.
+
+        It also reads records above the high watermark. A coordinator delays its replies until replicas have them.
+        """
+        data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
+        end = at = 0
+        while at + LOG_OVERHEAD <= len(data):
+            at += size_of_batch(data, at)
+            if at <= len(data):
+                end = at
+        return data if end == len(data) else data[:end]
+
+    # --- several replicas: what is so with one ------------------------------------------------------------------
+
+    def run_step(self, step: RoleStep) -> None:
+        """Does a part of a transition. A partition with one replica follows no other node."""
+        if step is RoleStep.END_WAITS:
+            self.end_waits(ErrorCode.not_leader_or_follower)
+        elif step is RoleStep.BEGIN_EPOCH:
+            self._begin_epoch()
+
+    def check_in_sync(self) -> None:
+        """Raises NOT_ENOUGH_REPLICAS if the ISR is smaller than min.insync.replicas, never with one replica.
+
+        For appends that wait for replicas: markers, and acks=-1."""
+
+    def result_of_waits(self) -> ErrorCode:
+        """Returns the result of a request whose records are below the high watermark.
+
+        It is an error if the ISR has become too small meanwhile, as in Kafka."""
+        return ErrorCode.none
+
+    @property
+    def low_watermark(self) -> int:
+        """The least log start of the replicas outside of the fence: the records below it are deleted everywhere."""
+        return self.log_start_offset
+
+    def wait_for_deletion(self, offset: int, end: Callable[[int | ErrorCode], None]) -> Callable[[], None]:
+        """Calls ``end`` once: with the low watermark when it has reached ``offset``, or before that with an error.
+
+        Returns a function that ends the wait without a call. With one replica, the low watermark is there at once.
+        """
+        end(self.low_watermark)
+        return lambda: None
 
     def check_follower(self, broker_id: int, leader_epoch: int) -> None:
         """Raises KafkaError if a broker is no follower of this partition. It may become one by a record that only one
@@ -400,16 +394,3 @@ class Partition:
     def nearest_replica(self, broker_ids: Collection[int], offset: int) -> int | None:
         """Returns which of these brokers a consumer should read from ``offset`` on; None if it is this one."""
         return None
-
-    def read_bytes(self, offset: int, max_bytes: int) -> bytes:
-        """Reads whole batches from the batch with ``offset`` on: at least one, or b"" at the end of the log.
-
-        It also reads records above the high watermark. A coordinator delays its replies until replicas have them.
-        """
-        data = self.log.read(offset, max_bytes, max_offset=self.log.log_end_offset).bytes()
-        end = at = 0
-        while at + LOG_OVERHEAD <= len(data):
-            at += size_of_batch(data, at)
-            if at <= len(data):
-                end = at
-        return data if end == len(data) else data[:end]

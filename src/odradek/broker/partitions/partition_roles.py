@@ -77,17 +77,3 @@ def is_older(registration: PartitionRegistration, present: PartitionRegistration
     """
     epochs = registration.leader_epoch, registration.partition_epoch
     return epochs < (present.leader_epoch, present.partition_epoch)
-
-
-def missing_replicas(registration: PartitionRegistration, min_isr: int) -> int:
-    """Returns how many replicas the ISR lacks for ``min.insync.replicas``."""
-    return max(registration.least_isr(min_isr) - len(registration.isr), 0)
-
-
-def is_held(registration: PartitionRegistration, role: PartitionRole, min_isr: int) -> bool:
-    """Returns whether the high watermark waits for other replicas; otherwise it is the log's end.
-
-    It is the log's end if the leader is the whole ISR, unless that is too few (KIP-966). With one replica that is so.
-    """
-    is_alone = role is PartitionRole.LEADER and registration.isr == (registration.leader,)
-    return not is_alone or missing_replicas(registration, min_isr) > 0

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple, Protocol, assert_never
 
 from odradek.broker.partitions.partition import Partition
-from odradek.broker.partitions.partition_roles import PartitionRole
+from odradek.broker.partitions.partition_roles import PartitionRole, RoleStep
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_NODE
 from odradek.replication.effects import AlteredIsr, AlterIsr, MoveWatermark
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from odradek.core.deferred import Deferred
     from odradek.core.ids import EndTransactionMarker, FetchingReplica
     from odradek.replication.effects import LeaderEffect, ReplicaBroker
+    from odradek.storage.config import LogConfig
     from odradek.storage.log import Log
     from odradek.storage.producers.verification import Guard
 
@@ -120,6 +121,20 @@ class ReplicatedPartition(Partition):
         if self.role is PartitionRole.FOLLOWER:
             self._begin_following()
 
+    def run_step(self, step: RoleStep) -> None:
+        if step is RoleStep.BEGIN_FOLLOWING:
+            self._begin_following()
+        elif step is RoleStep.END_FOLLOWING:
+            self._end_following()
+        else:
+            super().run_step(step)
+
+    def reconfigure(self, settings: LogConfig) -> None:
+        """A change of min.insync.replicas counts at once."""
+        super().reconfigure(settings)
+        if self.leader is not None:
+            self._carry_out(self.leader.on_limits(self._limits, self._services.steady_ms()))
+
     def remove(self, error: ErrorCode) -> None:
         self._end_following()
         super().remove(error)
@@ -127,7 +142,7 @@ class ReplicatedPartition(Partition):
 
     def _register(self, steady_ms: int) -> None:
         """Brings the newest registration to the state machine of the leader, which it makes or drops."""
-        log, registration = self._log, self.registration
+        log, registration = self.open_log, self.registration
         if self.role is not PartitionRole.LEADER or not self.is_replicated:
             self._drop_leader()
             return
@@ -144,18 +159,6 @@ class ReplicatedPartition(Partition):
         for wait in waits:
             wait.end(ErrorCode.not_leader_or_follower)
 
-    def _hold_or_release(self) -> None:
-        """Holds the high watermark, whatever the ISR is: the state machines move it. A change of min.insync.replicas
-        counts at once."""
-        log = self._log
-        if not self.is_replicated:
-            super()._hold_or_release()
-        elif log is not None and self.role is not PartitionRole.REMOVED:
-            if not self.is_held:
-                self.is_held, log.high_watermark = True, log.high_watermark
-            if self.leader is not None:
-                self._carry_out(self.leader.on_limits(self._limits, self._services.steady_ms()))
-
     @property
     def _limits(self) -> IsrLimits:
         return IsrLimits(self._services.max_lag_ms, self.log.config.min_isr)
@@ -163,15 +166,16 @@ class ReplicatedPartition(Partition):
     # --- a leader's decisions -----------------------------------------------------------------------------------
 
     def check_in_sync(self) -> None:
-        if self.leader is None:
-            super().check_in_sync()
-        elif self.leader.lacks_replicas:
-            raise self._not_enough_replicas(self.leader.isr)
+        if self.leader is not None and self.leader.lacks_replicas:
+            raise KafkaError(
+                ErrorCode.not_enough_replicas,
+                f"{self.topic}-{self.index} has the in-sync replicas {list(self.leader.isr)}, and "
+                f"min.insync.replicas is {self.log.config.min_isr}",
+            )
 
-    def _result_of_waits(self) -> ErrorCode:
-        if self.leader is None:
-            return super()._result_of_waits()
-        return ErrorCode.not_enough_replicas_after_append if self.leader.lacked_replicas else ErrorCode.none
+    def result_of_waits(self) -> ErrorCode:
+        lacked = self.leader is not None and self.leader.lacked_replicas
+        return ErrorCode.not_enough_replicas_after_append if lacked else ErrorCode.none
 
     def check_follower(self, broker_id: int, leader_epoch: int) -> None:
         if self.leader is None or broker_id not in self.leader.followers:
@@ -293,7 +297,7 @@ class ReplicatedPartition(Partition):
     # --- a follower ---------------------------------------------------------------------------------------------
 
     def _begin_following(self) -> None:
-        registration, log = self.registration, self._log
+        registration, log = self.registration, self.open_log
         if log is None or registration is None or registration.leader == NO_NODE:
             return
         self.follower = PartitionFollower(log, self._services.backoff_ms)
@@ -310,7 +314,7 @@ class ReplicatedPartition(Partition):
         An empty log may begin below the offset that was asked for: the leader's log start may be inside of a batch.
         """
         epoch, log = self.leader_epoch, self.log
-        steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
+        steps = log.begin_append_fetched(data, now_ms=self.now_ms, leader_epoch=epoch)
         while True:
             self._check_follows(epoch)
             try:
@@ -323,7 +327,7 @@ class ReplicatedPartition(Partition):
                 if log.log_start_offset != end or not error.first_offset < end <= error.last_offset:
                     raise
                 yield from self.restart_at(error.first_offset)
-                steps = log.begin_append_fetched(data, now_ms=self._now_ms, leader_epoch=epoch)
+                steps = log.begin_append_fetched(data, now_ms=self.now_ms, leader_epoch=epoch)
             yield None
 
     def truncate_to(self, offset: int) -> Steps[None]:
@@ -336,7 +340,7 @@ class ReplicatedPartition(Partition):
         self._check_follows(epoch)
         if offset < log.log_end_offset:
             yield from self._note_cut(self._end_before(offset), epoch)
-        for _ in log.truncate_in_steps(offset, self._now_ms()):
+        for _ in log.truncate_in_steps(offset, self.now_ms()):
             yield None
             self._check_follows(epoch)
 
@@ -352,7 +356,7 @@ class ReplicatedPartition(Partition):
         epoch = self.leader_epoch
         self._check_follows(epoch)
         yield from self._note_cut(min(offset, self.log.log_start_offset), epoch)
-        self.log.restart_at(offset, self._now_ms())
+        self.log.restart_at(offset, self.now_ms())
 
     def _note_cut(self, end: int, epoch: int) -> Steps[None]:
         """Lowers the recovery point of the log, and the noted one on the disk, to ``end``."""

@@ -1,8 +1,7 @@
-"""Every change of a registration reaches its partition: the table of roles, the high watermark, too few replicas."""
+"""Every change of a registration reaches its partition: the table of roles, the high watermark."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +13,11 @@ from support.partitions import NODE, registered
 
 from odradek.batches.steps import finish
 from odradek.broker.handlers import k02_list_offsets
-from odradek.broker.partitions import partition_roles
 from odradek.broker.partitions.partition import Partition
 from odradek.broker.partitions.partition_roles import TRANSITIONS, PartitionRole, RoleStep
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.core.effects import IllegalTransition
-from odradek.core.errors import ErrorCode, KafkaError
+from odradek.core.errors import ErrorCode
 from odradek.core.ids import EARLIEST, LATEST, EndTransactionMarker
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.memory_files import MemoryFiles
@@ -34,8 +32,21 @@ def opened(**settings: Any) -> Log:
     return Log.open(Path("/data/t-0"), LogConfig(**settings), T0, clean=False, files=MemoryFiles())
 
 
-def partition(log: Log | None = None, **settings: Any) -> Partition:
-    return Partition("t", 0, log or opened(**settings), lambda: T0)
+class NotedSteps(Partition):
+    """Notes the steps of its transitions that only a follower does."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__("t", 0, log, lambda: T0)
+        self.followed: list[RoleStep] = []
+
+    def run_step(self, step: RoleStep) -> None:
+        if step in (RoleStep.BEGIN_FOLLOWING, RoleStep.END_FOLLOWING):
+            self.followed.append(step)
+        super().run_step(step)
+
+
+def partition(log: Log | None = None, **settings: Any) -> NotedSteps:
+    return NotedSteps(log or opened(**settings))
 
 
 def giving(role: PartitionRole, epoch: int) -> PartitionRegistration:
@@ -44,7 +55,7 @@ def giving(role: PartitionRole, epoch: int) -> PartitionRegistration:
     return registered(replicas, NODE if role is LEADER else OTHER, leader_epoch=epoch, partition_epoch=epoch)
 
 
-def in_role(role: PartitionRole) -> Partition:
+def in_role(role: PartitionRole) -> NotedSteps:
     made = partition()
     if role is not NEW:
         made.apply(giving(LEADER if role is REMOVED else role, 3), NODE, 0)
@@ -66,11 +77,10 @@ def placed(offset: int, epoch: int = 0, count: int = 1) -> bytes:
 def test_the_table_of_transitions_is_what_the_code_does(
     before: PartitionRole, after: PartitionRole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, done = in_role(before), []
+    one = in_role(before)
+    done = one.followed = []
     monkeypatch.setattr(Partition, "end_waits", lambda self, error: done.append(RoleStep.END_WAITS))
     monkeypatch.setattr(Log, "assign_epoch", lambda self, epoch: done.append(RoleStep.BEGIN_EPOCH))
-    monkeypatch.setattr(Partition, "_begin_following", lambda self: done.append(RoleStep.BEGIN_FOLLOWING))
-    monkeypatch.setattr(Partition, "_end_following", lambda self: done.append(RoleStep.END_FOLLOWING))
     change = giving(after, 4)
     if (before, after) not in TRANSITIONS:
         assert before is REMOVED
@@ -185,33 +195,6 @@ def test_list_offsets_has_no_end_then(version: int, code: ErrorCode) -> None:
     assert looked_up(one, T0 + 99, version) == (-1, -1, -1)
 
 
-def test_a_leader_that_is_the_whole_isr_commits_alone() -> None:
-    one = partition()
-    one.apply(registered(THREE, isr=(NODE,)), NODE, 0)
-    one.produce(batch(1))
-    assert (one.is_replicated, one.is_held, one.high_watermark) == (True, False, 1)
-    one.apply(registered(THREE, isr=(NODE, OTHER), partition_epoch=1), NODE, 0)
-    one.produce(batch(1))
-    assert (one.is_held, one.high_watermark) == (True, 1), "what one replica has committed stays committed"
-    ended: list[ErrorCode] = []
-    one.wait_for(2, ended.append)
-    one.apply(registered(THREE, isr=(NODE,), partition_epoch=2), NODE, 0)
-    assert (one.is_held, one.high_watermark, ended) == (False, 2, [ErrorCode.none])
-
-
-def test_below_the_least_isr_nothing_more_is_committed() -> None:
-    """KIP-966. A change of the setting counts at once."""
-    one = partition(min_isr=2)
-    one.apply(registered(THREE, isr=(NODE,)), NODE, 0)
-    one.produce(batch(1))
-    assert (one.is_held, one.high_watermark) == (True, 0)
-    one.reconfigure(LogConfig(min_isr=1))
-    assert (one.is_held, one.high_watermark) == (False, 1)
-    one.reconfigure(LogConfig(min_isr=2))
-    one.produce(batch(1))
-    assert (one.is_held, one.high_watermark) == (True, 1)
-
-
 def test_a_wait_goes_on_in_the_next_epoch_of_the_same_leader() -> None:
     one, ended = partition(), []
     one.apply(giving(LEADER, 0), NODE, 0)
@@ -221,50 +204,3 @@ def test_a_wait_goes_on_in_the_next_epoch_of_the_same_leader() -> None:
     assert ended == []
     one.move_high_watermark(1)
     assert ended == [ErrorCode.none]
-
-
-# --- too few replicas -------------------------------------------------------------------------------------------
-
-REPLICATED_WRITES: list[Callable[[Partition], object]] = [
-    lambda one: one.append_marker(EndTransactionMarker(7, 0, 0, True, 1)),
-    lambda one: one.check_in_sync(),  # as before an append with acks=-1
-]
-
-
-@pytest.mark.parametrize("write", REPLICATED_WRITES)
-@pytest.mark.parametrize(("min_isr", "isr", "is_refused"), [(2, 1, True), (2, 2, False), (3, 2, True), (9, 3, False)])
-def test_writes_that_wait_for_replicas_need_enough_of_them(
-    write: Callable[[Partition], object], min_isr: int, isr: int, is_refused: bool
-) -> None:
-    one = partition(min_isr=min_isr)
-    one.apply(registered(THREE, isr=THREE[:isr]), NODE, 0)
-    before = one.log_end_offset
-    if is_refused:
-        with pytest.raises(KafkaError, match=r"t-0 has the in-sync replicas \[1.*min.insync.replicas is") as caught:
-            write(one)
-        assert caught.value.code is ErrorCode.not_enough_replicas
-        assert one.log_end_offset == before
-    else:
-        write(one)
-    one.produce(batch(1))  # acks=1 needs the leader alone
-    one.append(batch(1))  # and so does a coordinator's append, as in Kafka: the coordinator waits for the watermark
-
-
-def test_an_isr_that_shrinks_after_the_append_is_reported() -> None:
-    one, ended = partition(min_isr=2), []
-    one.apply(registered(THREE), NODE, 0)
-    one.produce(batch(1))
-    one.wait_for(1, ended.append)
-    one.apply(registered(THREE, isr=(NODE,), partition_epoch=1), NODE, 0)
-    assert ended == [], "the high watermark does not move"
-    one.move_high_watermark(1)
-    one.wait_for(1, ended.append)
-    assert ended == [ErrorCode.not_enough_replicas_after_append] * 2
-
-
-@pytest.mark.parametrize(
-    ("replicas", "least", "isr", "missing"), [(1, 5, 1, 0), (3, 5, 3, 0), (3, 2, 0, 2), (3, 1, 2, 0)]
-)
-def test_no_more_replicas_are_needed_than_there_are(replicas: int, least: int, isr: int, missing: int) -> None:
-    one = registered(tuple(range(replicas)), isr=tuple(range(isr)))
-    assert partition_roles.missing_replicas(one, least) == missing

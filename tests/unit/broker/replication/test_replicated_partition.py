@@ -23,7 +23,7 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
-from odradek.core.ids import OFFSETS_TOPIC, FetchingReplica, TopicPartition
+from odradek.core.ids import OFFSETS_TOPIC, EndTransactionMarker, FetchingReplica, TopicPartition
 from odradek.replication.effects import AlteredIsr
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
@@ -341,6 +341,71 @@ def test_a_change_of_the_minimum_counts_at_once() -> None:
     one.reconfigure(LogConfig(min_isr=1))
     one.check_in_sync()
     assert one.high_watermark == 1
+    one.reconfigure(LogConfig(min_isr=2))
+    one.produce(batch(1))
+    assert code_of(one.check_in_sync) is ErrorCode.not_enough_replicas
+    assert (one.high_watermark, one.log_end_offset) == (1, 2)
+
+
+def test_a_leader_that_is_the_whole_isr_commits_alone() -> None:
+    leading, ended = Leading(), []
+    one = leading.one
+
+    def shrink(partition_epoch: int, *isr: int) -> None:
+        one.apply(registered(THREE, isr=isr, leader_epoch=4, partition_epoch=partition_epoch), NODE, 0)
+
+    shrink(5, NODE)
+    leading.node.time_ms += LAG_MS + 1
+    one.produce(batch(1))
+    assert one.high_watermark == 1
+    shrink(6, NODE, OTHER)
+    one.produce(batch(1))
+    one.wait_for(2, ended.append)
+    assert (one.high_watermark, ended) == (1, []), "what one replica has committed stays committed"
+    shrink(7, NODE)
+    assert (one.high_watermark, ended) == (2, [ErrorCode.none])
+
+
+REPLICATED_WRITES: list[Callable[[Partition], object]] = [
+    lambda one: one.append_marker(EndTransactionMarker(7, 0, 0, True, 1)),
+    lambda one: one.check_in_sync(),  # as before an append with acks=-1
+]
+
+
+@pytest.mark.parametrize("write", REPLICATED_WRITES)
+@pytest.mark.parametrize(("min_isr", "isr", "is_refused"), [(2, 1, True), (2, 2, False), (3, 2, True), (9, 3, False)])
+def test_writes_that_wait_for_replicas_need_enough_of_them(
+    write: Callable[[Partition], object], min_isr: int, isr: int, is_refused: bool
+) -> None:
+    one = Leading(min_isr=min_isr).one
+    one.apply(registered(THREE, isr=THREE[:isr], leader_epoch=4, partition_epoch=5), NODE, 0)
+    before = one.log_end_offset
+    if is_refused:
+        with pytest.raises(KafkaError, match=r"t-0 has the in-sync replicas \[1.*min.insync.replicas is") as caught:
+            write(one)
+        assert caught.value.code is ErrorCode.not_enough_replicas
+        assert one.log_end_offset == before
+    else:
+        write(one)
+    one.produce(batch(1))  # acks=1 needs the leader alone
+    one.append(batch(1))  # and so does a coordinator's append, as in Kafka: the coordinator waits for the watermark
+
+
+def test_an_isr_that_shrinks_after_the_append_is_reported() -> None:
+    leading, ended = Leading(min_isr=2), []
+    one = leading.one
+    one.produce(batch(1))
+    one.wait_for(1, ended.append)
+    one.apply(registered(THREE, isr=(NODE,), leader_epoch=4, partition_epoch=5), NODE, 0)
+    assert ended == [], "the high watermark does not move"
+    one.move_high_watermark(1)
+    one.wait_for(1, ended.append)
+    assert ended == [ErrorCode.not_enough_replicas_after_append] * 2
+
+
+@pytest.mark.parametrize(("replicas", "min_isr", "least"), [(1, 5, 1), (3, 5, 3), (3, 2, 2), (3, 1, 1)])
+def test_no_more_replicas_are_needed_than_there_are(replicas: int, min_isr: int, least: int) -> None:
+    assert registered(tuple(range(replicas))).least_isr(min_isr) == least
 
 
 def test_a_deletion_is_over_when_each_live_replica_has_made_it() -> None:
