@@ -23,7 +23,7 @@ from odradek.core.ids import TRANSACTION_TOPIC
 from odradek.storage.producers.producers import Producers
 from odradek.transactions.messages import Markers
 
-SEEDS, MORE_SEEDS, SEARCHED = range(10), range(10, 1_000), 200
+SEEDS, MORE_SEEDS, SEARCHED = range(10), range(10, 2_000), 200
 
 
 def failure_of(seed: int) -> str:

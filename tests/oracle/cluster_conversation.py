@@ -83,6 +83,9 @@ class Nodes(Protocol):
     def make_loads_slow(self, broker: str, group: str) -> None:
         """The next load of the group's partition of the offsets topic takes seconds. ``broker`` coordinates it."""
 
+    def make_transaction_loads_slow(self, broker: str, partition: int) -> None:
+        """The next load of a partition of the transaction log takes seconds. ``broker`` leads it."""
+
 
 class ClusterRun(Run):
     """One scenario with one cluster. ``base``: all broker ids that the scenario makes up are above it."""

@@ -334,6 +334,34 @@ def static_members_outlive_their_coordinator(c: GroupClusterRun) -> None:
     group.fetches(topic)
 
 
+def a_static_member_whose_new_id_is_not_in_the_log(c: GroupClusterRun) -> None:
+    """A static member rejoins during a rebalance, and the coordinator moves before the assignment is written. The next
+    coordinator knows the member by its former id, and fences the new one."""
+    topic = c.place("t", 1)
+    group = MovingGroup(c, 2)
+    group.move_to(c.move(2))
+    options = {"version": 5, "session_ms": LONG_SESSION_MS, "rebalance_ms": 60_000, "instance": "one"}
+    member, generation = group.lone_member(**options)
+    joined = group.joins("a", member, **options).receive()
+    again = group.joins("b", **options).receive()
+    second = group.named("b", again)
+    c.elect(1)
+    group.move_to(2)
+    group.described()
+    group.syncs("b", second, again.generation_id, {second: b"b"}, instance="one").receive()
+    group.beats(second, again.generation_id, instance="one")
+    group.commits(topic, 5, member=second, generation=again.generation_id, instance="one")
+    group.joins("b", second, **options).receive()
+    group.leave((second, "one"), client=group.client)
+    group.beats(member, generation, instance="one")
+    group.beats(member, joined.generation_id, instance="one")
+    third = group.joins("c", **options).receive()
+    name = group.named("c", third)
+    group.syncs("c", name, third.generation_id, {name: b"c"}, instance="one").receive()
+    group.beats(name, third.generation_id, instance="one")
+    group.described()
+
+
 def classic_members_below_the_minimum(c: GroupClusterRun) -> None:
     topic = c.place("t", 1)
     group = MovingGroup(c, 1)
@@ -508,8 +536,9 @@ SCENARIOS: tuple[Scenario, ...] = (
     commits_below_the_minimum, offsets_after_a_restart_of_all_brokers, a_classic_group_outlives_its_coordinator,
     a_waiting_join_when_the_coordinator_moves, a_waiting_sync_when_the_coordinator_moves,
     a_rebalance_begins_again_at_the_next_coordinator, sessions_begin_again_at_the_next_coordinator,
-    static_members_outlive_their_coordinator, classic_members_below_the_minimum, a_leave_below_the_minimum,
-    a_sync_waits_for_replicas, groups_are_listed_by_their_coordinator, a_consumer_group_outlives_its_coordinator,
+    static_members_outlive_their_coordinator, a_static_member_whose_new_id_is_not_in_the_log,
+    classic_members_below_the_minimum, a_leave_below_the_minimum, a_sync_waits_for_replicas,
+    groups_are_listed_by_their_coordinator, a_consumer_group_outlives_its_coordinator,
     a_partition_is_given_up_at_the_next_coordinator, static_members_of_a_consumer_group_outlive_their_coordinator,
     a_consumer_group_below_the_minimum, sessions_of_a_consumer_group_begin_again, every_request_during_a_load,
 )  # fmt: skip

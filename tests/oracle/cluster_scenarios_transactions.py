@@ -171,6 +171,42 @@ def offsets_of_a_transaction_after_moves(c: TransactionClusterRun) -> None:
     group.fetches(topic, stable=True)
 
 
+def every_request_during_a_load_of_transactions(c: TransactionClusterRun) -> None:
+    """The next coordinator has much to load, and a hundred transactional ids. Then it has all of them."""
+    topic, other = replicated(c, "t", (1, 3)), replicated(c, "u", (1, 3))
+    producer = begun(c, topic)
+    ids = c.many_ids(2, 100)
+    c.nodes.make_transaction_loads_slow("2", producer.index)
+    c.kill(2)
+    producer.ask(3)
+    producer.await_load()
+    producer.init()
+    producer.recover()
+    producer.add((topic, 0))
+    for only in (True, False):
+        row = producer.identity({"verify_only": only, "topics": by_topic([(topic, 0)])})
+        c.call(ADD_PARTITIONS_TO_TXN, 5, {"transactions": [row]}, client="3/verify")
+    producer.add_offsets(c.key_at(1))
+    producer.end(True)
+    producer.end(False, version=4)
+    producer.described()
+    producer.listed_at(3)
+    producer.found_at(3)
+    producer.produce(topic, 1)
+    producer.produce(other, 1)
+    producer.await_load()
+    producer.move_to(3)
+    producer.described()
+    c.note("loaded", {"at": 3}, c.states_of(ids, 3))
+    producer.produce(other, 1)
+    producer.commit()
+    becomes_stable(c, topic, 1, 3)
+    becomes_stable(c, other, 1, 2)
+    seen(c, topic, 1)
+    seen(c, other, 1)
+    c.start(2)
+
+
 # --- too few replicas -------------------------------------------------------------------------------------------
 
 
@@ -305,4 +341,5 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_timeout_after_a_move, offsets_of_a_transaction_after_moves,
     transactions_below_the_minimum, an_end_waits_for_replicas, markers_with_old_coordinator_epochs,
     verifications_of_brokers, records_while_the_coordinator_is_away, a_transaction_over_a_new_leader,
+    every_request_during_a_load_of_transactions,
 )  # fmt: skip

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ from recording import Step
 from transaction_requests import DESCRIBE, END, INIT, LIST, TRANSACTIONS_TOPIC, Producer, name_producer
 
 from odradek.core.errors import ErrorCode
+from odradek.core.ids import partition_for_key
 from odradek.wire.api_keys import CREATE_TOPICS, ELECT_LEADERS, FIND_COORDINATOR, METADATA
 
 SETTINGS = OF_GROUPS | {
@@ -110,6 +113,25 @@ class TransactionClusterRun(GroupClusterRun):
         self.await_log(index, at=successor, replicas=BROKERS, leader=successor)
         return successor
 
+    def many_ids(self, broker: int, count: int) -> list[str]:
+        """Makes transactional ids whose coordinator is this broker. Returns them."""
+        names = (f"many{number}-{self._tag}" for number in itertools.count())
+        found = [name for name in itertools.islice(names, 10 * count) if _index_of(name) == broker - 1][:count]
+        for name in found:
+            self.until(
+                INIT, 4, _PLAIN | {"transactional_id": name}, lambda reply: reply.error_code is ErrorCode.none,
+                client=f"{broker}/many",
+            )  # fmt: skip
+        return found
+
+    def states_of(self, names: list[str], broker: int) -> dict[str, int]:
+        """Returns how many of these transactional ids have which state at a broker."""
+        asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+        reply = self.quietly(LIST, 2, asked | {"transactional_id_pattern": None}, client=f"{broker}/many")
+        wanted = set(names)
+        found = Counter(row.transaction_state for row in reply.transaction_states if row.transactional_id in wanted)
+        return dict(found)
+
 
 class MovingProducer(Producer):
     """A transactional producer whose coordinator is ``broker`` at first. ``at``: where its requests go to."""
@@ -134,6 +156,16 @@ class MovingProducer(Producer):
         stranger = {"transactional_id": self.name, "producer_id": -2, "producer_epoch": 0, "committed": False}
         loaded = (ErrorCode.invalid_producer_id_mapping, ErrorCode.producer_fenced)
         self.cluster.until(END, 4, stranger, lambda reply: reply.error_code in loaded, client=f"{broker}/load")
+
+    def await_load(self) -> None:
+        """Waits until the broker of the next requests loads the id's partition. Fails if it has loaded it."""
+
+        def is_loading(reply: Any) -> bool:
+            code = reply.transaction_states[0].error_code
+            assert code in (ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress), code
+            return code is ErrorCode.coordinator_load_in_progress
+
+        self.cluster.until(DESCRIBE, 0, {"transactional_ids": [self.name]}, is_loading, client=f"{self.at}/load")
 
     def ask(self, broker: int) -> None:
         """The next requests go to this broker, whatever it leads."""
@@ -185,6 +217,10 @@ class MovingProducer(Producer):
             assert passed_ms < within_s * 1000, f"{found}, not {states} within {within_s} s"
             self.cluster.nodes.pass_ms(50)
             passed_ms += 50
+
+
+def _index_of(name: str) -> int:
+    return partition_for_key(name, len(ORDERS))
 
 
 def named(run: TransactionClusterRun, producer: MovingProducer) -> None:

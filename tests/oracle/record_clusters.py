@@ -37,11 +37,17 @@ from cluster_scenarios_transactions import SCENARIOS as TRANSACTION_SCENARIOS
 from cluster_transaction_run import SETTINGS as TRANSACTION_SETTINGS
 from cluster_transaction_run import run_transaction_conversation
 from recording import TRACES, Step, packed_traces
+from scenarios_log import produce_message
 from support.brokers import Wire
 from support.jvm import kafka_java_options
+from transaction_requests import TRANSACTIONS_TOPIC
 
 from bench.apache import ApacheBroker, new_cluster_id
-from odradek.wire.api_keys import CREATE_TOPICS, OFFSET_COMMIT
+from odradek.batches.encode import encode_batch
+from odradek.codecs.transaction_state import Transaction, TransactionState, encode_key, encode_value
+from odradek.core.effects import SimpleRecord
+from odradek.core.errors import ErrorCode
+from odradek.wire.api_keys import CREATE_TOPICS, OFFSET_COMMIT, PRODUCE
 
 TRACE, REPLICAS, IN_RACKS, GROUPS, TRANSACTIONS = (
     TRACES / f"{name}.json" for name in ("clusters", "replicas", "racks", "moving_groups", "moving_transactions")
@@ -50,6 +56,7 @@ HEAP = "220m"
 # The default, 128 MiB in one array, does not fit into the heap.
 _OF_KAFKA = {"log.cleaner.dedupe.buffer.size": "10485760"}
 ANSWER_S = 120
+LOAD_PARTITIONS, LOAD_RECORDS, LOAD_BATCHES = 5_000, 40, 250
 FILL_TOPIC, FILL_WIDTH, FILL_COMMITS, FILLING = "filler", 200, 400, "x" * 4_000
 
 
@@ -142,6 +149,21 @@ class ApacheNodes:
             for _ in range(FILL_COMMITS):
                 while any(row.error_code for row in wire.call(OFFSET_COMMIT, 8, message).topics[0].partitions):
                     time.sleep(0.1)  # until the broker knows the topic
+
+    def make_transaction_loads_slow(self, broker: str, partition: int) -> None:
+        """Writes records of many partitions, which a load decodes one by one, and then none of it is left.
+
+        A broker of Apache Kafka lets its own Admin write to an internal topic, and knows it by the client id."""
+        now_ms = int(time.time() * 1000)
+        many = frozenset(("filler", number) for number in range(LOAD_PARTITIONS))
+        one = Transaction(1, -1, -1, 0, 60_000, TransactionState.ONGOING, many, now_ms, now_ms, 0)
+        key, value = encode_key("filler"), encode_value(one, 0)
+        data = encode_batch([SimpleRecord(key, value)] * LOAD_RECORDS, now_ms=now_ms)
+        end = encode_batch([SimpleRecord(key, None)], now_ms=now_ms)
+        with Wire(self._nodes[broker].bootstrap, "__admin_client", ANSWER_S) as wire:
+            for batch in [data] * LOAD_BATCHES + [end]:
+                reply = wire.call(PRODUCE, 9, produce_message(TRANSACTIONS_TOPIC, batch, partition))
+                assert reply.responses[0].partition_responses[0].error_code is ErrorCode.none, reply
 
 
 def _wait_until_served(node: ApacheBroker) -> None:

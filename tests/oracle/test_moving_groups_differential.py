@@ -5,28 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from cluster_group_run import SETTINGS, Scenario, run_group_conversation
 from cluster_scenarios import base_of
 from cluster_scenarios_groups import SCENARIOS, every_request_during_a_load
 from recording import compare, load
-from support.simulated_conversation import SimulatedNodes
-
-from odradek.coordinator_runtime.runtime import Runtime
-
-LOAD_MS = 5_000
-
-
-def delay_loads(patch: pytest.MonkeyPatch) -> None:
-    """Each load begins some seconds late, in simulated time."""
-    drive = Runtime.drive
-
-    def later(self: Runtime[Any, Any], load: Any) -> None:
-        self.timers._call_at(self.steady() + LOAD_MS, lambda: drive(self, load))
-
-    patch.setattr(Runtime, "drive", later)
+from support.simulated_conversation import SimulatedNodes, delay_loads
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=[scenario.__name__ for scenario in SCENARIOS])

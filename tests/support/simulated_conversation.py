@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
+
+from odradek.coordinator_runtime.runtime import Runtime
 from support.simulated_brokers import SimulatedBroker, SimulatedNetwork
 from support.simulated_controller import CONTROLLER as CONTROLLER_ID
 from support.simulated_controller import BlockingWire, SimulatedController
 
 CONTROLLER = "controller"
 ANSWER_MS = 120_000
+LOAD_MS = 5_000
 _PORTS = {"1": 19001, "2": 19002, "3": 19003, CONTROLLER: 19000}
 _RACKS = {1: "a", 2: "b", 3: "c"}
 
@@ -80,5 +84,18 @@ class SimulatedNodes:
     def make_loads_slow(self, broker: str, group: str) -> None:
         """A simulated load takes no time: the test of such a scenario delays all loads."""
 
+    def make_transaction_loads_slow(self, broker: str, partition: int) -> None:
+        """See ``make_loads_slow``."""
 
-__all__ = ["ANSWER_MS", "SimulatedNodes"]
+
+def delay_loads(patch: pytest.MonkeyPatch) -> None:
+    """Each load of a coordinator begins some seconds late, in simulated time."""
+    drive = Runtime.drive
+
+    def later(self: Runtime[Any, Any], load: Any) -> None:
+        self.timers._call_at(self.steady() + LOAD_MS, lambda: drive(self, load))
+
+    patch.setattr(Runtime, "drive", later)
+
+
+__all__ = ["ANSWER_MS", "SimulatedNodes", "delay_loads"]
