@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
+from support.forks import run_steps
 from support.publish import create_topic
 
 
-def run_steps(*steps: list[str]) -> tuple[int, str]:
-    child = [sys.executable, str(Path(__file__).with_name("plain_steps.py")), json.dumps(steps)]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=240, check=False)
+def run(*steps: list[str]) -> tuple[int, str]:
+    done = run_steps(*steps)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -32,17 +29,17 @@ def test_a_copy_without_the_description_goes_on_with_that_of_the_original(
         return ["send", bootstrap, topic, str(count)]
 
     adopt = ["pipeline", "adopt", "-b", bootstrap, "--group", f"{topic}-copy", "--output", str(copy), "--execute"]
-    code, out = run_steps(send(20), ingest(original))
+    code, out = run(send(20), ingest(original))
     assert code == 0, out
     shutil.copytree(original, copy)
     shutil.rmtree(copy / "_odradek")
-    code, out = run_steps(send(10), ingest(copy))
+    code, out = run(send(10), ingest(copy))
     assert (code, "`odradek pipeline adopt` shows how" in out) == (1, True), out
-    code, out = run_steps(adopt)
+    code, out = run(adopt)
     assert (code, "copy this file from the table of which this one is a copy" in out) == (1, True), out
     (copy / "_odradek").mkdir(exist_ok=True)
     shutil.copy(original / "_odradek" / "table.json", copy / "_odradek" / "table.json")
-    code, out = run_steps(adopt, ingest(copy), send(5), ingest(copy), ingest(original))
+    code, out = run(adopt, ingest(copy), send(5), ingest(copy), ingest(original))
     assert code == 0, out
     for table in (copy, original):
         assert sorted(deltalake.DeltaTable(table).to_pyarrow_table()["offset"].to_pylist()) == list(range(35))

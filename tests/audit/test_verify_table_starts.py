@@ -4,8 +4,6 @@ table that began later is whole."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +13,7 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.forks import run_steps
 from support.publish import create_topic
 
 from odradek import Admin, TopicPartition
@@ -105,8 +104,7 @@ def test_a_missing_first_file_is_a_loss_and_a_later_start_is_none(
     for one in later:  # its notes have the start after an adoption, too
         latest = one.ingest("--from", "latest")
         steps += [one.send(50), latest, one.send(10), latest, one.delete(60), one.adopt(), one.send(10), one.ingest()]
-    child = [sys.executable, str(Path(__file__).with_name("plain_steps.py")), json.dumps(steps)]
-    done = subprocess.run(child, capture_output=True, text=True, timeout=240, check=False)
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     for one in later:
         code, found = one.verified(capsys, *one.log)

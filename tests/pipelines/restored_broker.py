@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +14,6 @@ from support.publish import create_topic
 import odradek
 from odradek import Admin, Producer
 
-STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 KINDS = ("parquet", "delta")
 
 
@@ -31,11 +27,6 @@ def send(
             producer.send(topic, os.urandom(200), key=key, partition=partition)
             if not linger_ms and keys:
                 producer.flush()
-
-
-def run(*steps: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(STEPS), json.dumps(steps)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def offsets_of(table: Path, kind: str) -> list[tuple[int, int]]:

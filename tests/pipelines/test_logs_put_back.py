@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from restored_broker import KINDS, Restored, offsets_of, run, send
+from restored_broker import KINDS, Restored, offsets_of, send
+from support.forks import run_steps
 
 from odradek import Admin, TopicPartition
 from odradek.core.errors import OdradekError
@@ -19,11 +20,11 @@ from odradek.pipelines import ingest
 def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored: Restored) -> None:
     bootstrap = restored.bootstrap
     send(bootstrap, "events", 40, linger_ms=20)
-    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    assert run_steps(*map(restored.ingest, KINDS)).returncode == 0
     send(bootstrap, "events", 30, linger_ms=20)
     restored.broker.stop()
     restored.broker.start()  # an ordinary start of the broker changes nothing
-    done = run(*map(restored.ingest, KINDS))
+    done = run_steps(*map(restored.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     before = {kind: offsets_of(restored.root / kind, kind) for kind in KINDS}
     assert before["delta"] == before["parquet"] == [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
@@ -31,7 +32,7 @@ def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored
     send(bootstrap, "events", 120)
     send(bootstrap, "events", 5, 1)
     for kind in KINDS:
-        done = run(restored.ingest(kind))
+        done = run_steps(restored.ingest(kind))
         lines = [line for line in done.stderr.splitlines() if "events-0: it was read up to offset 100" in line]
         assert done.returncode != 0
         assert len(lines) == 1, done.stderr
@@ -45,20 +46,20 @@ def test_an_ingest_stops_at_a_log_that_was_put_back_and_has_grown_again(restored
 def test_the_remedies_of_the_line_bring_the_new_records(restored: Restored) -> None:
     bootstrap = restored.bootstrap
     send(bootstrap, "events", 70)
-    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    assert run_steps(*map(restored.ingest, KINDS)).returncode == 0
     restored.put_back()
     send(bootstrap, "events", 120, linger_ms=20)
     old = [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
     reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
-    done = run([*reset, "--group", "parquet"], restored.ingest("parquet"))
+    done = run_steps([*reset, "--group", "parquet"], restored.ingest("parquet"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert offsets_of(restored.root / "parquet", "parquet") == sorted([*old, *((0, at) for at in range(30, 150))])
-    done = run(restored.ingest("delta", "--option", "failOnDataLoss=false"))  # goes on behind the lost records
+    done = run_steps(restored.ingest("delta", "--option", "failOnDataLoss=false"))  # goes on behind the lost records
     assert done.returncode == 0, done.stdout + done.stderr
     assert "events-0: it was read up to offset 100" in done.stderr
     assert offsets_of(restored.root / "delta", "delta") == sorted([*old, *((0, at) for at in range(100, 150))])
     send(bootstrap, "events", 5)
-    done = run(*map(restored.ingest, KINDS))
+    done = run_steps(*map(restored.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "data may have been lost" not in done.stderr
     assert restored.committed("parquet") == restored.committed("delta") == {0: 155, 1: 10}
@@ -94,12 +95,12 @@ def test_an_ingest_whose_rows_spark_writes_stops_there_too(restored: Restored, k
 
 def test_a_last_batch_that_was_deleted_is_no_replaced_log(restored: Restored) -> None:
     bootstrap = restored.bootstrap
-    assert run(*map(restored.ingest, KINDS)).returncode == 0
+    assert run_steps(*map(restored.ingest, KINDS)).returncode == 0
     with Admin(bootstrap) as admin:
         admin.delete_records({TopicPartition("events", 0): 30, TopicPartition("events", 1): 5})
     send(bootstrap, "events", 3)
     send(bootstrap, "events", 3, 1)
-    done = run(*map(restored.ingest, KINDS))
+    done = run_steps(*map(restored.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     for kind in KINDS:
         assert offsets_of(restored.root / kind, kind) == [

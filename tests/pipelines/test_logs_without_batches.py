@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from restored_broker import KINDS, Restored, offsets_of, run, send
+from restored_broker import KINDS, Restored, offsets_of, send
 from support.brokers import eventually
+from support.forks import run_steps
 
 from odradek import Admin, TopicPartition
 from odradek.client.reader import read_range
@@ -64,7 +65,7 @@ def compacted(tmp_path: Path) -> Iterator[Restored]:
 def test_an_ingest_stops_at_a_compacted_log_that_was_put_back(compacted: Restored) -> None:
     bootstrap = compacted.bootstrap
     send(bootstrap, "events", 70, keys=KEYS)
-    done = run(*map(compacted.ingest, KINDS))
+    done = run_steps(*map(compacted.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     before = {kind: offsets_of(compacted.root / kind, kind) for kind in KINDS}
     compacted.put_back()
@@ -73,7 +74,7 @@ def test_an_ingest_stops_at_a_compacted_log_that_was_put_back(compacted: Restore
     eventually(lambda: not set(held(bootstrap)) & set(range(95, 100)), what="the end of the former log is compacted")
     assert 94 in held(bootstrap)
     for kind in KINDS:
-        done = run(compacted.ingest(kind))
+        done = run_steps(compacted.ingest(kind))
         lines = [line for line in done.stderr.splitlines() if "it was read up to offset 100" in line]
         assert done.returncode != 0
         assert len(lines) == 1, done.stderr
@@ -81,7 +82,7 @@ def test_an_ingest_stops_at_a_compacted_log_that_was_put_back(compacted: Restore
         assert "at offset 94 now than the table" in lines[0]
         assert "odradek groups reset --mark" in lines[0]
         assert offsets_of(compacted.root / kind, kind) == before[kind]
-    done = run(compacted.ingest("parquet", "--option", "failOnDataLoss=false"), compacted.ingest("parquet"))
+    done = run_steps(compacted.ingest("parquet", "--option", "failOnDataLoss=false"), compacted.ingest("parquet"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("data may have been lost") == 1
 
@@ -91,7 +92,7 @@ def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored, po
     """Also if the topic is no compacted one any more when its log is read."""
     bootstrap = compacted.bootstrap
     send(bootstrap, "events", 70, keys=KEYS)  # partition 1: ten records in one batch or two
-    done = run(*map(compacted.ingest, KINDS))
+    done = run_steps(*map(compacted.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     before = {kind: set(offsets_of(compacted.root / kind, kind)) for kind in KINDS}
     for partition in (0, 1):
@@ -100,7 +101,7 @@ def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored, po
     assert {90, 94} <= set(held(bootstrap))
     with Admin(bootstrap) as admin:
         admin.alter_topic_configs("events", {"cleanup.policy": policy})
-    done = run(*map(compacted.ingest, KINDS))
+    done = run_steps(*map(compacted.ingest, KINDS))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "data may have been lost" not in done.stderr
     new = {(0, at) for at in held(bootstrap) if at >= 100} | {(1, at) for at in held(bootstrap, 1) if at >= 10}
@@ -112,21 +113,21 @@ def test_compaction_of_the_last_batch_is_no_replaced_log(compacted: Restored, po
 def test_the_first_run_after_an_upgrade_sees_it(restored: Restored, kind: str) -> None:
     bootstrap, output = restored.bootstrap, restored.root / kind
     send(bootstrap, "events", 70)
-    assert run(restored.ingest(kind)).returncode == 0
+    assert run_steps(restored.ingest(kind)).returncode == 0
     forget_batches(output)
     send(bootstrap, "events", 5)
-    assert run(restored.ingest(kind)).returncode == 0  # the same log: nothing is said
+    assert run_steps(restored.ingest(kind)).returncode == 0  # the same log: nothing is said
     forget_batches(output)
     before = offsets_of(output, kind)
     restored.put_back()
     send(bootstrap, "events", 120)
-    done = run(restored.ingest(kind))
+    done = run_steps(restored.ingest(kind))
     assert done.returncode != 0
     assert "events-0: it was read up to offset 105, and the log has another record of" in done.stderr
     assert "at offset 104 now than the table" in done.stderr
     assert offsets_of(output, kind) == before
     reset = ["groups", "reset", "-b", bootstrap, "--group", kind, "--topic", "events:0", "--to-offset", "30"]
-    done = run([*reset, "--mark", "--execute"], restored.ingest(kind))
+    done = run_steps([*reset, "--mark", "--execute"], restored.ingest(kind))
     assert done.returncode == 0, done.stdout + done.stderr
     assert offsets_of(output, kind) == sorted([*before, *((0, at) for at in range(30, 150))])
 

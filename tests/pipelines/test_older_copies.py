@@ -7,18 +7,15 @@ runs ended with 0, and records were missing without a word.
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
 import pyarrow.dataset as ds
 import pytest
+from support.forks import run_steps
 from support.publish import create_topic
 
 pytestmark = pytest.mark.slow
-STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 Steps = list[list[str]]
 
 
@@ -99,7 +96,7 @@ CASES = (
 
 def do(steps: Steps, warns: str = "") -> str:
     """Does the steps, and returns what they print."""
-    done = subprocess.run([sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, check=False)
+    done = run_steps(*steps)
     lines = [line for line in done.stderr.splitlines() if not warns or warns not in line]
     assert (done.returncode, lines) == (0, []), done.stdout + done.stderr
     return done.stdout

@@ -6,14 +6,12 @@ partitions. An adoption begins another checkpoint, and had lost the records of t
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import deltalake
 import pyarrow.dataset as ds
 import pytest
+from support.forks import run_steps
 from support.publish import create_topic
 
 from odradek import Admin
@@ -21,7 +19,6 @@ from odradek.core.errors import ConfigError
 from odradek.pipelines import adopt
 from odradek.pipelines.commit.state import TableRefused
 
-STEPS = Path(__file__).parents[1] / "audit" / "plain_steps.py"
 KINDS = ("parquet", "delta")
 
 
@@ -49,9 +46,7 @@ def test_an_added_partition_is_read_from_its_start(bootstrap: str, topic: str, t
     for name, (kind, is_adopted) in tables.items():
         create_topic(bootstrap, name)
         steps += steps_of(bootstrap, name, tmp_path / name, kind, adopted=is_adopted)
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     for name, (kind, is_adopted) in tables.items():
         files = (
@@ -86,9 +81,7 @@ def test_a_topic_that_an_older_copy_of_the_table_does_not_have_is_read_from_its_
             ["send", bootstrap, later, "5"], ["replace", table, f"{table}-old"],
             ["pipeline", "adopt", *log, "--execute"], [*ingest, f"{first},{later}"],
         ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     for kind in KINDS:
         first, later = f"{topic}-{kind}-a", f"{topic}-{kind}-b"
@@ -116,9 +109,7 @@ def test_rows_of_a_replay_do_not_move_the_position_of_an_ingest(bootstrap: str, 
             [*replay, first, "--from", "15", "--to", "18"], [*replay, other, "--from", "2", "--to", "4"],
             ["pipeline", "adopt", *log, "--execute"], [*ingest, f"{first},{other}"],
         ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("The offsets of the table are known by the notes of the table.") == len(KINDS)
     for kind in KINDS:
@@ -139,9 +130,7 @@ def test_a_table_of_replays_alone_has_nothing_to_adopt(bootstrap: str, topic: st
             ["pipeline", "replay", "-b", bootstrap, "--topics", f"{topic}-{kind}", "--from", "5", "--to", "8",
              "--output", table, "--table-format", kind],
         ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     for kind in KINDS:
         with pytest.raises(
@@ -161,9 +150,7 @@ def test_an_adoption_after_a_restore_knows_the_notes_at_any_path(
     ingest = ["pipeline", "ingest", *log, "--topics", topic, "--table-format", "delta"]
     sent = ["send", bootstrap, topic, "10"]
     steps = [sent, ingest, sent, ingest, ["restore", table, "-1"], ["pipeline", "adopt", *log, "--execute"], ingest]
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "The offsets of the table are known by the notes of the table." in done.stdout
     with Admin(bootstrap) as admin:
@@ -208,7 +195,5 @@ def test_rows_that_may_be_of_a_replay_are_no_position(bootstrap: str, topic: str
 
 
 def _run(steps: list[list[str]]) -> None:
-    done = subprocess.run(
-        [sys.executable, str(STEPS), json.dumps(steps)], capture_output=True, text=True, timeout=240, check=False
-    )
+    done = run_steps(*steps)
     assert done.returncode == 0, done.stdout + done.stderr

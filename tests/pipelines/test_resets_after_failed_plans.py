@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from restored_broker import offsets_of, run
+from restored_broker import offsets_of
 from support.brokers import unique
+from support.forks import run_steps
 from support.publish import create_topic, publish
 
 
@@ -27,10 +28,10 @@ def test_a_reset_skips_a_value_that_ends_each_run(bootstrap: str, tmp_path: Path
 
     if good:
         send(*[b"1"] * good)
-        ends(run(ingest), 0)
+        ends(run_steps(ingest), 0)
     send(b"{", b"2")
-    ends(run(ingest), 1)
-    ends(run(ingest), 1)
+    ends(run_steps(ingest), 1)
+    ends(run_steps(ingest), 1)
     reset = ["groups", "reset", "-b", bootstrap, "--group", topic, "--topic", topic, "--to-offset", str(good + 1)]
-    ends(run([*reset, "--mark", "--execute"], ingest, ingest), 0)
+    ends(run_steps([*reset, "--mark", "--execute"], ingest, ingest), 0)
     assert offsets_of(tmp_path / "t", "parquet") == [(0, at) for at in (*range(good), good + 1)]

@@ -1,4 +1,4 @@
-"""Forks of a process that has loaded the modules of brokers, of commands, of members, or of Spark's Python processes.
+"""Forks of a process that has loaded the modules of brokers, commands, members, pipelines or Spark's Python processes.
 
 A new Python that becomes a broker takes 0.15 CPU seconds, nearly all of them for imports. Spark starts a Python process
 for each streaming query, and further ones for tasks. Each of them takes half a CPU second or more to import PySpark,
@@ -33,7 +33,7 @@ from pathlib import Path
 
 from odradek.wire import api_keys, schemas
 
-BROKER, COMMAND, MEMBER, SPARK = "broker", "command", "member", "spark"
+BROKER, COMMAND, MEMBER, PIPELINE, SPARK = "broker", "command", "member", "pipeline", "spark"
 EMPTY = "empty"
 """Forks of a process without our modules, for tests of this module."""
 _BROKER_MODULES = (
@@ -88,6 +88,23 @@ _COMMAND_MODULES = (
     "odradek.storage.cleaning.cleaner",
 )
 _MEMBER_MODULES = ("aiokafka", "confluent_kafka", "kafka", "odradek", "support.brokers")
+_PIPELINE_MODULES = (
+    *_COMMAND_MODULES,
+    "deltalake",
+    "kio.serial",
+    "pyarrow.acero",
+    "pydantic.type_adapter",
+    "rich.console",
+    "typer._adapters",
+    "odradek.batches.arrow",
+    "odradek.cli.groups.app",
+    "odradek.cli.groups.reset",
+    "odradek.cli.pipeline.adopt",
+    "odradek.cli.pipeline.ingest",
+    "odradek.cli.pipeline.replay",
+    "odradek.spark.session",
+    "support.plain_steps",
+)
 _SPARK_MODULES = (
     "uvloop",
     "pandas",
@@ -127,6 +144,7 @@ _MODULES = {
     BROKER: _BROKER_MODULES,
     COMMAND: _COMMAND_MODULES,
     MEMBER: _MEMBER_MODULES,
+    PIPELINE: _PIPELINE_MODULES,
     SPARK: _SPARK_MODULES,
     EMPTY: (),
 }

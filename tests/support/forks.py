@@ -8,16 +8,17 @@ calls ``fork_brokers``. Tests of the process itself use ``plain_brokers``, or st
 from __future__ import annotations
 
 import functools
+import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from odradek.testing.process import BrokerProcess
-from support.fork_server import BROKER, COMMAND, MEMBER, Fork, ForkServer
+from support.fork_server import BROKER, COMMAND, MEMBER, PIPELINE, Fork, ForkServer
 
 _AVAILABLE = sys.platform == "linux"
 _start_plain = BrokerProcess.start_process
@@ -66,7 +67,15 @@ def _server(kind: str) -> ForkServer:
 
 
 @functools.cache
-def _program() -> str:
+def _program(kind: str = COMMAND) -> str:
     path = Path(tempfile.mkdtemp(prefix="odradek-forks-")) / "python"
-    _server(COMMAND).write_program(path)
+    _server(kind).write_program(path)
     return str(path)
+
+
+def run_steps(*steps: Sequence[str], timeout: float = 240) -> subprocess.CompletedProcess[str]:
+    """Runs steps of ``support.plain_steps`` in one process, and returns its exit code and what it printed."""
+    python = _program(PIPELINE) if _AVAILABLE else sys.executable
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [python, "-m", "support.plain_steps", json.dumps(steps)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False, env=environment)

@@ -1,4 +1,4 @@
-"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``).
+"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``); ``forks.run_steps`` starts it.
 
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
 partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
@@ -21,6 +21,7 @@ from odradek import Admin, Producer, TopicPartition
 from odradek.cli.main import run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "attack"))
+import plain_engine
 
 
 def send(bootstrap: str, topic: str, count: str, partition: str = "0") -> None:
@@ -83,8 +84,6 @@ def grown(bootstrap: str, topic: str, *command: str) -> None:
 STEPS = {one.__name__: one for one in (refused, send, delete, replace, killed, restore, grown)}
 
 if __name__ == "__main__":
-    import plain_engine
-
     plain_engine.use()
     for step in json.loads(sys.argv[1]):
         if step[0] in STEPS:
