@@ -18,6 +18,7 @@ from odradek.coordinator_runtime.states import ERRORS, CoordinatorState
 from odradek.coordinator_runtime.unreplicated import UnreplicatedWrites
 from odradek.core.errors import ErrorCode
 from odradek.groups.classic import records as classic_records
+from odradek.groups.classic.protocol import Membership
 
 SEEDS, MORE_SEEDS, SEARCHED = range(10), range(10, 2_000), 200
 
@@ -136,6 +137,19 @@ def the_next_coordinator_has_a_generation_again(patch: pytest.MonkeyPatch) -> No
     patch.setattr(classic_records, "_record", record)
 
 
+def a_static_member_comes_back_without_a_record(patch: pytest.MonkeyPatch) -> None:
+    """The next coordinator knows the member by its former id, and fences it."""
+    right = Membership._return_static
+
+    def return_static(self: Membership, now_ms: int, group: Any, member: Any, request: Any, out: Any) -> Any:
+        yield from right(self, now_ms, group, member, request, out)
+        if out.records:
+            out.records.clear()
+            group.replace_static(member)
+
+    patch.setattr(Membership, "_return_static", return_static)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     commits_are_acknowledged_at_the_append,
     reads_show_what_is_not_replicated,
@@ -145,6 +159,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     a_later_term_continues_with_the_state_of_the_former,
     requests_are_served_during_the_load,
     the_next_coordinator_has_a_generation_again,
+    a_static_member_comes_back_without_a_record,
 ]
 
 

@@ -244,14 +244,14 @@ class GroupMember(GroupClient):
                     )
                 ledger.least = offset
             else:
-                self.refused(code)
+                self.refused(code, leads)
 
         message = commit_message(
             self.group, offset, index=ledger.index, member=self.member_id, generation=generation, instance=instance
         )
         self.ask(OFFSET_COMMIT, 9, message, take)
 
-    def refused(self, code: ErrorCode) -> None:
+    def refused(self, code: ErrorCode, leads: bool) -> None:
         raise NotImplementedError
 
 
@@ -262,6 +262,8 @@ class ClassicMember(GroupMember):
         super().__init__(*args)
         self._instance = instance
         self._has_to_join = True
+        self._is_in_log = False
+        """Whether the log has the group with this member id: a coordinator that has loaded it knows the member."""
 
     @property
     def unique(self) -> str:
@@ -289,8 +291,11 @@ class ClassicMember(GroupMember):
     def forget(self) -> None:
         super().forget()
         self._has_to_join = True
+        self._is_in_log = False
 
-    def refused(self, code: ErrorCode) -> None:
+    def refused(self, code: ErrorCode, leads: bool) -> None:
+        if code is _E.fenced_instance_id and self._is_in_log and leads:
+            raise SimulationFailure(f"{self.name} in {self.group} is fenced, and the log has its member id")
         if code in _UNKNOWN:
             self.forget()
         elif code in _REJOINS:
@@ -310,7 +315,7 @@ class ClassicMember(GroupMember):
             if reply.error_code is _E.member_id_required:
                 self.member_id = reply.member_id
             elif reply.error_code is not _NONE:
-                self.refused(reply.error_code)
+                self.refused(reply.error_code, leads)
             else:
                 self.member_id = reply.member_id
                 self._sync(reply)
@@ -333,8 +338,9 @@ class ClassicMember(GroupMember):
 
         def take(reply: Any, leads: bool) -> None:
             if reply.error_code is not _NONE:
-                self.refused(reply.error_code)
+                self.refused(reply.error_code, leads)
                 return
+            self._is_in_log = True
             data = bytes(reply.assignment)
             self.owned = [one.partition for one in decode_assignment(data)] if data else []
             self.generation, self._has_to_join = generation, False
@@ -347,11 +353,11 @@ class ClassicMember(GroupMember):
             "group_id": self.group, "generation_id": self.generation, "member_id": self.member_id,
             "group_instance_id": self._instance,
         }  # fmt: skip
-        self.ask(HEARTBEAT, 4, message, lambda reply, leads: self._take_code(reply))
+        self.ask(HEARTBEAT, 4, message, self._take_code)
 
-    def _take_code(self, reply: Any) -> None:
+    def _take_code(self, reply: Any, leads: bool) -> None:
         if reply.error_code is not _NONE:
-            self.refused(reply.error_code)
+            self.refused(reply.error_code, leads)
 
     def _leave(self) -> None:
         row = {"member_id": self.member_id, "group_instance_id": None, "reason": None}
@@ -389,7 +395,7 @@ class ConsumerMember(GroupMember):
         else:
             self._beat()
 
-    def refused(self, code: ErrorCode) -> None:
+    def refused(self, code: ErrorCode, leads: bool) -> None:
         if code in _UNKNOWN:
             if code is not _E.stale_member_epoch:
                 self.forget()
@@ -419,7 +425,7 @@ class ConsumerMember(GroupMember):
             if leaves or unique != self.unique:
                 return
             if reply.error_code is not _NONE:
-                self.refused(reply.error_code)
+                self.refused(reply.error_code, leads)
                 return
             self._is_full = False
             self.generation = reply.member_epoch
