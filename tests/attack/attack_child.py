@@ -92,7 +92,7 @@ def main() -> None:
     for kind in (lake.ParquetTable, delta.DeltaTable):
         halt_at_operations(kind)
     if sys.argv[1] == "plain":
-        import plain_engine
+        from support import plain_engine
 
         plain_engine.use()
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.spark_session import admin
@@ -13,6 +13,20 @@ if TYPE_CHECKING:
     from restored_broker import Restored
 
 __all__ = ["admin", "restored"]
+
+
+@pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The session of pipelines whose workers write the rows: Spark's, or in `make test` a stand-in.
+
+    The stand-in needs a tenth of Spark's CPU time for a run (``tests/support/plain_engine.py``)."""
+    if request.param == "spark":
+        return request.getfixturevalue("spark")
+    from support import plain_engine
+
+    for owner, name, value in plain_engine.replacements():
+        monkeypatch.setattr(owner, name, value)
+    return None
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_parquet_table_holds_each_record_once(
 
 
 def test_a_delta_table_holds_each_record_once(
-    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     output, checkpoint = tmp_path / "events", tmp_path / "checkpoint"
 
@@ -129,7 +129,7 @@ def test_a_delta_table_holds_each_record_once(
             partition_by=["partition", "key"],
             checkpoint=checkpoint,
             headers=True,
-            spark=spark,
+            spark=engine,
             **more,
         )
 
@@ -191,10 +191,10 @@ def test_a_run_reports_its_progress_and_result(
 
 
 def test_rows_are_added_to_a_foreign_delta_table_with_the_same_columns(
-    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     def run(output: Path, **more: Any) -> Ingested:
-        given = {"topics": topic, "output": output, "table_format": "delta", "spark": spark}
+        given = {"topics": topic, "output": output, "table_format": "delta", "spark": engine}
         return ingest(bootstrap, **given | {"group": unique("group")} | more)
 
     mine, other = tmp_path / "mine", tmp_path / "other"
@@ -219,7 +219,7 @@ def _send(bootstrap: str, topic: str, partition: int, key: str, headers: list[tu
 
 @pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_a_table_at_a_uri_holds_each_record_once(
-    table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+    table_format: str, engine: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     """A folder of this machine, named by a URI."""
     output = tmp_path / "far"
@@ -233,7 +233,7 @@ def test_a_table_at_a_uri_holds_each_record_once(
             table_format=table_format,
             value_format="json",
             partition_by=["partition"],
-            spark=spark,
+            spark=engine,
         )
 
     assert _done(run()) == (43, 1, 1)
@@ -269,10 +269,10 @@ def test_a_table_in_a_hadoop_file_system_is_written_by_spark(
 
 
 def test_a_rewound_group_is_followed(
-    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     def run() -> Ingested:
-        return ingest(bootstrap, topics=topic, group=group, output=tmp_path / "t", spark=spark)
+        return ingest(bootstrap, topics=topic, group=group, output=tmp_path / "t", spark=engine)
 
     run()
     moved = TopicPartition(topic, 0)
@@ -293,7 +293,7 @@ def watched(group: str) -> list[micro_batch_commits._Run]:
 
 
 def test_live_members_prevent_the_commit_after_a_run_until_they_leave(
-    spark: Any,
+    engine: Any,
     admin: Admin,
     bootstrap: str,
     topic: str,
@@ -302,7 +302,7 @@ def test_live_members_prevent_the_commit_after_a_run_until_they_leave(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     output = tmp_path / "t"
-    ingest(bootstrap, topics=topic, group=group, output=output, spark=spark)
+    ingest(bootstrap, topics=topic, group=group, output=output, spark=engine)
     # The driver commits again when Spark reports the end of the query.
     eventually(lambda: not watched(group), what="the end of the query")
     done = committed(admin, group)
@@ -327,7 +327,7 @@ def test_live_members_prevent_the_commit_after_a_run_until_they_leave(
 
 
 def test_a_run_reports_that_its_group_could_not_be_committed(
-    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     listener, members = Listener(), []
 
@@ -339,7 +339,7 @@ def test_a_run_reports_that_its_group_could_not_be_committed(
 
     job = Ingest(Source(bootstrap, group, (topic,)), Target(str(tmp_path / "t")))
     try:
-        done = run_ingest(job, lambda: spark, advance=join, watch=listener)
+        done = run_ingest(job, lambda: engine, advance=join, watch=listener)
     finally:
         for member in members:
             member.close()
@@ -347,18 +347,23 @@ def test_a_run_reports_that_its_group_could_not_be_committed(
     assert "the-newcomer at " in done.group.why
     assert listener.groups == [done.group]
     assert committed(admin, group) == {}
-    again = run_ingest(job, lambda: spark, watch=listener)
+    again = run_ingest(job, lambda: engine, watch=listener)
     assert (again.rows, again.group) == (0, CommitState(is_committed=True))
     assert listener.groups == [done.group, again.group]
     assert committed(admin, group) == ends(admin, topic)
 
 
 def test_a_run_without_commits_reports_this(
-    spark: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, admin: Admin, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
     for rows in (43, 0):
         done = ingest(
-            bootstrap, topics=topic, group=group, output=tmp_path / "t", options={"commitOffsets": "false"}, spark=spark
+            bootstrap,
+            topics=topic,
+            group=group,
+            output=tmp_path / "t",
+            options={"commitOffsets": "false"},
+            spark=engine,
         )
         assert (done.rows, done.group) == (rows, CommitState(is_committed=False, why="commitOffsets is false"))
     assert committed(admin, group) == {}
@@ -384,9 +389,9 @@ def test_a_micro_batch_with_a_bad_record_can_stop_the_query(
 
 
 def test_invalid_columns_are_reported_before_the_query(
-    spark: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
+    engine: Any, bootstrap: str, topic: str, group: str, tmp_path: Path
 ) -> None:
-    given = {"topics": topic, "group": group, "output": tmp_path / "t", "spark": spark}
+    given = {"topics": topic, "group": group, "output": tmp_path / "t", "spark": engine}
     with pytest.raises(ConfigError, match="partition_by nope: the table's columns are topic, partition"):
         ingest(bootstrap, partition_by=["nope"], **given)
     with pytest.raises(ConfigError, match="is neither DDL"):

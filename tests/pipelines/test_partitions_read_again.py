@@ -31,14 +31,15 @@ from odradek.pipelines.queries import QueryFailed
 from odradek.spark.offsets.source_offset import SourceOffset
 
 READ = {"parquet": parquet, "delta": delta}
+ON_SPARK = pytest.mark.parametrize("engine", ["spark"], indirect=True)
 
 
 class TwoTopics:
     """A table of two topics. The query does not read ``b`` for a while: it is not subscribed, or is deleted."""
 
-    def __init__(self, kind: str, root: Path, bootstrap: str, admin: Admin, group: str, spark: Any) -> None:
+    def __init__(self, kind: str, root: Path, bootstrap: str, admin: Admin, group: str, engine: Any) -> None:
         self.kind, self.output, self.bootstrap, self.admin = kind, root / "t", bootstrap, admin
-        self.group, self._spark = group, spark
+        self.group, self._spark = group, engine
         self.a, self.b = unique("a"), unique("b")
         for topic in (self.a, self.b):
             create_topic(bootstrap, topic, 1)
@@ -63,9 +64,9 @@ class TwoTopics:
 
 @pytest.fixture(params=["parquet", "delta"])
 def two(
-    request: pytest.FixtureRequest, tmp_path: Path, bootstrap: str, admin: Admin, group: str, spark: Any
+    request: pytest.FixtureRequest, tmp_path: Path, bootstrap: str, admin: Admin, group: str, engine: Any
 ) -> TwoTopics:
-    return TwoTopics(request.param, tmp_path, bootstrap, admin, group, spark)
+    return TwoTopics(request.param, tmp_path, bootstrap, admin, group, engine)
 
 
 def test_it_continues_at_the_table_s_offset(two: TwoTopics) -> None:
@@ -87,6 +88,7 @@ def test_it_continues_at_the_table_s_offset(two: TwoTopics) -> None:
 
 
 @pytest.mark.slow
+@ON_SPARK
 def test_a_new_topic_of_the_same_name_is_a_loss_and_starts_at_its_start(two: TwoTopics) -> None:
     assert two.run(two.a, two.b) == 40
     two.publish(two.a)
@@ -117,6 +119,7 @@ def test_a_deleted_topic_that_is_created_again_while_it_is_read(two: TwoTopics) 
 
 
 @pytest.mark.slow
+@ON_SPARK
 def test_deleted_records_are_a_loss(two: TwoTopics) -> None:
     assert two.run(two.a, two.b) == 40
     two.publish(two.a)
@@ -147,6 +150,7 @@ def test_a_new_query_continues_where_an_earlier_one_stopped(two: TwoTopics) -> N
 
 
 @pytest.mark.slow
+@ON_SPARK
 def test_rows_that_a_user_has_removed_do_not_come_back_with_their_topic(two: TwoTopics) -> None:
     """Neither rows nor commits name the topic. Before, an adoption did not find its offset in a Delta table."""
     assert two.run(two.a, two.b) == 40

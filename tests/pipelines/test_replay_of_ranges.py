@@ -190,12 +190,12 @@ def test_errors_name_deleted_ranges(bootstrap: str, topic: str, admin: Admin) ->
 
 
 def test_the_result_names_missing_ranges(
-    spark: Any, bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    engine: Any, bootstrap: str, topic: str, admin: Admin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before, only the lines of the command named them, and neither its JSON nor the function."""
     admin.delete_records({TopicPartition(topic, 0): 8})
     wanted, output = json.dumps({topic: {"0": [5, 12]}}), tmp_path / "t"
-    done = replay(bootstrap, offsets=wanted, allow_missing=True, output=output, spark=spark)
+    done = replay(bootstrap, offsets=wanted, allow_missing=True, output=output, spark=engine)
     assert isinstance(done, Replayed)
     assert (done.rows, [line.partition(" are lost")[0] for line in done.missing]) == (4, [f"{topic}-0: offsets 5 to 7"])
     capsys.readouterr()
@@ -246,14 +246,14 @@ def _no_spark() -> Any:
     raise AssertionError("Spark was started")
 
 
-def test_a_replay_adds_its_records_to_a_table_once(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_replay_adds_its_records_to_a_table_once(engine: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     offsets = f'{{"{topic}":{{"0":[[1,3],[5,9]],"1":[0,5]}}}}'
     wanted = {(topic, 0, n): 1 for n in (1, 2, 5, 6, 7, 8)} | {(topic, 1, n): 1 for n in range(5)}
     for table_format, read in (("parquet", parquet), ("delta", delta)):
         output = tmp_path / table_format
 
         def run(output: Path = output, table_format: str = table_format, **more: Any) -> Replayed:
-            done = replay(bootstrap, offsets=offsets, output=output, table_format=table_format, spark=spark, **more)
+            done = replay(bootstrap, offsets=offsets, output=output, table_format=table_format, spark=engine, **more)
             assert isinstance(done, Replayed)
             return done
 
@@ -268,7 +268,7 @@ def test_a_replay_adds_its_records_to_a_table_once(spark: Any, bootstrap: str, t
         assert (replayed.rows, replayed.bad, replayed.already) == (11, 0, True)
     assert run(again=True).already is False
     assert record_ids(delta(output)) == dict.fromkeys(wanted, 2)
-    nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=spark)
+    nothing = replay(bootstrap, topics=topic, start="2100-01-01", output=tmp_path / "none", spark=engine)
     assert isinstance(nothing, Replayed)
     assert nothing.rows == 0
 
@@ -283,9 +283,9 @@ def _made_again(admin: Admin, bootstrap: str, topic: str, count: int) -> None:
 
 @pytest.mark.parametrize("table_format", [pytest.param("parquet", marks=pytest.mark.slow), "delta"])
 def test_another_topic_of_the_same_name_is_another_replay(
-    table_format: str, spark: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
+    table_format: str, engine: Any, admin: Admin, bootstrap: str, topic: str, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"offsets": f'{{"{topic}":{{"0":[1,3]}}}}', "output": tmp_path / "t", "spark": spark}
+    given: dict[str, Any] = {"offsets": f'{{"{topic}":{{"0":[1,3]}}}}', "output": tmp_path / "t", "spark": engine}
     given["table_format"] = table_format
     assert replay(bootstrap, **given).already is False
     _made_again(admin, bootstrap, topic, 3)
@@ -302,7 +302,7 @@ def _earlier_plan(replay_job: Replay, query: str) -> BatchPlan:
 
 
 def test_a_replay_from_before_topic_ids_counts_as_done(
-    spark: Any,
+    engine: Any,
     bootstrap: str,
     topic: str,
     tmp_path: Path,
@@ -312,14 +312,14 @@ def test_a_replay_from_before_topic_ids_counts_as_done(
     """Earlier versions wrote results without topic ids."""
     with monkeypatch.context() as earlier:
         earlier.setattr(job, "_plan", _earlier_plan)
-        replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
-    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
+        replay(bootstrap, topics=topic, output=tmp_path / "t", spark=engine)
+    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=engine)
     assert isinstance(done, Replayed)
     assert (done.rows, done.already, done.by_names) == (25, True, True)
     line = ["pipeline", "replay", "-b", bootstrap, "--topics", topic, "--output", str(tmp_path / "t")]
     assert run(line) == 0
     assert "identified topics only by name" in capsys.readouterr().out
-    again = replay(bootstrap, topics=topic, output=tmp_path / "t", again=True, spark=spark)
+    again = replay(bootstrap, topics=topic, output=tmp_path / "t", again=True, spark=engine)
     assert isinstance(again, Replayed)
     assert (again.rows, again.already, again.by_names) == (25, False, False)
 
@@ -362,15 +362,15 @@ AVRO = {"value_format": "avro", "schema": json.dumps(NEW)}
     ids=["raw", "json", "avro", "confluent"],
 )
 def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
-    spark: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
+    engine: Any, bootstrap: str, group: str, tmp_path: Path, values: list[bytes], how: dict[str, Any], bad: int
 ) -> None:
     """With the same options, a replay adds rows that equal those of ingest."""
     name, output = unique("both"), tmp_path / "table"
     create_topic(bootstrap, name, 1, retention_ms="-1")
     publish(bootstrap, name, values)
-    ingest(bootstrap, topics=name, group=group, output=output, spark=spark, **how)
+    ingest(bootstrap, topics=name, group=group, output=output, spark=engine, **how)
     read = parquet(output)
-    done = replay(bootstrap, topics=name, output=output, spark=spark, **how)
+    done = replay(bootstrap, topics=name, output=output, spark=engine, **how)
     assert isinstance(done, Replayed)
     assert (done.rows, done.bad) == (5, bad)
     both = parquet(output)
@@ -378,10 +378,10 @@ def test_a_replay_adds_the_same_rows_as_ingest_to_its_table(
     assert both.sort_by("offset").to_pylist() == [row for row in read.sort_by("offset").to_pylist() for _ in range(2)]
     with pytest.raises(BadRecords, match="its value cannot be read") if bad else pytest.raises(ConfigError):
         replay(
-            bootstrap, topics=name, start="1", output=output, spark=spark, **how | {"on_bad": "fail" if bad else "x"}
+            bootstrap, topics=name, start="1", output=output, spark=engine, **how | {"on_bad": "fail" if bad else "x"}
         )
     with pytest.raises(ConfigError, match="was begun with"):
-        replay(bootstrap, topics=name, output=output, spark=spark, **how | {"headers": not how.get("headers")})
+        replay(bootstrap, topics=name, output=output, spark=engine, **how | {"headers": not how.get("headers")})
 
 
 def test_ingest_and_replay_have_the_same_table_options() -> None:
@@ -421,11 +421,11 @@ def test_wrong_and_contradicting_options_are_refused_before_a_request(given: dic
         replay("127.0.0.1:1", topics="t", **given)
 
 
-def test_a_replay_with_a_mistake_begins_no_table(spark: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
+def test_a_replay_with_a_mistake_begins_no_table(engine: Any, bootstrap: str, topic: str, tmp_path: Path) -> None:
     for wrong in ({"value_format": "json", "schema": "id bigin"}, {"partition_by": ["nope"]}):
         with pytest.raises(ConfigError):
-            replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark, **wrong)
-    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=spark)
+            replay(bootstrap, topics=topic, output=tmp_path / "t", spark=engine, **wrong)
+    done = replay(bootstrap, topics=topic, output=tmp_path / "t", spark=engine)
     assert isinstance(done, Replayed)
     assert done.rows == parquet(tmp_path / "t").num_rows == 25
 
@@ -555,7 +555,7 @@ def test_rows_of_other_jobs_are_not_counted(spark: Any, bootstrap: str, topic: s
 
 
 def test_the_progress_bar_is_only_for_terminals(
-    spark: Any, bootstrap: str, topic: str, tmp_path: Path,
+    engine: Any, bootstrap: str, topic: str, tmp_path: Path,
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """Piped output, or JSON, contains only the result."""
@@ -581,7 +581,7 @@ def test_the_progress_bar_is_only_for_terminals(
 @pytest.mark.parametrize("table_format", ["parquet", "delta"])
 def test_the_same_replay_with_a_later_end_adds_only_what_is_left(
     table_format: str,
-    spark: Any,
+    engine: Any,
     admin: Admin,
     bootstrap: str,
     tmp_path: Path,
@@ -591,7 +591,7 @@ def test_the_same_replay_with_a_later_end_adds_only_what_is_left(
     topic = unique("moving")
     create_topic(bootstrap, topic)
     publish(bootstrap, topic, numbers(20))
-    given = {"topics": topic, "output": tmp_path / "t", "table_format": table_format, "spark": spark}
+    given = {"topics": topic, "output": tmp_path / "t", "table_format": table_format, "spark": engine}
     replay(bootstrap, **given)
     publish(bootstrap, topic, numbers(5))
     admin.delete_records({TopicPartition(topic, 0): 10})

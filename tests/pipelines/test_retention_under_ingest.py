@@ -23,7 +23,7 @@ from odradek.pipelines.queries import QueryFailed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_continuous_ingest_follows_a_topic_with_short_retention(fails: bool, spark: Any, tmp_path: Path) -> None:
+def test_a_continuous_ingest_follows_a_topic_with_short_retention(fails: bool, engine: Any, tmp_path: Path) -> None:
     topic, group, output = unique("short"), "g", tmp_path / "t"
     with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
         servers = broker.bootstrap_servers
@@ -53,7 +53,7 @@ def test_a_continuous_ingest_follows_a_topic_with_short_retention(fails: bool, s
                 trigger="100ms",
                 stop=stop,
                 options=options,
-                spark=spark,
+                spark=engine,
             )
         except QueryFailed as error:
             said = str(error)

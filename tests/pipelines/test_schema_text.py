@@ -43,7 +43,7 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_spark_reads_the_same_names(schema: str, spark: Any) -> None:
+def test_spark_reads_the_same_names(schema: str, engine: Any) -> None:
     try:
         theirs: list[str] | None = json_fields(schema).names
     except ConfigError:

@@ -1,4 +1,4 @@
-"""A process that runs pipelines without Spark (``tests/attack/plain_engine.py``); ``forks.run_steps`` starts it.
+"""A process that runs pipelines without Spark (``tests/support/plain_engine.py``); ``forks.run_steps`` starts it.
 
 The argument is a JSON list of steps: the words of a command of ``odradek``, or ``["send", bootstrap, topic, count,
 partition]``, or ``["delete", bootstrap, topic, offset]`` for DeleteRecords, or ``["replace", folder, by]`` for a copy,
@@ -14,14 +14,11 @@ import io
 import json
 import shutil
 import sys
-from pathlib import Path
 from unittest.mock import patch
 
 from odradek import Admin, Producer, TopicPartition
 from odradek.cli.main import run
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attack"))
-import plain_engine
+from support import plain_engine
 
 
 def send(bootstrap: str, topic: str, count: str, partition: str = "0") -> None:

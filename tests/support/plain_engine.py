@@ -177,22 +177,28 @@ def _begin(table: tables.Table, records: PlainStream, isolation: str) -> None:
     table._id = tables.begin_table(table.location, shape, table._has_records, isolation=isolation)
 
 
-def use() -> None:
-    """Makes the pipelines of this process run without Spark."""
+def replacements() -> list[tuple[Any, str, Any]]:
+    """What a process without Spark replaces: objects, names of their attributes, and values."""
     session = PlainSession()
-    modules: Any = (ingestion, replays)
-    for module in modules:
-        module.start_spark = lambda *given: session
-        module.progress_options = _plainly
-    ingestion.run_query = run_query
-    ingestion.spark_failures = _plainly
-    replays.spark_failures = replays.plain_timestamps = _plainly
-    tables.check_spark_sees = lambda spark, path: None
-    tables.Table.begin = _begin
-    tables.Table._note_other_attempts = _plainly
-    replays.Replay.frame = lambda *given: PlainStream(session)
 
     def stream(source: Source, spark: PlainSession) -> PlainStream:
         return PlainStream(session, OdradekStreamReader(parse_options(source.all_options(), streaming=True)))
 
-    Source.stream = stream
+    return [
+        *((module, "start_spark", lambda *given: session) for module in (ingestion, replays)),
+        *((module, "progress_options", _plainly) for module in (ingestion, replays)),
+        *((module, "spark_failures", _plainly) for module in (ingestion, replays)),
+        (ingestion, "run_query", run_query),
+        (replays, "plain_timestamps", _plainly),
+        (tables, "check_spark_sees", lambda spark, path: None),
+        (tables.Table, "begin", _begin),
+        (tables.Table, "_note_other_attempts", _plainly),
+        (replays.Replay, "frame", lambda *given: PlainStream(session)),
+        (Source, "stream", stream),
+    ]
+
+
+def use() -> None:
+    """Makes the pipelines of this process run without Spark."""
+    for owner, name, value in replacements():
+        setattr(owner, name, value)
