@@ -114,14 +114,21 @@ def section(ours: list[Values], theirs: list[Values], names: tuple[str, str], co
 
 
 def measure_rounds(
-    sides: dict[str, Callable[[], dict[str, Any]]], rounds: int, *, alternating: bool = False
+    sides: dict[str, Callable[[], dict[str, Any]]],
+    rounds: int,
+    *,
+    alternating: bool = False,
+    output: Path | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Returns the figures of each side in each round. ``alternating``: every second round has the other order."""
+    """Returns the figures of each side in each round. ``alternating``: every second round has the other order.
+    ``output``: a JSON file that has all rounds so far after each round."""
     results: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for number in range(rounds):
         for name in reversed(sides) if alternating and number % 2 else sides:
             results[name].append(sides[name]())
             print(f"round {number + 1}: {name}: {json.dumps(results[name][-1])}", file=sys.stderr, flush=True)
+        if output is not None:
+            output.write_text(json.dumps(results, indent=1))
     return results
 
 

@@ -336,7 +336,8 @@ def static_members_outlive_their_coordinator(c: GroupClusterRun) -> None:
 
 def a_static_member_whose_new_id_is_not_in_the_log(c: GroupClusterRun) -> None:
     """A static member rejoins during a rebalance, and the coordinator moves before the assignment is written. The next
-    coordinator knows the member by its former id, and fences the new one."""
+    coordinator knows the member by its former id, and fences the new one. It also fences a commit that has the instance
+    id and no member id, as librdkafka sends it when its own session has ended."""
     topic = c.place("t", 1)
     group = MovingGroup(c, 2)
     group.move_to(c.move(2))
@@ -359,6 +360,9 @@ def a_static_member_whose_new_id_is_not_in_the_log(c: GroupClusterRun) -> None:
     name = group.named("c", third)
     group.syncs("c", name, third.generation_id, {name: b"c"}, instance="one").receive()
     group.beats(name, third.generation_id, instance="one")
+    group.commits(topic, 6, member="", generation=third.generation_id, instance="one")
+    group.commits(topic, 6, member="", generation=-1, instance="one")
+    group.commits(topic, 6, member=name, generation=third.generation_id, instance="one")
     group.described()
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
+import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
-from bench import ablation, report
+import pytest
+
+from bench import ablation, cluster_comparison, failover, report
+from bench.cluster_comparison import compare
 from bench.measures import COLUMNS, MEASURES, TABLES, Column, tables_of
 from bench.pages import BROKER
+from bench.replicated_clusters import OdradekBrokers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -78,3 +87,50 @@ def test_the_plot_draws_every_bar_to_the_scale_of_its_group() -> None:
     widths = dict(zip((bar.key for bar in ablation.BARS), (float(bar.get("width", 0)) for bar in bars), strict=True))
     assert abs(widths["batch_1"] / widths["batch_1000"] - 1 / 4) < 0.01
     assert ablation.table(rounds, report.spread).count("\n") == len(ablation.BARS) + 1
+
+
+# --- several runs of one benchmark --------------------------------------------------------------------------------
+
+
+def options_of(page: Path, rounds: int, output: Path | None = None, join: Sequence[Path] = ()) -> argparse.Namespace:
+    return argparse.Namespace(rounds=rounds, ours=False, output=output, join=join, page=page)
+
+
+def test_runs_of_parts_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_comparison, "class_path", lambda: "")
+    monkeypatch.setattr(report, "head", lambda rounds, command: f"{rounds} rounds")
+    page, loads, moves = (tmp_path / name for name in ("page.md", "loads.json", "moves.json"))
+    page.write_text(f"# Failover\n\n{report.marks('failover')[0]}\n{report.marks('failover')[1]}\n")
+    kinds = iter([2.0, 20.0, 40.0, 4.0])
+    compare(options_of(page, 2, loads), "failover",
+            lambda make: {"commits_per_s": next(kinds)}, failover.section)  # fmt: skip
+    compare(options_of(page, 1, moves), "failover",
+            lambda make: {"silence_s": 1.0 if make is OdradekBrokers else 3.0}, failover.section)  # fmt: skip
+    assert "commits a second" not in page.read_text()
+    compare(options_of(page, 0, join=[loads, moves]), "failover",
+            lambda make: {}, failover.section)  # fmt: skip
+    rows = {row.split(" | ")[0][2:]: row.split(" | ")[1] for row in page.read_text().splitlines() if row[:2] == "| "}
+    assert rows["commits a second, 8 connections"] == "2"
+    assert rows["longest silence of a producer in a rolling restart, s"] == "1"
+    assert "3 rounds" in page.read_text()
+
+
+def test_rounds_of_other_sides_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text('{"one": [], "two": []}')
+    with pytest.raises(ValueError, match=r"other\.json has the sides one, two, not us, them"):
+        cluster_comparison.joined({"us": [], "them": []}, [file])
+
+
+def test_a_run_that_is_stopped_keeps_its_rounds(tmp_path: Path) -> None:
+    numbers = itertools.count(1)
+
+    def measure() -> dict[str, Any]:
+        found = next(numbers)
+        if found > 3:
+            raise KeyboardInterrupt
+        return {"n": found}
+
+    with pytest.raises(KeyboardInterrupt):
+        report.measure_rounds({"a": measure, "b": measure}, 2, output=tmp_path / "rounds.json")
+    assert json.loads((tmp_path / "rounds.json").read_text()) == {"a": [{"n": 1}], "b": [{"n": 2}]}

@@ -30,6 +30,7 @@ from support.apache_cluster import ApacheCluster
 from test_librdkafka_suite import PIECE_S, SUITE, allowed, pieces
 
 import odradek
+from bench.apache import ApacheBroker, free_port
 from odradek.client import Admin
 from odradek.core.errors import OdradekError
 
@@ -40,21 +41,31 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
 }  # fmt: skip
+_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_LOGIN = f'{_MODULE} required username="node" password="node" user_node="node";'
 ONLY_APACHE = {
-    "auto.create.topics.enable": "true", "auto.leader.rebalance.enable": "true",
+    "auto.create.topics.enable": "true", "auto.leader.rebalance.enable": "true", "replica.lag.time.max.ms": "30000",
     "transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2",
-    "replica.lag.time.max.ms": "30000",
+    # Its nodes start only as a super user. No ACL denies anything to one, so the clients must be others (0109).
+    "super.users": "User:node", "sasl.enabled.mechanisms": "PLAIN", "sasl.mechanism.controller.protocol": "PLAIN",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN", "inter.broker.listener.name": "NODES",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SASL_PLAINTEXT,NODES:SASL_PLAINTEXT",
+    "listener.name.controller.plain.sasl.jaas.config": _LOGIN, "listener.name.nodes.plain.sasl.jaas.config": _LOGIN,
 }  # fmt: skip
-"""Defaults of ours, and of Kafka, which ``ApacheCluster`` sets otherwise."""
+"""Defaults of ours, and of Kafka, which ``ApacheCluster`` sets otherwise; a listener for the nodes."""
 BETWEEN_S, IN_SYNC_S, POLL_S = 15.0, 300.0, 0.3
 REASONS = {
     r"Connection refused": "an event about a broker that is down ends a test",
     r"replication factor of 3 cannot be reached|INVALID_REPLICATION_FACTOR": "three replicas while a broker is down",
-    r"Not coordinator": "a client that does not ask again when the coordinator has moved",
-    r"Leader not available": "a topic with one replica, whose broker is down",
+    r"Not coordinator": "a client does not ask again when the coordinator has moved",
+    r"Not leader for partition|Leader not available": "a topic with one replica, or whose leader has just moved",
     r"ListConsumerGroups to return 0 errors, got": "a broker that is down cannot list its groups",
-    r"-unauthorized: got: Broker: Topic authorization failed": "a closed connection makes a client look for each topic",
-}
+    r"-unauthorized: got: Broker: Topic authorization failed|-notexists: got: Broker: Unknown topic or partition":
+        "a closed connection makes a client look for each topic again",
+    r"The group is not empty": "the sessions of members begin again at the next coordinator",
+    r"Failed to close consumer: Local: Fatal error": "a static member that forgot its id commits and is fenced",
+    r"timed out \(timeout set to": "the test's own limit of time",
+}  # fmt: skip
 """What ends a test at certain moments of a restart, on Apache Kafka as well: part of the test's own message → why."""
 
 
@@ -168,9 +179,20 @@ def wait_until_in_sync(bootstrap: str) -> None:
     raise TimeoutError("not all replicas are in sync")
 
 
+def add_listener(node: ApacheBroker, name: str) -> None:
+    """Adds a listener to the settings of a node that was not started yet."""
+    file, port = node.directory / "server.properties", free_port()
+    said = [line for line in file.read_text().splitlines() if line.startswith("listeners=")][-1]
+    with file.open("a") as settings:  # a later line counts
+        settings.write(f"{said},{name}://127.0.0.1:{port}\n")
+        settings.write(f"advertised.listeners=PLAINTEXT://{node.bootstrap},{name}://127.0.0.1:{port}\n")
+
+
 def failures_on_apache_kafka(directory: Path, names: Sequence[str], script: str) -> dict[str, str]:
     """The tests that fail while three nodes of Apache Kafka restart as ours do."""
     apache = ApacheCluster(directory, SETTINGS | ONLY_APACHE)
+    for node in apache.nodes.values():
+        add_listener(node, "NODES")
     try:
         apache.start()
 
