@@ -28,8 +28,8 @@ from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_ke
 from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination
 from odradek.client.config import ClientConfig
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
 from odradek.client.settings.java_settings import java_defaults

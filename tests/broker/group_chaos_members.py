@@ -28,7 +28,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import KafkaError as AioKafkaError
 
 from odradek.aio import Consumer
-from odradek.client.consumer.errors import CommitFailed
+from odradek.client.group.errors import CommitFailed
 from odradek.core.errors import OdradekError
 
 BOOTSTRAP, TOPIC, GROUP = sys.argv[1:4]

@@ -16,7 +16,8 @@ from support.jvm import kafka_command
 
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client.admin import offsets_topic
-from odradek.client.consumer.errors import (
+from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
+from odradek.client.group.errors import (
     CommitFailed,
     FencedInstance,
     IllegalState,
@@ -26,7 +27,6 @@ from odradek.client.consumer.errors import (
     UnreleasedInstance,
     Wakeup,
 )
-from odradek.client.errors import OffsetOutOfRange, UnsupportedVersion
 from odradek.codecs import offsets_topic as records
 from odradek.core.errors import ConfigError, OdradekError
 

@@ -22,11 +22,11 @@ from support.jvm import java_classes, kafka_command
 
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import BUILT_IN, RangeAssignor
 from odradek.client.group.classic_coordination import ClassicCoordination
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.group.sticky_assignor import Assignments
+from odradek.client.group.subscription import SubscriptionState
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.codecs.consumer_protocol import Subscription, encode_sticky_memory
 

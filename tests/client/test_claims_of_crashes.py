@@ -24,7 +24,7 @@ from support.publish import publish
 
 import odradek
 from odradek import Consumer, TopicPartition
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 
 # The program's arguments: the settings; ``thread``, ``slowly`` or the number of records after which it commits; the
 # offset at which it stops and waits (-1: none).

@@ -37,9 +37,9 @@ from odradek.client.arguments import (
 )
 from odradek.client.config import as_config
 from odradek.client.consumer import Consumer
-from odradek.client.consumer.config import reset_timestamp
 from odradek.client.consumer.records import Record
 from odradek.client.group.assignors import Assignments, CooperativeStickyAssignor, RangeAssignor, make_assignors
+from odradek.client.group.config import reset_timestamp
 from odradek.client.model import ListedOffset
 from odradek.client.producer import Producer
 from odradek.codecs.consumer_protocol import Subscription

@@ -14,7 +14,9 @@ from support.insides import engine_of
 from odradek import Admin, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.batches.kernels.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic, loop
-from odradek.client.consumer.errors import (
+from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
+from odradek.client.group.classic_coordination import ClassicCoordination
+from odradek.client.group.errors import (
     CommitFailed,
     FencedInstance,
     IllegalState,
@@ -22,8 +24,6 @@ from odradek.client.consumer.errors import (
     NoOffsetForPartition,
     Wakeup,
 )
-from odradek.client.errors import OffsetOutOfRange, RequestTimedOut
-from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.core.errors import ConfigError, ErrorCode
 
 Make = Callable[..., Consumer]

@@ -16,7 +16,7 @@ from support.member import Member
 import odradek.aio
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer.errors import CommitFailed, RetriableCommitFailed
+from odradek.client.group.errors import CommitFailed, RetriableCommitFailed
 
 QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "heartbeat_interval_ms": 100,
          "default_api_timeout_ms": 30_000}  # fmt: skip

@@ -35,12 +35,12 @@ from odradek.batches.columns import DEFAULT_COLUMNS
 from odradek.batches.encode import encode_batch
 from odradek.batches.kernels.kernel_loader import wait_for_kernels
 from odradek.client import NewTopic
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
-from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.records import Polled
 from odradek.client.errors import CorruptRecord, KafkaError, LogTruncated, RequestTimedOut, UnsupportedVersion
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.errors import IllegalState
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode
 

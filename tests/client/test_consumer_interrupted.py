@@ -16,10 +16,10 @@ from odradek import Admin, Consumer, TopicPartition, aio
 from odradek.batches.encode import encode_batch
 from odradek.client import NewTopic
 from odradek.client.consumer.engine import ConsumerEngine
-from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.records import Polled
-from odradek.client.consumer.subscription import PartitionState
+from odradek.client.group.errors import IllegalState
+from odradek.client.group.subscription import PartitionState
 from odradek.core.effects import SimpleRecord
 
 T0 = TopicPartition("t", 0)

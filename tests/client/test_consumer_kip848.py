@@ -18,7 +18,7 @@ from support.publish import publish
 import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer.errors import CommitFailed, UnreleasedInstance
+from odradek.client.group.errors import CommitFailed, UnreleasedInstance
 from odradek.core.errors import KafkaError
 
 # Heartbeats are frequent, so that the tests do not wait for them.

@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.errors import FencedInstance, UnreleasedInstance
 from odradek.client.group.kip848_membership import Kip848Membership, Kip848State, NextHeartbeat
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError
 

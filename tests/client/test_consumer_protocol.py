@@ -11,13 +11,13 @@ import pytest
 from odradek.broker.partitions.fetch_sessions import FetchSessions
 from odradek.broker.partitions.fetch_sessions import RequestedPartition as Cached
 from odradek.client.arguments import as_offsets
-from odradek.client.consumer.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
 from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnknownTopic
 from odradek.client.group.assignors import CooperativeStickyAssignor, RangeAssignor
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
 from odradek.client.group.commits import AutoCommit, commit_failure, commit_request
+from odradek.client.group.errors import CommitFailed, FencedInstance, IllegalState, RebalanceInProgress
+from odradek.client.group.subscription import SubscriptionState
 from odradek.codecs.consumer_protocol import (
     Subscription,
     decode_assignment,

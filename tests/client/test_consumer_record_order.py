@@ -19,12 +19,12 @@ from odradek.batches.columns import COLUMNS
 from odradek.client import offset_requests
 from odradek.client.cluster import UNKNOWN_TOPIC_GRACE_MS, Cluster, worth_retrying
 from odradek.client.config import ClientConfig
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.in_flight_fetches import InFlightFetch
 from odradek.client.consumer.records import Record
-from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.subscription import PartitionState, SubscriptionState
 from odradek.client.metadata_wire import Metadata, TopicMetadata
 from odradek.client.model import EpochEnd, ListedOffset, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode, KafkaError

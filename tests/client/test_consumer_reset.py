@@ -15,8 +15,8 @@ from support.brokers import eventually
 
 from odradek import Admin, Broker, Consumer, OffsetAndMetadata, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer.errors import NoOffsetForPartition
 from odradek.client.errors import OffsetOutOfRange
+from odradek.client.group.errors import NoOffsetForPartition
 
 AGES_MINUTES = [180] * 4 + [60] * 3 + [1] * 3
 POLICIES = {"earliest": 0, "latest": 10, "by_duration:PT2H": 4, "none": None}

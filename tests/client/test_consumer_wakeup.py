@@ -25,7 +25,7 @@ from support.scripted import (
 import odradek.aio
 from odradek import Admin, Broker, Consumer, TopicPartition
 from odradek.batches.encode import encode_batch
-from odradek.client.consumer.errors import Wakeup
+from odradek.client.group.errors import Wakeup
 from odradek.core.effects import SimpleRecord
 
 T0 = TopicPartition("t", 0)

@@ -22,8 +22,8 @@ from support.brokers import eventually
 import odradek.aio
 from odradek import Admin, Consumer, TopicPartition
 from odradek.client import NewTopic
-from odradek.client.consumer.errors import Wakeup
 from odradek.client.errors import UnknownTopic
+from odradek.client.group.errors import Wakeup
 
 QUICK = {"auto_offset_reset": "earliest", "fetch_max_wait_ms": 50, "default_api_timeout_ms": 20_000}
 

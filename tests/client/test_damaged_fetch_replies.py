@@ -25,9 +25,9 @@ from odradek.batches.encode import encode_batch
 from odradek.batches.kernels import kernel_loader
 from odradek.batches.row_sets import RowBatch
 from odradek.client.consumer import fetcher
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.consumer.in_flight_fetches import InFlightFetch
+from odradek.client.group.config import ConsumerConfig
 from odradek.core.errors import OdradekError
 from odradek.wire import fetch_messages, frames, schemas
 from odradek.wire.fetch_messages import FetchPartition

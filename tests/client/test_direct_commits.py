@@ -23,9 +23,9 @@ from support.scripted import FIND_COORDINATOR, OFFSET_COMMIT, Reply, ScriptedBro
 
 from odradek import Consumer, TopicPartition
 from odradek.client import loop
-from odradek.client.consumer.errors import CommitFailed, IllegalState, Wakeup
 from odradek.client.errors import ConnectionLost
 from odradek.client.group import coordination
+from odradek.client.group.errors import CommitFailed, IllegalState, Wakeup
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OffsetAndMetadata
 from odradek.net import direct_exchange

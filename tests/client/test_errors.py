@@ -10,7 +10,8 @@ import pytest
 
 from odradek import TopicPartition, client
 from odradek.client import errors
-from odradek.client.consumer.errors import (
+from odradek.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut, UnknownTopic, error_for
+from odradek.client.group.errors import (
     CommitFailed,
     FencedInstance,
     InvalidGroupId,
@@ -20,7 +21,6 @@ from odradek.client.consumer.errors import (
     UnreleasedInstance,
     Wakeup,
 )
-from odradek.client.errors import BrokerUnreachable, ConnectionLost, RequestTimedOut, UnknownTopic, error_for
 from odradek.client.producer import BufferExhausted
 from odradek.core.errors import ConfigError, CorruptRecord, ErrorCode, KafkaError, OdradekError
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.subscription import SubscriptionState
 from odradek.core.ids import TopicPartition
 
 READ, BEHIND = TopicPartition("t", 0), TopicPartition("t", 1)

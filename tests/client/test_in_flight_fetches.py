@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.in_flight_fetches import THROTTLE_CHECK_S, InFlightFetch, InFlightFetches
 from odradek.client.errors import BrokerUnreachable, ConnectionLost, UnsupportedVersion
+from odradek.client.group.config import ConsumerConfig
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import TopicPartition
 from odradek.net.transports import Address

@@ -17,7 +17,7 @@ import odradek.client
 from odradek.broker.settings.keys import broker_keys, inert_broker_keys, topic_keys
 from odradek.broker.settings.resources import group_keys
 from odradek.client.config import ClientConfig
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 from scripts import reference
 

@@ -8,7 +8,7 @@ import pytest
 from support.jvm import java_classes, kafka_command
 
 from odradek.broker.settings.keys import broker_keys
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 
 CONSUMER = {

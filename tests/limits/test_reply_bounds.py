@@ -33,8 +33,8 @@ from odradek import Consumer, Producer
 from odradek.client import Admin, ClientConfig, NewTopic, PartitionReader
 from odradek.client import errors as client_errors
 from odradek.client.cluster import Cluster
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.errors import BrokerUnreachable
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.model import PartitionDescription
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition

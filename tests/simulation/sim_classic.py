@@ -7,9 +7,9 @@ from typing import Any
 
 from sim_members import OK, RETRY_MS, Process
 
-from odradek.client.consumer.errors import FencedInstance
 from odradek.client.group.assignors import make_assignors
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
+from odradek.client.group.errors import FencedInstance
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.groups.messages import (

@@ -15,8 +15,8 @@ from typing import get_type_hints
 import pytest
 
 from odradek.client.config import ClientConfig
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.setting_types import ProducerSettings
 from odradek.client.settings.security_settings import WITH_EFFECT

@@ -96,7 +96,7 @@ SHARE_PRIVATE_NAMES = {
     "src/odradek/pipelines/decoders/json_columns.py": "the same reason as for avro_columns",
 }
 """Modules that import private names of modules in their own package, each with the reason."""
-LOCKS = {"client/consumer/subscription.py": {"threading.Lock", "os.register_at_fork"}}
+LOCKS = {"client/group/subscription.py": {"threading.Lock", "os.register_at_fork"}}
 """Pure modules that two threads change: they use a lock, and a hook that creates a new lock after a fork."""
 
 

@@ -18,7 +18,7 @@ from support.publish import create_topic, log_end, publish
 import odradek
 from bench.apache import Unavailable
 from odradek.client import Admin
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 from odradek.core.ids import OFFSETS_TOPIC
 from odradek.core.ids import TopicPartition as Tp
 

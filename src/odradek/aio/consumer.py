@@ -13,11 +13,11 @@ from odradek.batches.columns import COLUMNS
 from odradek.client.arguments import check_timeout, close_timeout_ms
 from odradek.client.client_text import consumer_text
 from odradek.client.consumer.calls import ConsumerCalls
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
-from odradek.client.consumer.errors import IllegalState
-from odradek.client.consumer.offset_store import store_opener
 from odradek.client.consumer.records import Polled, Record
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.errors import IllegalState
+from odradek.client.group.offset_store import store_opener
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 
 if TYPE_CHECKING:

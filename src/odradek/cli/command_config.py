@@ -93,7 +93,7 @@ def _warn(line: str) -> None:
 @cache
 def _settings_of_other_clients() -> frozenset[str]:
     """Returns the settings of consumers and producers here and in Java, with underscores."""
-    from odradek.client.consumer.config import ConsumerConfig
+    from odradek.client.group.config import ConsumerConfig
     from odradek.client.producer.config import ProducerConfig
     from odradek.client.settings.java_settings import java_defaults
 

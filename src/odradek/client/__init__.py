@@ -12,18 +12,6 @@ if TYPE_CHECKING:
     from odradek.batches.row_sets import ColumnsMissing, RowBatch, TimeOutOfRange
     from odradek.client.admin import Admin
     from odradek.client.config import ClientConfig
-    from odradek.client.consumer.errors import (
-        CommitFailed,
-        FencedInstance,
-        InvalidGroupId,
-        NoOffsetForPartition,
-        OffsetStoreBehind,
-        PartitionOwned,
-        RebalanceInProgress,
-        RetriableCommitFailed,
-        UnreleasedInstance,
-        Wakeup,
-    )
     from odradek.client.consumer.records import Polled, Record
     from odradek.client.errors import (
         AuthenticationFailed,
@@ -43,6 +31,18 @@ if TYPE_CHECKING:
         UnsupportedVersion,
     )
     from odradek.client.group.assignors import Assignor
+    from odradek.client.group.errors import (
+        CommitFailed,
+        FencedInstance,
+        InvalidGroupId,
+        NoOffsetForPartition,
+        OffsetStoreBehind,
+        PartitionOwned,
+        RebalanceInProgress,
+        RetriableCommitFailed,
+        UnreleasedInstance,
+        Wakeup,
+    )
     from odradek.client.log_tails import LogReplaced
     from odradek.client.model import ListedOffset, NewTopic
     from odradek.client.producer.delivery import Delivery
@@ -126,7 +126,7 @@ _NAMES = {
     "odradek.client.admin.admin": "Admin",
     "odradek.client.group.assignors": "Assignor",
     "odradek.client.config": "ClientConfig",
-    "odradek.client.consumer.errors": """
+    "odradek.client.group.errors": """
         CommitFailed FencedInstance InvalidGroupId NoOffsetForPartition OffsetStoreBehind PartitionOwned
         RebalanceInProgress RetriableCommitFailed UnreleasedInstance Wakeup
     """,

@@ -1,4 +1,4 @@
-"""An offset store in ZooKeeper (``client/consumer/offset_store``), which a consumer uses from its event loop.
+"""An offset store in ZooKeeper (``client/group/offset_store``), which a consumer uses from its event loop.
 
 One thread does the blocking work, one call after another. A task opens the first connection; afterwards kazoo connects
 again by itself. If a session expires, kazoo first reports this and then begins the next session. So the store gives up
@@ -15,9 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from odradek.client.consumer.errors import CommitFailed
-from odradek.client.consumer.offset_store import OnLost, StoreOpener, StoreSettings
 from odradek.client.errors import OffsetStoreUnreachable
+from odradek.client.group.errors import CommitFailed
+from odradek.client.group.offset_store import OnLost, StoreOpener, StoreSettings
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.zookeeper.config import ZooKeeperConfig, config_of, file_settings

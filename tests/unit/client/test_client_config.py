@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from odradek.client.config import Address, ClientConfig, as_config, parse_address, parse_addresses
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig, split_settings
 from odradek.core.errors import ConfigError
 from odradek.spark.options import client_config as spark_client_config

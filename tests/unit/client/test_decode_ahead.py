@@ -21,9 +21,9 @@ from odradek.batches.columns import COLUMNS, DEFAULT_COLUMNS
 from odradek.batches.compression import NAMES
 from odradek.batches.encode import encode_batch
 from odradek.client.consumer.ahead_decoder import AheadDecoder
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetch_buffer import FREE, RESERVED, TAKEN, CompletedFetch, FetchBuffer
-from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.subscription import SubscriptionState
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import TopicPartition

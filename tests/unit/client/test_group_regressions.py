@@ -14,11 +14,11 @@ from support.group_harness import GroupHarness
 from support.world import Process
 from support.world_log import WorldLog, reload
 
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetcher import Fetcher
-from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.assignors import make_assignors
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.subscription import SubscriptionState
 from odradek.codecs.consumer_protocol import encode_assignment
 from odradek.coordinator_runtime.loader import LoadSteps
 from odradek.core.errors import ErrorCode, KafkaError

@@ -24,8 +24,8 @@ from odradek.batches.rows import Row
 from odradek.client import ConfigError, NewTopic
 from odradek.client.arguments import as_offsets, as_times
 from odradek.client.config import ClientConfig
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.records import Polled, Record
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.other_names import ATTRIBUTES, KEYWORDS, SETTINGS
 from odradek.client.producer.config import split_settings
 from odradek.client.producer.delivery import Delivery

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from odradek.client import ClientConfig, ConfigError, connection_settings
-from odradek.client.consumer.config import ConsumerConfig
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.settings.settings_file import shared_settings
 

@@ -170,7 +170,7 @@ def _decoder(line: ConsumeLine) -> RegistryDecoder | None:
 
 
 def _consume_without_group(request: _Request) -> int:
-    from odradek.client.consumer.config import ConsumerConfig
+    from odradek.client.group.config import ConsumerConfig
     from odradek.client.reader import PartitionReader
 
     line = request.line
@@ -268,7 +268,7 @@ def _follow(
 
 def _settings(request: _Request) -> dict[str, object]:
     """Returns the consumer's settings. The properties file overrides the command's defaults; options override both."""
-    from odradek.client.consumer.config import ConsumerConfig
+    from odradek.client.group.config import ConsumerConfig
 
     # As with every option, the command line says what it does: a group only joins, and commits, with --group.
     known = {one.name for one in fields(ConsumerConfig)} - {"group_id", "bootstrap_servers"}
@@ -293,7 +293,7 @@ def _settings(request: _Request) -> dict[str, object]:
 def _admin(request: _Request) -> Admin:
     """Returns an Admin for the first look-ups, with shorter default timeouts. Raises ConfigError."""
     from odradek.client.admin import Admin
-    from odradek.client.consumer.config import ConsumerConfig
+    from odradek.client.group.config import ConsumerConfig
 
     quick = {"default_api_timeout_ms": 5_000, "socket_connection_setup_timeout_ms": 4_000}
     settings = quick | _settings(request)

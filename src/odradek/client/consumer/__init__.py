@@ -1,4 +1,4 @@
-"""``Consumer``: settings, positions, fetches and the results of polls."""
+"""``Consumer``: its calls, fetches and the results of polls."""
 
 from typing import TYPE_CHECKING
 

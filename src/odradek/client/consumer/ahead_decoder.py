@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.fetch_buffer import FetchBuffer
-from odradek.client.consumer.subscription import SubscriptionState
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.subscription import SubscriptionState
 
 WORTH_DECODING_BYTES = 1 << 16
 """Smaller fetches are not decoded ahead: the handover takes longer than decoding."""

@@ -17,9 +17,9 @@ from odradek.client.arguments import (
     check_callbacks,
     check_topics,
 )
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
 from odradek.client.group.commits import OnCommit
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.group.coordination import OnPartitions
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.client.other_names import NoOthers, refuse
@@ -31,6 +31,8 @@ class ConsumerCalls:
 
     ``odradek.aio.Consumer`` inherits them; ``odradek.Consumer`` runs them on the loop of the synchronous clients.
     """
+
+    # Subclasses use _engine and _made.
 
     def __init__(self, config: ConsumerConfig, engine: ConsumerEngine | None = None) -> None:
         self.config = config

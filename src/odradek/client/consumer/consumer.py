@@ -25,11 +25,11 @@ from odradek.client.arguments import (
 )
 from odradek.client.client_text import consumer_text
 from odradek.client.consumer.calls import ConsumerCalls
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.consumer.engine import ConsumerEngine
-from odradek.client.consumer.errors import IllegalState
 from odradek.client.consumer.records import Polled, Record
 from odradek.client.group.commits import OnCommit
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.errors import IllegalState
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 

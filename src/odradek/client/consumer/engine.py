@@ -12,18 +12,18 @@ from contextlib import contextmanager
 from odradek.client import offset_requests, topic_requests
 from odradek.client.arguments import as_offsets, isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.consumer.fetch_buffer import CompletedFetch
 from odradek.client.consumer.fetcher import Fetcher
 from odradek.client.consumer.records import Polled, Record, offset_at, records_of
-from odradek.client.consumer.subscription import FormerPosition, PartitionState, SubscriptionState
 from odradek.client.consumer.wakeup import WakeupSignal
 from odradek.client.errors import RequestTimedOut
 from odradek.client.group.classic_coordination import ClassicCoordination
 from odradek.client.group.commits import Offsets, OnCommit
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.group.coordination import Coordination, OnPartitions
+from odradek.client.group.errors import IllegalState, InvalidGroupId, Wakeup
 from odradek.client.group.kip848_coordination import Kip848Coordination
+from odradek.client.group.subscription import FormerPosition, PartitionState, SubscriptionState
 from odradek.client.model import ListedOffset, TopicDescription
 from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, LATEST, ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition

@@ -15,14 +15,14 @@ from odradek.batches.row_sets import sound_records
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster
 from odradek.client.consumer.ahead_decoder import WORTH_DECODING_BYTES, AheadDecoder
-from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
-from odradek.client.consumer.errors import NoOffsetForPartition, OffsetStoreBehind, PartitionOwned
 from odradek.client.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from odradek.client.consumer.in_flight_fetches import InFlightFetch, InFlightFetches
 from odradek.client.consumer.position_lookups import RANGE_LOOKUP, PositionLookups
-from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, corrupt_record, error_for
+from odradek.client.group.config import ConsumerConfig, reset_timestamp
+from odradek.client.group.errors import NoOffsetForPartition, OffsetStoreBehind, PartitionOwned
 from odradek.client.group.offset_storage import OffsetStorage
+from odradek.client.group.subscription import PartitionState, SubscriptionState
 from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError

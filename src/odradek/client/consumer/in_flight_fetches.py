@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig
 from odradek.client.errors import error_for
+from odradek.client.group.config import ConsumerConfig
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net import fetch_exchange

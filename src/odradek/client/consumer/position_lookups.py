@@ -12,11 +12,11 @@ from functools import partial
 from odradek.client import offset_requests
 from odradek.client.arguments import isolation
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig, reset_timestamp
-from odradek.client.consumer.errors import NoOffsetForPartition, PartitionOwned
-from odradek.client.consumer.subscription import PartitionState, SubscriptionState
 from odradek.client.errors import LogTruncated, OffsetOutOfRange, RequestTimedOut, UnknownTopic
+from odradek.client.group.config import ConsumerConfig, reset_timestamp
+from odradek.client.group.errors import NoOffsetForPartition, PartitionOwned
 from odradek.client.group.offset_storage import OffsetStorage
+from odradek.client.group.subscription import PartitionState, SubscriptionState
 from odradek.client.model import EpochEnd, ListedOffset
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, NO_OFFSET, OffsetAndMetadata, TopicPartition

@@ -1,1 +1,1 @@
-"""Membership in a group: the two protocols, the assignors of classic groups, and commits."""
+"""What a consumer is in its group: settings, subscription, errors, the two protocols, assignors, and commits."""

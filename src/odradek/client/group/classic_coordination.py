@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.errors import FencedInstance
-from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.group.classic_membership import ClassicMembership, ClassicState, NextStep
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.group.coordination import Coordination
 from odradek.client.group.direct_commit import Identity
+from odradek.client.group.errors import FencedInstance
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
+from odradek.client.group.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.wire.api_keys import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from odradek.client.consumer.errors import FencedInstance
 from odradek.client.errors import error_for
 from odradek.client.group.assignors import Assignor, checked_assignments
+from odradek.client.group.errors import FencedInstance
 from odradek.client.group.sticky_assignor import NO_RACKS, PartitionRacks
 from odradek.codecs.consumer_protocol import (
     NO_GENERATION,

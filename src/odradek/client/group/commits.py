@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from odradek.client.consumer.errors import CommitFailed, FencedInstance, RebalanceInProgress
 from odradek.client.errors import UnknownTopic, error_for
+from odradek.client.group.errors import CommitFailed, FencedInstance, RebalanceInProgress
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 

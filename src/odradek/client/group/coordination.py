@@ -12,19 +12,19 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from odradek.client.cluster import Cluster, Deadline, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.errors import (
+from odradek.client.errors import OffsetStoreUnreachable
+from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request, stored_by
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.direct_commit import BegunCommit, DirectCommits, Identity
+from odradek.client.group.errors import (
     CommitFailed,
     InvalidGroupId,
     RebalanceInProgress,
     RetriableCommitFailed,
     Wakeup,
 )
-from odradek.client.consumer.subscription import SubscriptionState
-from odradek.client.errors import OffsetStoreUnreachable
-from odradek.client.group.commits import AutoCommit, Offsets, OnCommit, commit_failure, commit_request, stored_by
-from odradek.client.group.direct_commit import BegunCommit, DirectCommits, Identity
 from odradek.client.group.offset_storage import OffsetStorage
+from odradek.client.group.subscription import SubscriptionState
 from odradek.client.offset_requests import NAMES_CEILING
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
@@ -45,6 +45,10 @@ class Coordination(ABC):
 
     ``run`` calls the user's callbacks, on the caller's thread or on the loop. ``changed`` wakes a waiting poll.
     """
+
+    # Subclasses use _answered_commits, _assign, _call_back, _changed, _cluster, _commit_before_revocation,
+    # _coordinator, _give_up_lost, _leave_group, _on_commit_refused, _on_lost_given_up, _poll_is_late, _polled_s,
+    # _send_leave_request, _stop_joining, _subscription, _tasks and _warn_of_idleness.
 
     def __init__(
         self,

@@ -9,12 +9,12 @@ from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4
 
 from odradek.client.cluster import Cluster, worth_retrying
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.subscription import SubscriptionState
 from odradek.client.errors import UnsupportedVersion
+from odradek.client.group.config import ConsumerConfig
 from odradek.client.group.coordination import Coordination
 from odradek.client.group.direct_commit import Identity
 from odradek.client.group.kip848_membership import NO_PROTOCOL, Kip848Membership, Kip848State, NextHeartbeat, Partitions
+from odradek.client.group.subscription import SubscriptionState
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import TopicPartition
 from odradek.net.connection import BrokerConnection

@@ -28,8 +28,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from odradek.client.consumer.errors import FencedInstance, UnreleasedInstance
 from odradek.client.errors import UnsupportedVersion, error_for
+from odradek.client.group.errors import FencedInstance, UnreleasedInstance
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH
 from odradek.core.state_machines.tables import checked

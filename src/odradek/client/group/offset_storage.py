@@ -15,10 +15,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from odradek.client.consumer.config import ConsumerConfig
-from odradek.client.consumer.errors import OffsetStoreBehind
-from odradek.client.consumer.offset_store import ConsumerOffsetStore, store_opener
 from odradek.client.errors import IllegalState, OffsetStoreUnreachable
+from odradek.client.group.config import ConsumerConfig
+from odradek.client.group.errors import OffsetStoreBehind
+from odradek.client.group.offset_store import ConsumerOffsetStore, store_opener
 from odradek.core.errors import OdradekError
 from odradek.core.ids import OffsetAndMetadata, TopicPartition
 

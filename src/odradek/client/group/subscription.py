@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from odradek.client.consumer.errors import IllegalState
+from odradek.client.group.errors import IllegalState
 from odradek.core.ids import NO_EPOCH, NO_OFFSET, OffsetAndMetadata, TopicPartition
 
 _versions = itertools.count(1)
