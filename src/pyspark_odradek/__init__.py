@@ -20,6 +20,8 @@ __all__ = ["DefaultSource"]
 class DefaultSource(DataSource):  # type: ignore[misc]  # PySpark has no types
     """A proxy of ``odradek.spark.source.OdradekDataSource``."""
 
+    # Subclasses use _made.
+
     @classmethod
     def name(cls) -> str:
         return "odradek"

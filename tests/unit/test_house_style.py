@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -96,6 +97,8 @@ SHARE_PRIVATE_NAMES = {
     "src/odradek/pipelines/decoders/json_columns.py": "the same reason as for avro_columns",
 }
 """Modules that import private names of modules in their own package, each with the reason."""
+SHARED_WITH_SUBCLASSES = re.compile(r"# Subclasses use ([\w,# ]+)\.")
+"""The comment in a base class that lists the private names which subclasses in other modules use."""
 LOCKS = {"client/group/subscription.py": {"threading.Lock", "os.register_at_fork"}}
 """Pure modules that two threads change: they use a lock, and a hook that creates a new lock after a fork."""
 
@@ -460,6 +463,103 @@ class Own:
     assert private_members(tree) == {"_field", "_kept", "_read"}
     found = private_names_of_others(tree, {"_taken", "_written", "_kept", "_of_the_base"})
     assert set(found) == {"odradek.core.ids._hidden", "line 9: other._taken", "line 10: other._written"}
+
+
+class Declared(NamedTuple):
+    """A class. ``private``: the private names that it gives its objects; ``used``: those that its own methods use on
+    themselves; ``shared``: those that its comment lets subclasses in other modules use."""
+
+    module: str
+    bases: tuple[str, ...]
+    private: frozenset[str]
+    used: frozenset[str]
+    shared: frozenset[str]
+
+
+def classes_of(module: str, text: str, tree: ast.Module) -> Iterator[tuple[str, Declared]]:
+    lines = text.splitlines()
+    for node in nodes_of(tree):
+        if isinstance(node, ast.ClassDef):
+            own = ast.Module(body=[node], type_ignores=[])
+            attributes = [part for part in ast.walk(node) if isinstance(part, ast.Attribute)]
+            used = {part.attr for part in attributes if is_own(part) or is_of_super(part)}
+            body = " ".join(line.strip() for line in lines[node.lineno : node.end_lineno])
+            found = SHARED_WITH_SUBCLASSES.search(body)
+            yield (
+                node.name,
+                Declared(
+                    module,
+                    tuple(ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases),
+                    frozenset(private_members(own)),
+                    frozenset(filter(is_private, used)),
+                    frozenset(re.findall(r"\b_\w+", found[1])) if found else frozenset(),
+                ),
+            )
+
+
+def is_of_super(node: ast.Attribute) -> bool:
+    called = node.value.func if isinstance(node.value, ast.Call) else None
+    return isinstance(called, ast.Name) and called.id == "super"
+
+
+def private_names_of_bases(classes: Iterable[tuple[str, Declared]]) -> dict[str, set[str]]:
+    """Base class -> its private names that subclasses in other modules use or define again, and its comment does not
+    name, or that it names and no such subclass uses."""
+    homes: dict[str, list[Declared]] = {}
+    for name, declared in classes:
+        homes.setdefault(name, []).append(declared)
+
+    def ancestors(declared: Declared) -> Iterator[tuple[str, Declared]]:
+        for base in declared.bases:
+            for found in homes.get(base, []):
+                if found is not declared:
+                    yield base, found
+                    yield from ancestors(found)
+
+    used: dict[str, set[str]] = {}
+    for declared in (one for several in homes.values() for one in several):
+        for base, found in ancestors(declared):
+            if found.module != declared.module:
+                used.setdefault(base, set()).update(found.private & (declared.used | declared.private))
+    shared = {name: {part for one in several for part in one.shared} for name, several in homes.items()}
+    differing = {name: used.get(name, set()) ^ parts for name, parts in shared.items()}
+    return {name: parts for name, parts in differing.items() if parts}
+
+
+def test_subclasses_use_private_names_of_other_modules_only_where_the_base_says_so() -> None:
+    """Such a name is a contract between two modules. A comment in the base class lists the whole of it:
+    ``# Subclasses use _a and _b.``"""
+    assert (
+        private_names_of_bases(
+            one for path in MODULES for one in classes_of(name_of(path), path.read_text(), tree_of(path))
+        )
+        == {}
+    )
+
+
+def test_private_names_of_bases_are_found() -> None:
+    base = """
+class Base:
+    # Subclasses use _kept, _unused,
+    # and _hook.
+    def __init__(self):
+        self._kept = self._hidden = self._other = 1
+    def _hook(self): ...
+    def _inner(self): ...
+    _unused = 1
+class Near(Base):
+    def read(self):
+        return self._other
+"""
+    far = """
+class Far(Near):
+    def _hook(self): ...
+    def read(self):
+        return self._kept, self._hidden, self._own, super()._inner()
+"""
+    sources = {"a": base, "b": far}
+    found = [one for name, text in sources.items() for one in classes_of(name, text, ast.parse(text))]
+    assert private_names_of_bases(found) == {"Base": {"_hidden", "_inner", "_unused"}}
 
 
 def test_nothing_in_src_sleeps() -> None:

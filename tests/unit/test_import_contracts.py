@@ -52,8 +52,7 @@ def test_every_package_has_a_row() -> None:
     [
         ("the audit of tables | `client`, `client/admin` |", "the audit of tables | `net` |"),
         ("; `cli/broker/serve.py` also `broker`,", ";"),
-        ("| `client/consumer/` | `Consumer`: positions, fetches, polls | `client/group` |\n", ""),
-        ("| `net/` | connections of clients to brokers | `wire` |\n", ""),
+        ("| `aio/` | the same clients for the user's event loop | `client`, `client/admin` |\n", ""),
         ("transactional ids | `codecs` |", "transactional ids | `core` |"),
     ],
 )

@@ -137,6 +137,8 @@ class RowSet:
     or v1.
     """
 
+    # Subclasses use _data.
+
     __slots__ = ("_batches", "_data", "leader_epoch", "next_offset")
 
     def __init__(self, data: Buffer) -> None:

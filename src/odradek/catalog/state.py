@@ -201,6 +201,8 @@ class CatalogState:
     """The catalogue. ``brokers``: the node ids of the replicas that a lone broker places, and ``directory``: their log
     directory. A cluster has other ones for each partition (``cluster/cluster_catalog``)."""
 
+    # Subclasses use _alter_configs, _check_assignment, _forget_name, _make_id and _placed.
+
     def __init__(self, make_id: IdFactory, brokers: tuple[int, ...], directory: Id16) -> None:
         self._make_id = make_id
         self._own_brokers = brokers

@@ -100,6 +100,8 @@ class Runtime(Generic[S]):
     in a batch of its log; 0 if the log was deleted. ``new_runs`` makes the ``RecordRuns`` of a load.
     """
 
+    # Subclasses use _end_term.
+
     def __init__(
         self,
         topic: str,

@@ -59,6 +59,8 @@ class Broker(OtherNames):
     value, or for an unknown log level, before anything is started; UnsupportedSystem on Windows.
     """
 
+    # Subclasses use _engine and _security.
+
     def __init__(
         self,
         data_dir: str | os.PathLike[str] | None = None,
@@ -295,6 +297,7 @@ def _refuse_settings(others: Mapping[str, object]) -> None:
 
 
 class BrokerClock(OtherNames):
+    # Subclasses use _move.
     """The broker's clock: the system's time plus all calls of ``advance``."""
 
     def __init__(self, engine: BrokerProcess | BrokerThread) -> None:

@@ -181,6 +181,8 @@ class Controller:
     ``Steps`` raise the exception. These steps have no client: they are for the broker itself, its owner and tests.
     """
 
+    # Subclasses use _broker and _has_defaults.
+
     def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
         self._queue: deque[_QueueEntry] = deque()

@@ -27,6 +27,8 @@ class ProducerIds:
     The remaining ids of a producer id block are never used after the broker ends.
     """
 
+    # Subclasses use _ids.
+
     def __init__(self, node_id: int, allocator: Allocator) -> None:
         self._node_id = node_id
         self._allocator = allocator

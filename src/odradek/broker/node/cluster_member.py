@@ -83,6 +83,8 @@ class NodeMember:
     this node's directory.
     """
 
+    # Subclasses use _load_logs.
+
     membership: BrokerMembership
     link: HeardLink | None = None
 
@@ -290,6 +292,7 @@ class NodeMember:
 
 
 class MemberRole:
+    # Subclasses use _member and _peers.
     """What the roles of all brokers of a cluster do by their member."""
 
     has_broker_settings = True

@@ -44,6 +44,8 @@ class AdminCalls:
     ``odradek.aio.Admin`` inherits them; ``odradek.Admin`` runs them on the loop of the synchronous clients.
     """
 
+    # Subclasses use _closed.
+
     def __init__(self, config: ClientConfig, cluster: Cluster | None = None) -> None:
         self.config = config
         self._made = cluster

@@ -98,6 +98,9 @@ class ProducerEngine:
     """The engine of a producer. ``on_loop`` calls a function on the engine's loop; ``freed`` is called there when
     buffer memory becomes free."""
 
+    # Subclasses use _attributes, _backoff_ms, _epoch, _give_up, _give_up_all, _is_worth_retrying, _leaders,
+    # _lookup_deadline, _report, _transactional_id and _wake.
+
     def __init__(
         self,
         config: ProducerConfig,

@@ -15,6 +15,8 @@ from odradek.pipelines.commit.state import BatchPlan, QueryState, TableState
 class CommitDriver(ABC):
     """A table that does the operations of its state machine. ``_NO_FILES``: the files of a micro-batch without rows."""
 
+    # Subclasses use _NO_FILES, _begun, _drive, _machine, _perform, _reading and _run.
+
     _NO_FILES: ClassVar[NewFiles]
 
     def __init__(self) -> None:

@@ -41,6 +41,8 @@ class TimestampOffset(NamedTuple):
 class IndexFile:
     """Entries of one struct format in a file. The subclasses define their meaning."""
 
+    # Subclasses use _check_size, _memory, _put, _slot_at_most and _view.
+
     entry: struct.Struct
     __slots__ = ("_files", "_memory", "_view", "_written", "base_offset", "path")
 
