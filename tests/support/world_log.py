@@ -151,7 +151,7 @@ class WorldLog(Partition):
         cleaned = self.log.cleaned_offset
         self.log.abandon()
         self.files.crash()
-        self._log = self._opened()
+        self.open_log = self._opened()
         self.log.cleaned_offset = cleaned  # the broker stores this offset in a checkpoint file
         self.held_back = self._held_back
 
@@ -161,7 +161,7 @@ class WorldLog(Partition):
         for path in [path for path in self.files.data if self._path in path.parents]:
             del self.files.data[path]
         self.files.write(self._path / f"{0:020}.log", b"".join(batches))
-        self._log = self._opened()
+        self.open_log = self._opened()
 
     def truncate_to_high_watermark(self) -> int:
         """The next leader is a replica without the end of the log. Returns the number of lost records."""
