@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 from odradek.catalog.records import UnsupportedRecord
-from odradek.core.varints import read_uvarint, uvarint
+from odradek.core.varints import read_uvarint, skip_tagged_fields, uvarint
 
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION, KRAFT_VOTERS = 2, 3, 4, 5, 6
 _NAMES = {
@@ -118,8 +118,4 @@ def _first_voters(value: bytes, at: int) -> tuple[int, ...]:
 def _after_tags(value: bytes, at: int) -> int:
     """Returns the place after a block of tagged fields."""
     count, at = read_uvarint(value, at)
-    for _ in range(count):
-        _, at = read_uvarint(value, at)
-        size, at = read_uvarint(value, at)
-        at += size
-    return at
+    return skip_tagged_fields(value, at, count)

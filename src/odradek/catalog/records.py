@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from odradek.core.access.acl import Acl
 from odradek.core.access.credential import Credential
 from odradek.core.access.delegation_token import DelegationToken
-from odradek.core.varints import read_uvarint, uvarint
+from odradek.core.varints import compact_string, read_uvarint, uvarint
 
 FRAME_VERSION = 1
 TOPIC = 2
@@ -280,14 +280,6 @@ _CHANGE_TAGS = (
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def packed_string(value: str | None) -> bytes:
-    """Packs a string, or null."""
-    if value is None:
-        return b"\0"
-    packed = value.encode()
-    return uvarint(len(packed) + 1) + packed
-
-
 def _blob(value: bytes) -> bytes:
     return uvarint(len(value) + 1) + value
 
@@ -300,7 +292,7 @@ def _body(record: CatalogRecord) -> tuple[int, int, bytes]:
     """Returns API key, version, and the fields without the tagged ones."""
     match record:
         case TopicRecord(name, topic_id):
-            return TOPIC, 0, packed_string(name) + topic_id.bytes
+            return TOPIC, 0, compact_string(name) + topic_id.bytes
         case PartitionRecord():
             return PARTITION, 2, _partition_body(record)
         case PartitionChangeRecord(partition_id, topic_id):
@@ -308,27 +300,27 @@ def _body(record: CatalogRecord) -> tuple[int, int, bytes]:
         case ConfigRecord(resource_type, resource_name, name, value):
             packed = (
                 struct.pack(">b", resource_type)
-                + packed_string(resource_name)
-                + packed_string(name)
-                + packed_string(value)
+                + compact_string(resource_name)
+                + compact_string(name)
+                + compact_string(value)
             )
             return CONFIG, 0, packed
         case RemoveTopicRecord(topic_id):
             return REMOVE_TOPIC, 0, topic_id.bytes
         case FeatureLevelRecord(name, level):
-            return FEATURE_LEVEL, 0, packed_string(name) + struct.pack(">h", level)
+            return FEATURE_LEVEL, 0, compact_string(name) + struct.pack(">h", level)
         case ClientQuotaRecord(entity, key, value):
-            named = b"".join(packed_string(kind) + packed_string(name) + b"\0" for kind, name in entity)
-            packed = uvarint(len(entity) + 1) + named + packed_string(key)
+            named = b"".join(compact_string(kind) + compact_string(name) + b"\0" for kind, name in entity)
+            packed = uvarint(len(entity) + 1) + named + compact_string(key)
             return CLIENT_QUOTA, 0, packed + struct.pack(">d?", value or 0.0, value is None)
         case ProducerIdsRecord(broker_id, broker_epoch, next_id):
             return PRODUCER_IDS, 0, struct.pack(">iqq", broker_id, broker_epoch, next_id)
         case UserScramCredentialRecord(user, mechanism, kept):
             secrets = _blob(kept.salt) + _blob(kept.stored_key) + _blob(kept.server_key)
-            packed = packed_string(user) + struct.pack(">b", mechanism) + secrets + struct.pack(">i", kept.iterations)
+            packed = compact_string(user) + struct.pack(">b", mechanism) + secrets + struct.pack(">i", kept.iterations)
             return USER_SCRAM_CREDENTIAL, 0, packed
         case RemoveUserScramCredentialRecord(user, mechanism):
-            return REMOVE_USER_SCRAM_CREDENTIAL, 0, packed_string(user) + struct.pack(">b", mechanism)
+            return REMOVE_USER_SCRAM_CREDENTIAL, 0, compact_string(user) + struct.pack(">b", mechanism)
         case AccessControlEntryRecord(acl_id, acl):
             return ACCESS_CONTROL_ENTRY, 0, acl_id.bytes + _acl(acl)
         case RemoveAccessControlEntryRecord(acl_id):
@@ -336,21 +328,21 @@ def _body(record: CatalogRecord) -> tuple[int, int, bytes]:
         case DelegationTokenRecord(token):
             return DELEGATION_TOKEN, 0, _token(token)
         case RemoveDelegationTokenRecord(token_id):
-            return REMOVE_DELEGATION_TOKEN, 0, packed_string(token_id)
+            return REMOVE_DELEGATION_TOKEN, 0, compact_string(token_id)
 
 
 def _token(token: DelegationToken) -> bytes:
-    renewers = uvarint(len(token.renewers) + 1) + b"".join(map(packed_string, token.renewers))
+    renewers = uvarint(len(token.renewers) + 1) + b"".join(map(compact_string, token.renewers))
     times = struct.pack(">qqq", token.issue_ms, token.max_ms, token.expiry_ms)
-    return packed_string(token.owner) + packed_string(token.requester) + renewers + times + packed_string(token.id)
+    return compact_string(token.owner) + compact_string(token.requester) + renewers + times + compact_string(token.id)
 
 
 def _acl(acl: Acl) -> bytes:
-    where = struct.pack(">b", acl.resource_type) + packed_string(acl.name) + struct.pack(">b", acl.pattern)
+    where = struct.pack(">b", acl.resource_type) + compact_string(acl.name) + struct.pack(">b", acl.pattern)
     return (
         where
-        + packed_string(acl.principal)
-        + packed_string(acl.host)
+        + compact_string(acl.principal)
+        + compact_string(acl.host)
         + struct.pack(">bb", acl.operation, acl.permission)
     )
 

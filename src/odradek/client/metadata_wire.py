@@ -18,7 +18,7 @@ from uuid import UUID
 
 from odradek.client.model import Node, PartitionDescription, TopicDescription
 from odradek.core.errors import ErrorCode
-from odradek.core.varints import read_uvarint
+from odradek.core.varints import read_uvarint, skip_tagged_fields
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 NEWEST = 13
@@ -247,11 +247,7 @@ class _Reader:
         count, at = read_uvarint(self._data, at)
         if count > MAX_TAGGED_FIELDS:
             raise TooManyElements(f"{count} tagged fields (the limit is {MAX_TAGGED_FIELDS:,})")
-        for _ in range(count):
-            _, at = read_uvarint(self._data, at)
-            size, at = read_uvarint(self._data, at)
-            at += size
-        return at
+        return skip_tagged_fields(self._data, at, count)
 
 
 def _error_code(code: int) -> ErrorCode:

@@ -23,9 +23,8 @@ from odradek.catalog.records import (
     PartitionsOfTopic,
     UnsupportedRecord,
     packed_ids,
-    packed_string,
 )
-from odradek.core.varints import uvarint
+from odradek.core.varints import compact_string, uvarint
 
 REGISTER_BROKER = 0
 UNREGISTER_BROKER = 1
@@ -88,7 +87,7 @@ class RegisterBrokerRecord(NodeRecord):
     def packed(self) -> bytes:
         head = struct.pack(">i?", self.broker_id, self.is_migrating)
         identity = self.incarnation_id.bytes + struct.pack(">q", self.broker_epoch)
-        state = packed_string(self.rack) + struct.pack(">??", self.is_fenced, self.is_shutting_down)
+        state = compact_string(self.rack) + struct.pack(">??", self.is_fenced, self.is_shutting_down)
         tags = [
             (0, packed_ids(self.directories) if self.directories else None),
             (1, None if self.cordoned is None else packed_ids(self.cordoned)),
@@ -176,7 +175,7 @@ class ClearElrRecord(NodeRecord):
     topic: str = ""
 
     def packed(self) -> bytes:
-        return _framed(CLEAR_ELR, 0, packed_string(self.topic) + _EMPTY_TAGS)
+        return _framed(CLEAR_ELR, 0, compact_string(self.topic) + _EMPTY_TAGS)
 
     def partition_changes(self, topics: Mapping[str, PartitionsOfTopic]) -> Iterable[PartitionChangeRecord]:
         """Raises ValueError for an unknown topic."""
@@ -208,14 +207,14 @@ def _tags(values: list[tuple[int, bytes | None]]) -> bytes:
 
 def _endpoints(endpoints: tuple[Endpoint, ...]) -> bytes:
     rows = [
-        packed_string(one.name) + packed_string(one.host) + struct.pack(">Hh", one.port, one.security_protocol)
+        compact_string(one.name) + compact_string(one.host) + struct.pack(">Hh", one.port, one.security_protocol)
         for one in endpoints
     ]
     return uvarint(len(rows) + 1) + b"".join(row + _EMPTY_TAGS for row in rows)
 
 
 def _features(features: tuple[FeatureRange, ...]) -> bytes:
-    rows = [packed_string(one.name) + struct.pack(">hh", one.lowest, one.highest) for one in features]
+    rows = [compact_string(one.name) + struct.pack(">hh", one.lowest, one.highest) for one in features]
     return uvarint(len(rows) + 1) + b"".join(row + _EMPTY_TAGS for row in rows)
 
 

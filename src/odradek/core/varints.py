@@ -57,6 +57,24 @@ def read_uvarint(data: bytes | memoryview | mmap, at: int, longest: int = 5) -> 
             raise OverlongVarint(longest)
 
 
+def skip_tagged_fields(data: bytes | memoryview, at: int, count: int) -> int:
+    """Returns the position after ``count`` tagged fields, each of which has a tag and its size. Raises IndexError,
+    OverlongVarint. The position may be behind the end of the bytes."""
+    for _ in range(count):
+        _, at = read_uvarint(data, at)
+        size, at = read_uvarint(data, at)
+        at += size
+    return at
+
+
+def compact_string(value: str | None) -> bytes:
+    """Packs a string, or null, as flexible messages and records do."""
+    if value is None:
+        return b"\0"
+    packed = value.encode()
+    return uvarint(len(packed) + 1) + packed
+
+
 def read_varint(data: bytes | mmap, at: int, end: int, longest: int = 5) -> tuple[int, int]:
     """Returns the zigzag varint at ``at``, which ends at ``end`` at the latest, and the position after it.
 

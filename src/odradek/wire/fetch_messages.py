@@ -17,7 +17,7 @@ from uuid import UUID
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica, TopicPartition
-from odradek.core.varints import read_uvarint, uvarint
+from odradek.core.varints import compact_string, read_uvarint, uvarint
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS, TooManyElements
 
 IDS_FROM = 13
@@ -164,8 +164,10 @@ def _packed_topic(version: int, name: str, topic_id: UUID | None) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _packed_text(text: str, flexible: bool) -> bytes:
+    if flexible:
+        return compact_string(text)
     packed = text.encode()
-    return (uvarint(len(packed) + 1) if flexible else len(packed).to_bytes(2, "big")) + packed
+    return len(packed).to_bytes(2, "big") + packed
 
 
 def _packed_count(count: int, flexible: bool) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from odradek.core.ids import MAX_STRING_BYTES
-from odradek.core.varints import read_uvarint
+from odradek.core.varints import read_uvarint, skip_tagged_fields
 from odradek.wire import schemas
 from odradek.wire.request_limits import MAX_TAGGED_FIELDS
 from odradek.wire.schemas import Kind
@@ -142,12 +142,9 @@ def _skip_tags(frame: bytes | memoryview, at: int) -> int:
     count, at = read_uvarint(frame, at)
     if count > MAX_TAGGED_FIELDS:
         raise FrameError(f"{count:,} tagged fields in the header; the limit is {MAX_TAGGED_FIELDS:,}")
-    for _ in range(count):
-        _, at = read_uvarint(frame, at)
-        size, at = read_uvarint(frame, at)
-        at += size
-        if at > len(frame):
-            raise FrameError("a tagged field is longer than the frame")
+    at = skip_tagged_fields(frame, at, count)
+    if at > len(frame):
+        raise FrameError("a tagged field is longer than the frame")
     return at
 
 

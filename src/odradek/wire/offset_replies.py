@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from odradek.core.ids import USUAL_NAME_CHARS
-from odradek.core.varints import uvarint
+from odradek.core.varints import compact_string, uvarint
 from odradek.wire.elements import Pieces
 
 
@@ -53,10 +53,10 @@ def usual_name(name: str, flexible: bool) -> bytes:
 
 
 def _any_name(name: str, flexible: bool) -> bytes:
+    if flexible:
+        return compact_string(name)
     packed = name.encode()
-    if not flexible:
-        return len(packed).to_bytes(2, "big") + packed
-    return uvarint(len(packed) + 1) + packed
+    return len(packed).to_bytes(2, "big") + packed
 
 
 def offset_commit_reply(version: int, topics: Iterable[CommittedTopic]) -> bytes:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from odradek.core.varints import uvarint
+from odradek.core.varints import compact_string, uvarint
 from odradek.wire.chunks import Chunk
 
 
@@ -95,19 +95,12 @@ def _short_text(value: str | None) -> bytes:
     return len(packed).to_bytes(2, "big") + packed
 
 
-def _compact_text(value: str | None) -> bytes:
-    if value is None:
-        return b"\0"
-    packed = value.encode()
-    return uvarint(len(packed) + 1) + packed
-
-
 def _end_tags(endpoints: Endpoints) -> bytes:
     """Returns the tagged fields at the end of a reply."""
     if not endpoints:
         return b"\0"
     rows = (
-        _I32(each.broker_id) + _compact_text(each.host) + _I32(each.port) + _compact_text(each.rack) + b"\0"
+        _I32(each.broker_id) + compact_string(each.host) + _I32(each.port) + compact_string(each.rack) + b"\0"
         for each in endpoints.values()
     )
     field = uvarint(len(endpoints) + 1) + b"".join(rows)
@@ -131,7 +124,7 @@ def produce_reply(version: int, topics: ProducedTopics, throttle_ms: int = 0) ->
                 return single
         out = [uvarint(len(topics) + 1)]
         for topic, partitions in topics:
-            name = topic if type(topic) is bytes else _compact_text(topic)  # type: ignore[arg-type]  # a str
+            name = topic if type(topic) is bytes else compact_string(topic)  # type: ignore[arg-type]  # a str
             out += (name, uvarint(len(partitions) + 1))
             for partition in partitions:
                 _pack_produced_flexible(out, partition)
@@ -154,7 +147,7 @@ _SINGLE_END = b"\1\0\0\0"
 @lru_cache(1_000)
 def _single_begin(topic: str | bytes) -> bytes:
     """Returns the begin of a reply with one partition of a topic."""
-    return b"\2" + (topic if isinstance(topic, bytes) else _compact_text(topic)) + b"\2"
+    return b"\2" + (topic if isinstance(topic, bytes) else compact_string(topic)) + b"\2"
 
 
 def _single_produced(topic: str | bytes, partition: ProducedPartition, throttle_ms: int) -> bytes | None:
@@ -203,7 +196,7 @@ def _count(flexible: bool, count: int) -> bytes:
 def _produced_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
     """Returns the part of a topic before its first partition."""
     flexible = version >= 9
-    name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
+    name = topic if isinstance(topic, bytes) else compact_string(topic) if flexible else _short_text(topic)
     return name + _count(flexible, partition_count)
 
 
@@ -233,9 +226,9 @@ def _pack_produced_flexible(out: list[bytes], partition: ProducedPartition) -> N
     out.append(_FETCHED_5(index, error_code, base_offset, append_time_ms, log_start_offset))
     out.append(uvarint(len(record_errors) + 1))
     for batch_index, text in record_errors:
-        out.append(_I32(batch_index) + _compact_text(text) + b"\0")
+        out.append(_I32(batch_index) + compact_string(text) + b"\0")
     tags = b"\0" if leader is None else b"\x01\0\x09" + _LEADER(*leader) + b"\0"
-    out.append(_compact_text(message) + tags)
+    out.append(compact_string(message) + tags)
 
 
 # --- Fetch ------------------------------------------------------------------------------------------------------
@@ -316,7 +309,7 @@ def _fetch_head(version: int, topic_count: int, error_code: int, session_id: int
 def _fetched_topic(version: int, topic: str | bytes, partition_count: int) -> bytes:
     """Returns the part of a topic before its first partition."""
     flexible = version >= 12
-    name = topic if isinstance(topic, bytes) else _compact_text(topic) if flexible else _short_text(topic)
+    name = topic if isinstance(topic, bytes) else compact_string(topic) if flexible else _short_text(topic)
     return name + (uvarint(partition_count + 1) if flexible else _I32(partition_count))
 
 

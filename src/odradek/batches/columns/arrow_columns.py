@@ -76,7 +76,8 @@ class FlatColumns(Protocol):
         """Returns name offsets, names, value offsets, values, and for each header 1 if its value is null, else 0."""
 
 
-def _validity(is_valid: Array) -> tuple[pa.Buffer | None, int]:
+def validity(is_valid: Array) -> tuple[pa.Buffer | None, int]:
+    """Returns Arrow's bitmap of a column, None if all values are there, and the number of nulls."""
     nulls = len(is_valid) - int(np.count_nonzero(is_valid))
     return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
 
@@ -152,11 +153,11 @@ def _headers(flat: FlatColumns) -> pa.Array:
         name_ends = np.array([0, *accumulate(map(len, texts))], np.int32)
         names = np.frombuffer(b"".join(texts), np.uint8)
         keys = pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(name_ends), pa.py_buffer(names)], 0)
-    bitmap, nulls = _validity(is_null == 0)
+    bitmap, nulls = validity(is_null == 0)
     content = pa.Array.from_buffers(pa.binary(), count, [bitmap, pa.py_buffer(value_ends), pa.py_buffer(values)], nulls)
     pairs = pa.StructArray.from_arrays([keys, content], fields=list(_HEADERS.value_type))
     ends = flat.headers_ends[: flat.rows + 1]
-    bitmap, nulls = _validity(ends[1:] > ends[:-1])
+    bitmap, nulls = validity(ends[1:] > ends[:-1])
     return pa.Array.from_buffers(_HEADERS, flat.rows, [bitmap, pa.py_buffer(ends)], nulls, children=[pairs])
 
 
@@ -196,7 +197,7 @@ def blob_column(values: Sequence[bytes | None]) -> pa.Array:
     np.cumsum(lengths, out=ends[1:])
     if ends[-1] > np.iinfo(np.int32).max:
         raise ValueError("the values have more than 2 GiB")
-    bitmap, nulls = _validity(is_there)
+    bitmap, nulls = validity(is_there)
     buffers = [bitmap, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(value or b"" for value in values))]
     return pa.Array.from_buffers(pa.binary(), len(values), buffers, nulls)
 
@@ -209,7 +210,7 @@ def number_column(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
             raise ValueError(f"{value} does not fit into {limits.bits} bits")
     is_there = np.fromiter((value is not None for value in values), np.bool_, len(values))
     numbers = np.array([value or 0 for value in values], kind.to_pandas_dtype())
-    bitmap, nulls = _validity(is_there)
+    bitmap, nulls = validity(is_there)
     return pa.Array.from_buffers(kind, len(values), [bitmap, pa.py_buffer(numbers)], nulls)
 
 
@@ -219,7 +220,7 @@ def headers_column(values: Sequence[Sequence[Mapping[str, Any]] | None]) -> pa.A
     names = blob_column([pair["key"].encode() for pair in pairs])
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(headers or ()) for headers in values], out=ends[1:])
-    bitmap, nulls = _validity(np.fromiter((headers is not None for headers in values), np.bool_, len(values)))
+    bitmap, nulls = validity(np.fromiter((headers is not None for headers in values), np.bool_, len(values)))
     kind = _HEADERS.value_type
     texts = pa.Array.from_buffers(pa.string(), len(pairs), names.buffers())
     parts = [texts, blob_column([pair["value"] for pair in pairs])]

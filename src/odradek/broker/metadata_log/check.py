@@ -17,7 +17,13 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import METADATA_TOPIC, TopicPartition
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Buffer, Files
-from odradek.storage.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
+from odradek.storage.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offsets,
+    file_name,
+)
 
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 _HEADER = struct.Struct(">qiibIhi30xi")
@@ -63,7 +69,7 @@ class LogCheck(NamedTuple):
 
 def segment_bases(path: Path, files: Files) -> list[int]:
     """Returns the base offsets of the segments in the metadata log's directory, in order. Raises OSError."""
-    return _stems(files.list(path), LOG_SUFFIX)
+    return base_offsets(files.list(path), LOG_SUFFIX)
 
 
 def has_content(path: Path, files: Files) -> bool:
@@ -79,7 +85,7 @@ def has_content(path: Path, files: Files) -> bool:
 def check_log(path: Path, files: Files) -> LogCheck:
     """Checks all batches of the log in directory ``path``. Raises OSError."""
     names = files.list(path)
-    bases = _stems(names, LOG_SUFFIX)
+    bases = base_offsets(names, LOG_SUFFIX)
     end, epoch = -1, EPOCH
     fault: MetadataFault | None = None
     for base in bases:
@@ -108,7 +114,7 @@ def _snapshot_epoch(names: list[str]) -> int:
 
 def _missing_log(path: Path, names: list[str], bases: list[int]) -> MetadataFault | None:
     """Returns the fault of an index without a log. Retention removes the log of an old segment before its indexes."""
-    indexed = {*_stems(names, INDEX_SUFFIX), *_stems(names, TIME_INDEX_SUFFIX)}
+    indexed = {*base_offsets(names, INDEX_SUFFIX), *base_offsets(names, TIME_INDEX_SUFFIX)}
     for base in sorted(indexed.difference(bases)):
         if not bases or base > bases[0]:
             return MetadataFault(path / file_name(base, LOG_SUFFIX), base, -1, "the file is missing beside its index")
@@ -222,8 +228,3 @@ def synced_floor(names: list[str]) -> int:
     """
     stems = (name[:20] for name in names if name.endswith((".snapshot", ".checkpoint")))
     return max((int(stem) for stem in stems if stem.isdigit()), default=0)
-
-
-def _stems(names: list[str], suffix: str) -> list[int]:
-    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if stem.isdigit())

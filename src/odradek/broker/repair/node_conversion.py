@@ -17,6 +17,7 @@ from odradek.broker.metadata_log import bootstrap, conversion, quorum_state, sna
 from odradek.broker.metadata_log.conversion import DecidedConversion
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.metadata_log.stray_logs import remove_directory
 from odradek.broker.partitions.log_directory import LogDirectory
 from odradek.broker.repair.node_format import VERSION, is_of_a_node
 from odradek.broker.settings.config import BrokerConfig
@@ -78,7 +79,7 @@ def convert_node(
         raise StorageError(f"{path} belongs to node {controller_id}: give the controller another number")
     was_clean = directory.clean
     converted = _catalog_of(directory, new_uuid)
-    _drop(path / conversion.PREPARED_COPY, files)
+    remove_directory(path / conversion.PREPARED_COPY, files)  # of an interrupted conversion
     converted.write(path / conversion.PREPARED_COPY, controller_id, files, now_ms)
     properties = {
         "node.id": str(controller_id),
@@ -143,15 +144,8 @@ def _make_controller(
 ) -> None:
     """Prepares the controller's directory. Nothing can use it before its ``meta.properties`` has its name."""
     path, files = directory.path, directory.files
-    _drop(path / DIRECTORY, files)
+    remove_directory(path / DIRECTORY, files)  # of an interrupted conversion
     checkpoints.write_properties(path / conversion.UNFINISHED_PROPERTIES, properties, files)
     bootstrap.write(path, files, now_ms)
     converted.write(path / DIRECTORY, int(properties["node.id"]), files, now_ms)
     files.sync_dir(path)
-
-
-def _drop(path: Path, files: Files) -> None:
-    """Removes what an interrupted conversion has left."""
-    for name in files.list(path):
-        files.remove(path / name)
-    files.remove(path)

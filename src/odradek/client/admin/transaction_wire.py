@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import TopicPartition
-from odradek.core.varints import read_uvarint
+from odradek.core.varints import read_uvarint, skip_tagged_fields
 
 _HEAD = struct.Struct(">h")
 _STATE = struct.Struct(">iqqh")
@@ -80,8 +80,4 @@ def _text(data: memoryview, at: int) -> tuple[str, int]:
 
 def _skip_tags(data: memoryview, at: int) -> int:
     count, at = read_uvarint(data, at)
-    for _ in range(count):
-        _, at = read_uvarint(data, at)
-        size, at = read_uvarint(data, at)
-        at += size
-    return at
+    return skip_tagged_fields(data, at, count)

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
+# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits for the same time.
+CONCURRENT_BACKOFF_MS = 20
 _LOOK_EVERY_S = 0.005
 _IDLE_LOOKS = 10
 """So many looks for records follow the last direct delivery."""
@@ -98,7 +100,7 @@ class ProducerEngine:
     """The engine of a producer. ``on_loop`` calls a function on the engine's loop; ``freed`` is called there when
     buffer memory becomes free."""
 
-    # Subclasses use _attributes, _backoff_ms, _epoch, _give_up, _give_up_all, _is_worth_retrying, _leaders,
+    # Subclasses use _attributes, _epoch, _give_up, _give_up_all, _is_worth_retrying, _leaders,
     # _lookup_deadline, _report, _transactional_id and _wake.
 
     def __init__(
@@ -528,7 +530,8 @@ class ProducerEngine:
         return worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
 
     def _backoff_ms(self, code: ErrorCode | None) -> int:
-        return self.config.retry_backoff_ms
+        backoff_ms = self.config.retry_backoff_ms
+        return min(backoff_ms, CONCURRENT_BACKOFF_MS) if code is ErrorCode.concurrent_transactions else backoff_ms
 
     def _expire(self) -> None:
         limit = self.producer_config.delivery_timeout_ms

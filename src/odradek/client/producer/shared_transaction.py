@@ -19,9 +19,6 @@ from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
 from odradek.core.errors import ConfigError, ErrorCode
 from odradek.core.ids import ProducerIdentity, TopicPartition
 
-# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits for the same time.
-CONCURRENT_BACKOFF_MS = 20
-
 
 class SharedTransaction(NamedTuple):
     """The data of an open transaction that another producer needs to write into it. It can be pickled."""
@@ -76,10 +73,6 @@ class JoinedEngine(ProducerEngine):
         if is_refused(code):
             return code is not ErrorCode.invalid_producer_epoch and self.queues[batch.partition].has_earlier(batch)
         return super()._is_worth_retrying(batch, code, error)
-
-    def _backoff_ms(self, code: ErrorCode | None) -> int:
-        backoff_ms = super()._backoff_ms(code)
-        return min(backoff_ms, CONCURRENT_BACKOFF_MS) if code is ErrorCode.concurrent_transactions else backoff_ms
 
     def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
         if error is not None and self._first_failure is None:

@@ -21,8 +21,8 @@ from odradek.client.errors import RequestTimedOut
 from odradek.client.producer import transaction_requests as requests
 from odradek.client.producer.accumulator import ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
-from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSend
-from odradek.client.producer.shared_transaction import CONCURRENT_BACKOFF_MS, SharedTransaction, produce_ceiling
+from odradek.client.producer.engine import CONCURRENT_BACKOFF_MS, Delivered, ProducerEngine, RecordToSend
+from odradek.client.producer.shared_transaction import SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
     BROKER_ADDS_PARTITIONS,
     Consequence,
@@ -377,10 +377,6 @@ class TransactionalEngine(ProducerEngine):
             earlier = self.queues[batch.partition].has_earlier(batch)
             return code is not ErrorCode.invalid_producer_epoch and earlier
         return super()._is_worth_retrying(batch, code, error)
-
-    def _backoff_ms(self, code: ErrorCode | None) -> int:
-        backoff_ms = super()._backoff_ms(code)
-        return min(backoff_ms, CONCURRENT_BACKOFF_MS) if code is ErrorCode.concurrent_transactions else backoff_ms
 
     def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
         if error is not None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
+from odradek.batches.columns.arrow_columns import validity
 from odradek.batches.kernels.kernel_arrays import Array
 from odradek.codecs.offsets_topic import UnknownRecord, decode
 from odradek.codecs.schemas import RECORD_TYPES
@@ -147,7 +148,7 @@ def _all_valid(texts: Mapping[str, pa.Array]) -> bool:
 
 def _gather_texts(kind: pa.DataType, buffer: Array, at: Array, sizes: Array) -> pa.Array:
     ends, content = gather(buffer, at, sizes)
-    bitmap, nulls = _validity(at >= 0)
+    bitmap, nulls = validity(at >= 0)
     return pa.Array.from_buffers(kind, len(at), [bitmap, pa.py_buffer(ends), pa.py_buffer(content)], nulls)
 
 
@@ -160,13 +161,8 @@ def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
     return _null_arrays[kind].slice(0, rows)
 
 
-def _validity(is_valid: Array) -> tuple[object, int]:
-    nulls = len(is_valid) - int(np.count_nonzero(is_valid))
-    return (pa.py_buffer(np.packbits(is_valid, bitorder="little")) if nulls else None), nulls
-
-
 def _numbers(kind: pa.DataType, data: Array, is_valid: Array | None) -> pa.Array:
-    bitmap, nulls = (None, 0) if is_valid is None else _validity(is_valid)
+    bitmap, nulls = (None, 0) if is_valid is None else validity(is_valid)
     return pa.Array.from_buffers(kind, len(data), [bitmap, pa.py_buffer(data)], nulls)
 
 

@@ -26,9 +26,9 @@ from odradek.storage.recovery.evidence import (
     mends,
     orphaned_indexes,
 )
-from odradek.storage.recovery.recovery import INDEX_SUFFIXES, base_offsets
+from odradek.storage.recovery.recovery import INDEX_SUFFIXES
 from odradek.storage.segments.salvage import BadBytes, Surroundings, known_gaps
-from odradek.storage.segments.segment import LOG_SUFFIX, Segment, file_name
+from odradek.storage.segments.segment import LOG_SUFFIX, Segment, base_offsets, file_name
 
 
 class Findings(Report):

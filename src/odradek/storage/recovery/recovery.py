@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, takewhile
@@ -53,6 +53,7 @@ from odradek.storage.segments.segment import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     Segment,
+    base_offsets,
     file_name,
 )
 
@@ -475,9 +476,3 @@ def _finish_swap(path: Path, base_offset: int, files: Files) -> None:
         stem = name.split(".")[0]
         if not name.endswith(SWAP_SUFFIX) and stem.isdigit() and base_offset <= int(stem) < end:
             files.remove(path / name)
-
-
-def base_offsets(names: Iterable[str], suffix: str) -> list[int]:
-    """Returns the base offsets in the names of files with this suffix, in order."""
-    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
-    return sorted(int(stem) for stem in stems if stem.isdigit())

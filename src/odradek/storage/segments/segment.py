@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +45,12 @@ _UNKNOWN_SURROUNDINGS = Surroundings()
 def file_name(base_offset: int, suffix: str) -> str:
     """Returns Kafka's file name: the base offset in 20 digits and the suffix."""
     return f"{base_offset:020d}{suffix}"
+
+
+def base_offsets(names: Iterable[str], suffix: str) -> list[int]:
+    """Returns the base offsets in the names of files with this suffix, in order."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if stem.isdigit())
 
 
 class AppendedBatch(NamedTuple):
