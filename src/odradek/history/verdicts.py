@@ -1,7 +1,7 @@
 """Verdicts on groups and their partitions, many at a time, and the table ``verdicts``.
 
-``odradek.history.verdict_rules`` describes the rules and has them for one window. The live monitor, the analysis of the
-offsets topic and the analysis on Spark make their rows here.
+``odradek.history.verdict_rules`` describes the rules. The live monitor, the analysis of the offsets topic and the
+analysis on Spark make their rows here.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import verdict_oracle as oracle
+from support.verdict_oracle import WindowCommit
 
-from odradek.history import verdict_rules as one
-from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules, WindowCommit
+from odradek.history.verdict_rules import STATUS_OF, Status, VerdictRule, VerdictRules, group_status
 from odradek.history.verdicts import LogBoundColumns, Verdicts, judge_windows, worst_of_groups
 from odradek.history.windows.commit_windows import CommitColumns, CommitWindows, WindowRows
 
@@ -41,12 +42,12 @@ def test_burrows_case(number: int) -> None:
     now_ms, recent = case["now_s"] * 1000, min(case["log_ends"])
     known = [commit.lag for commit in window if commit.lag is not None]
     assert all(lag > rules.allowed_lag for lag in known) == case["lag_always"]
-    assert one.rewind_in(window) == (None if case["rewind"] < 0 else case["rewind"])
-    assert one.has_stopped(window, now_ms) == case["stopped"]
-    assert one.is_stalled(window) == case["stalled"]
-    assert one.lag_never_fell(window) == case["never_fell"]
-    assert one.had_no_lag_recently(window, recent) == case["recently_none"]
-    assert STATUS_OF[one.judge(window, case["lag"], recent, now_ms, rules)].name == case["status"]
+    assert oracle.rewind_in(window) == (None if case["rewind"] < 0 else case["rewind"])
+    assert oracle.has_stopped(window, now_ms) == case["stopped"]
+    assert oracle.is_stalled(window) == case["stalled"]
+    assert oracle.lag_never_fell(window) == case["never_fell"]
+    assert oracle.had_no_lag_recently(window, recent) == case["recently_none"]
+    assert STATUS_OF[oracle.judge(window, case["lag"], recent, now_ms, rules)].name == case["status"]
     end = window[-1].offset + case["lag"]
     found = judge_windows(row_of(window, rules.intervals), bounds_of(0, end, recent), now_ms, rules)
     assert Status(int(found.statuses[0])).name == case["status"]
@@ -125,18 +126,18 @@ def columns_of(histories: list[RandomHistory]) -> tuple[WindowRows, Verdicts]:
 
 def expected_verdict(history: RandomHistory) -> tuple[Any, ...]:
     rules = history.rules
-    window = one.window_of(history.kept, rules)
+    window = oracle.window_of(history.kept, rules)
     known_end = history.end >= 0
     lag = lost = None
     if window and known_end:
-        lag, lost = one.lag_now(window[-1].offset, history.start, history.end)
+        lag, lost = oracle.lag_now(window[-1].offset, history.start, history.end)
     recent = None if history.recent < 0 else history.recent
-    read = one.read_rate(window, history.now_ms)
+    read = oracle.read_rate(window, history.now_ms)
     arriving = None
     if known_end and recent is not None and history.span_ms > 0:
         arriving = (history.end - recent) * 1000.0 / history.span_ms
-    rule = one.judge(window, lag, recent, history.now_ms, rules)
-    clear = one.clear_ms(rule, lag, read, arriving)
+    rule = oracle.judge(window, lag, recent, history.now_ms, rules)
+    clear = oracle.clear_ms(rule, lag, read, arriving)
     return rule, len(window), lag, lost or 0, read, arriving, clear
 
 
@@ -160,7 +161,7 @@ def test_both_forms_agree_on_random_windows() -> None:
         for at, history in enumerate(histories):
             expected = expected_verdict(history)
             assert columns_verdict(found, at) == expected
-            window = one.window_of(history.kept, history.rules)
+            window = oracle.window_of(history.kept, history.rules)
             stored = zip(rows.offsets[at].tolist(), rows.times[at].tolist(), rows.lags[at].tolist(), strict=True)
             plain = [(commit.offset, commit.time_ms, -1 if commit.lag is None else commit.lag) for commit in window]
             assert list(stored)[: len(window)] == plain
@@ -172,33 +173,33 @@ def test_commits_after_a_restart_prove_no_growing_lag() -> None:
     """Burrow compares old commits with the present log end, or calls a window without lags WARN."""
     window = [WindowCommit(offset, offset, None) for offset in range(10, 100, 10)]
     rules = VerdictRules(intervals=9)
-    assert one.judge(window, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
+    assert oracle.judge(window, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
     stalled = [commit._replace(offset=10) for commit in window]
-    assert one.judge(stalled, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
-    assert one.judge([*stalled[1:], WindowCommit(10, 91, 7)], 500, None, 95, rules) is VerdictRule.SAME_OFFSET
+    assert oracle.judge(stalled, 500, None, 95, rules) is VerdictRule.UNKNOWN_LAGS
+    assert oracle.judge([*stalled[1:], WindowCommit(10, 91, 7)], 500, None, 95, rules) is VerdictRule.SAME_OFFSET
 
 
 def test_records_deleted_before_the_read_are_lost_and_no_lag() -> None:
-    assert one.lag_now(10, 40, 100) == (60, 30)
-    assert one.lag_now(120, 0, 100) == (0, 0)
+    assert oracle.lag_now(10, 40, 100) == (60, 30)
+    assert oracle.lag_now(120, 0, 100) == (0, 0)
 
 
 def test_a_group_is_as_bad_as_its_worst_partition() -> None:
-    assert one.group_status([Status.OK, Status.WARN]) is Status.WARN
-    assert one.group_status([Status.OK, Status.STALL, Status.NOTFOUND]) is Status.ERR
-    assert one.group_status([]) is Status.NOTFOUND
+    assert group_status([Status.OK, Status.WARN]) is Status.WARN
+    assert group_status([Status.OK, Status.STALL, Status.NOTFOUND]) is Status.ERR
+    assert group_status([]) is Status.NOTFOUND
     statuses = np.array([Status.OK, Status.WARN, Status.OK, Status.REWIND, Status.NOTFOUND], np.uint8)
     worst = worst_of_groups(statuses, np.array([0, 0, 1, 1, 2]), 3)
     assert worst.tolist() == [Status.WARN, Status.ERR, Status.NOTFOUND]
 
 
 def test_the_time_to_clear_is_that_of_the_slowest_partition() -> None:
-    assert one.group_clear_ms([(0, 0), (10, 500), (20, 300)]) == 500
-    assert one.group_clear_ms([(10, 500), (20, None)]) is None
-    assert one.group_clear_ms([(10, 500), (None, None)]) is None
-    assert one.clear_ms(VerdictRule.LAG_FELL, 100, 10.0, 10.0) is None
-    assert one.clear_ms(VerdictRule.LAG_FELL, 100, 15.0, 10.0) == 20_000
-    assert one.clear_ms(VerdictRule.STOPPED, 100, 15.0, 10.0) is None
+    assert oracle.group_clear_ms([(0, 0), (10, 500), (20, 300)]) == 500
+    assert oracle.group_clear_ms([(10, 500), (20, None)]) is None
+    assert oracle.group_clear_ms([(10, 500), (None, None)]) is None
+    assert oracle.clear_ms(VerdictRule.LAG_FELL, 100, 10.0, 10.0) is None
+    assert oracle.clear_ms(VerdictRule.LAG_FELL, 100, 15.0, 10.0) == 20_000
+    assert oracle.clear_ms(VerdictRule.STOPPED, 100, 15.0, 10.0) is None
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.offset_entries import STEP_MS, batch_of, entry, machine_with
+from support.verdict_oracle import group_clear_ms
 
 from odradek.core.ids import TopicPartition, partition_for_group
 from odradek.history.batch_verdicts import verdicts_of
 from odradek.history.findings import FindingRules, gather
 from odradek.history.log_ends import LogEnds, Logs
 from odradek.history.records.journal import Journal
-from odradek.history.verdict_rules import VerdictRules, group_clear_ms
+from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.code_table import CodeTable, NameCodes
 from odradek.monitor.group_tracker import GroupTracker, ListedState, LogBoundsRow
 

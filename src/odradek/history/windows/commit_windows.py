@@ -46,7 +46,11 @@ class CommitColumns(NamedTuple):
 
 
 class CommitWindows:
-    """The windows of the keys 0 to ``len(self)``. ``verdict_rules.window_of`` has the rules for what a window keeps."""
+    """The windows of the keys 0 to ``len(self)``: the newest ``intervals`` commits that are far enough apart.
+
+    A commit that comes too soon takes the place of the previous one and keeps its time, as in Burrow: otherwise
+    frequent commits would never begin a new place. The times of a window never fall.
+    """
 
     def __init__(self, rules: VerdictRules, keys: int = 0) -> None:
         n = rules.intervals
