@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from support.blocking_broker import BlockingBroker
 from support.controlled_cluster import state_of
+from support.memory_files import MemoryFiles
 from support.simulated_controller import CONTROLLER, BlockingWire, SimulatedController
 from test_controller_node import create
 
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode
-from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/broker")
 SESSION_MS = 9_000

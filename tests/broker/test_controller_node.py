@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.memory_files import MemoryFiles
 from support.simulated_controller import SimulatedController
 from support.simulated_node import SimulatedNode
 from support.world import World
@@ -14,7 +15,6 @@ from odradek.broker.node.controller_role import ControllerRole
 from odradek.catalog.features import AT_FIRST
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import ErrorCode, StorageError
-from odradek.storage.disk.memory_files import MemoryFiles
 
 REGISTER, BEAT, CREATE_TOPICS, UNREGISTER = 62, 63, 19, 64
 SESSION_MS = 2000

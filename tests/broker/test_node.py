@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.memory_files import MemoryFiles
 from support.simulated_node import HOME, SimulatedNode
 from support.world import START_MS, World
 
@@ -19,7 +20,6 @@ from odradek.batches.rows import iter_records
 from odradek.broker.front_end.router import served_apis
 from odradek.broker.handlers import handler_files
 from odradek.core.effects import SimpleRecord
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     CREATE_TOPICS,

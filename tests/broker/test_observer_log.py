@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.controlled_cluster import new_catalog, state_of
+from support.memory_files import MemoryFiles
 from support.simulated_controller import CONTROLLER, SimulatedController
 from test_controller_node import register
 from test_observer_reads import QUIET, fetch
@@ -21,7 +22,6 @@ from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.observers import LogPlace
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
-from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/broker")
 PATH = HOME / DIRECTORY

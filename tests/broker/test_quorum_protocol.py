@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from support.memory_files import MemoryFiles
 
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import InThread, LoneQuorum, MetadataQuorum, Quorums
@@ -20,7 +21,6 @@ from odradek.broker.settings.config import BrokerConfig
 from odradek.cluster.log_observer import LogObserver
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
-from odradek.storage.disk.memory_files import MemoryFiles
 
 MEMBERS = {name for name in vars(MetadataQuorum) if not name.startswith("_")}
 

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support.memory_files import MemoryFiles
 from support.simulated_node import SimulatedNode
 from support.world import World
 
@@ -25,7 +26,6 @@ from odradek.cluster.cluster_catalog import ClusterCatalog, SteppedRecords
 from odradek.cluster.records import BrokerRegistrationChangeRecord, Endpoint, RegisterBrokerRecord
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import OFFSETS_TOPIC
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 from odradek.wire.api_keys import (
     DESCRIBE_CLUSTER,

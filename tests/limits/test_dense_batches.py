@@ -28,6 +28,7 @@ from support.brokers import create_offsets_topic
 from support.cleaning import T0, job_of, keyed, open_log
 from support.logs import set_base_offset
 from support.peers import Client, until
+from support.whole_steps import check_batch
 
 from odradek.batches import compression, record_validation
 from odradek.batches.compression import CODES, compress, decompress
@@ -485,7 +486,7 @@ def test_only_a_few_record_times_stay_in_memory() -> None:
     batch = sealed(b"".join(parts), len(parts), "none")
     header = read_header(batch)
     with tracing() as peak:
-        found = record_validation.check_batch(batch, header)
+        found = check_batch(batch, header)
     assert (found.least_delta, found.greatest_delta) == (0, 49_999_000)
     assert peak() < MIB // 2
 
@@ -505,7 +506,7 @@ def test_short_series_of_equal_records_are_not_scanned_repeatedly(monkeypatch: p
 
     monkeypatch.setattr(record_validation, "_run", counted)
     data = sealed(b"".join([b"\x0c\0\0\0\1\1\0", b"\x0c\0\0\0\1\1\0", b"\x0e\0\0\0\1\2a\0"]) * 20_000, 60_000, "none")
-    record_validation.check_batch(data, read_header(data))
+    check_batch(data, read_header(data))
     assert looked_at <= 60_000 * 20
 
 

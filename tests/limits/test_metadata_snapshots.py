@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from support.catalogs import changed
+from support.memory_files import Crash, MemoryFiles
 from test_connection_shares import Client, connect, run, serving
 from test_topic_bursts import (
     CREATE_TOPICS,
@@ -50,7 +51,6 @@ from odradek.core.access.credential import Credential
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
 from odradek.storage.disk.files import Files, OsFiles
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 T0 = 1_700_000_000_000
 HOME = Path("/data")

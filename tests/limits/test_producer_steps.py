@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from counters import lines_run
 from support.logs import T0, batch, open_log, put, sequenced
+from support.whole_steps import decode_snapshot
 
 from odradek.batches.aborted_transactions import AbortedTransaction
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.disk.files import OsFiles
 from odradek.storage.log import Log
-from odradek.storage.producers.states import ProducerState, decode_snapshot, encode_snapshot
+from odradek.storage.producers.states import ProducerState, encode_snapshot
 from odradek.storage.producers.verification import Verifications
 from odradek.storage.segments.aborted_index import AbortedEntry, AbortedIndex
 

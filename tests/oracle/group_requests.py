@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recording import Pending, Raw, Run
+from support.whole_steps import group_hash
 
 from odradek.batches.rows import iter_records
 from odradek.codecs.offsets_topic import GroupRecord, decode, group_value
 from odradek.codecs.schemas import RECORD_TYPES, decode_value, encode_value
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import partition_for_group
-from odradek.groups.kip848.metadata_hash import TopicFacts, group_hash
+from odradek.groups.kip848.metadata_hash import TopicFacts
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS
 
 COMMIT, OFFSETS, FIND, JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE, LIST = 8, 9, 10, 11, 12, 13, 14, 15, 16

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from support.cleaning import compact, marker, put
 from support.damaged_directories import read_as_consumer
+from support.memory_files import MemoryFiles
 
 from odradek.batches.control import ABORT, COMMIT
 from odradek.storage.cleaning.columns import ColumnEngine
 from odradek.storage.cleaning.jobs import measure
 from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.recovery.evidence import Witnesses
 

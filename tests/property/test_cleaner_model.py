@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.cleaning import compact
 from support.examples import examples
 from support.logs import find_timestamp
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import read_header
@@ -26,7 +27,6 @@ from odradek.storage.cleaning.jobs import measure
 from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.disk.files import Buffer
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
 
 PATH = Path("/logs/model-0")

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.examples import examples
 from support.logs import T0, aborted_in, batch, find_timestamp, sequenced
+from support.memory_files import MemoryFiles
 
 from odradek.batches.header import LOG_OVERHEAD, MAGIC_OFFSET, BatchHeader, size_of_batch
 from odradek.core.errors import CorruptRecord
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import UnexpectedOffset
 from odradek.storage.log import Log
 from odradek.storage.producers.states import encode_snapshot

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.examples import examples
 from support.logs import find_timestamp
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.rows import iter_records
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
 
 PATH = Path("/logs/model-0")

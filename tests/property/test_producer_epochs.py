@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.damaged_directories import read_as_consumer
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.codecs.transaction_state import TransactionState
@@ -20,7 +21,6 @@ from odradek.core.effects import Announce, Result, SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EndTransactionMarker, ProducerIdentity
 from odradek.storage.config import MAX_LONG, LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.recovery.evidence import Witnesses
 from odradek.transactions.config import TransactionConfig

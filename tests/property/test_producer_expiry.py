@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
@@ -19,7 +20,6 @@ from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.recovery.evidence import Witnesses
 

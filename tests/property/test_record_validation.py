@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.whole_steps import check_batch
 
 from odradek.batches import record_validation
 from odradek.batches.compression import CODES, compress
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import HEADER_BYTES, read_header
-from odradek.batches.record_validation import RecordSummary, check_batch, records_in_steps, walk
+from odradek.batches.record_validation import RecordSummary, records_in_steps, walk
 from odradek.batches.rows import batch_rows
 from odradek.batches.steps import finish
 from odradek.core.effects import SimpleRecord

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.examples import examples
 from support.logs import aborted_in
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.batches.aborted_transactions import rolled_back
 from odradek.batches.encode import encode_batch
@@ -23,7 +24,6 @@ from odradek.batches.rows import batch_rows
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.producers import rebuild as producer_rebuild
 

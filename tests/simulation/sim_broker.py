@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sim_broker_ledger import BrokerLedger
+from support.memory_files import MemoryFiles
 from support.simulated_loop import SimulatedLoop
 from support.simulated_node import HOME, SimulatedNode, Wire
 from support.world import Process, SimulationFailure, World
 
 from odradek.core.errors import StorageError
 from odradek.storage.disk.checkpoints import CLEAN_SHUTDOWN
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
 
 RESTART_MS = (20, 4_000)

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from support.memory_files import MemoryFiles
+
 from odradek.broker.coordinators.transaction_markers import MarkerWriter
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.image import CatalogImage
@@ -16,7 +18,6 @@ from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.groups.kip848.group import Kip848Group
 from odradek.groups.offsets import committed_offsets as offsets
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.log_sync import LogSync
 from odradek.storage.producers.producers import Producers

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from support.memory_files import MemoryFiles
+
 from odradek.batches.control import COMMIT, read_control
 from odradek.batches.header import scan
 from odradek.batches.rows import batch_rows
 from odradek.broker.metadata.committed_catalog import CommittedCatalog
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataLog
 from odradek.catalog.state import CatalogState
-from odradek.storage.disk.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
     from sim_broker import BrokerStage

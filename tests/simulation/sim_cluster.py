@@ -30,6 +30,7 @@ from uuid import UUID
 from sim_cluster_broker import SimulatedBroker
 from sim_voter import SyncThread
 from support.controlled_cluster import CLUSTER, new_catalog, records_of
+from support.memory_files import MemoryFiles
 from support.voters import make_voter
 from support.world import SimulationFailure, World
 
@@ -53,7 +54,6 @@ from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
-from odradek.storage.disk.memory_files import MemoryFiles
 
 T = TypeVar("T")
 HOME = Path("/simulated/controller")

@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from support.controlled_cluster import CLUSTER, FEATURES, new_catalog
+from support.memory_files import Crash, MemoryFiles
 from support.world import Alarm, World
 
 from odradek.broker.loop.scheduler import Steps, finish
@@ -27,7 +28,6 @@ from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_OFFSET
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/simulated/broker")
 LIMITS = MetadataConfig(bytes_between_snapshots=6_000, segment_bytes=3_000, retention_bytes=9_000)

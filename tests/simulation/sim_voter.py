@@ -20,6 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from uuid import UUID
 
+from support.memory_files import Crash, MemoryFiles
 from support.voters import make_voter
 from support.world import SimulationFailure
 
@@ -35,7 +36,6 @@ from odradek.catalog.state import GROUP, AlterConfigs
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 PATH = HOME / DIRECTORY

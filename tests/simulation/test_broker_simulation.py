@@ -16,13 +16,13 @@ from uuid import UUID
 import pytest
 from sim_broker_bugs import BUGS
 from sim_broker_ledger import BrokerLedger
+from support.memory_files import MemoryFiles
 from support.world import SimulationFailure
 
 from odradek.batches.encode import encode_batch
 from odradek.core.effects import SimpleRecord
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -9,7 +9,7 @@ from odradek.broker.front_end.connection import Connection
 from odradek.broker.metadata_log import bootstrap
 from odradek.broker.node.combined_role import CombinedRole
 from odradek.broker.settings.config import BrokerConfig
-from odradek.storage.disk.memory_files import MemoryFiles
+from support.memory_files import MemoryFiles
 from support.simulated_controller import ANSWER_MS, CLUSTER_ID, CONTROLLER, CONTROLLER_HOST, BlockingWire
 from support.simulated_node import HOME, SimulatedNode, Wire
 from support.simulated_restarts import RestartedBroker, sync_home, write_identity

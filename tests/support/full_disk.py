@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from odradek.storage.disk.memory_files import MemoryFiles
+from support.memory_files import MemoryFiles
 
 
 class FullDisk(MemoryFiles):

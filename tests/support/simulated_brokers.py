@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from odradek.broker.node.cluster_role import ClusterRole
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
+from support.memory_files import MemoryFiles
 from support.simulated_controller import ANSWER_MS, CONTROLLER, CONTROLLER_HOST, BlockingWire
 from support.simulated_node import HOME, SimulatedNode, Wire
 from support.simulated_restarts import RestartedBroker, RestartedNode, sync_home, write_identity

@@ -8,8 +8,8 @@ from typing import Any
 
 from odradek.broker.node.controller_role import ControllerRole
 from odradek.security.principal import USER, Principal
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire import frames
+from support.memory_files import MemoryFiles
 from support.simulated_node import HOME, SimulatedNode, Wire
 from support.simulated_restarts import RestartedNode, sync_home, write_identity
 from support.voters import make_voter

@@ -15,8 +15,8 @@ from odradek.broker.loop.world import NodeWorld
 from odradek.broker.node.lone_role import LoneRole
 from odradek.broker.node.node import Node
 from odradek.broker.settings.config import BrokerConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.wire.frames import FrameReader
+from support.memory_files import MemoryFiles
 from support.simulated_loop import SimulatedLoop, SimulatedThreads
 from support.world import Process, World
 

@@ -8,7 +8,7 @@ from odradek.broker.node.cluster_role import ClusterRole
 from odradek.broker.node.combined_role import CombinedRole
 from odradek.broker.node.node import Node
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import MemoryFiles
+from support.memory_files import MemoryFiles
 from support.simulated_node import HOME, SimulatedNode
 from support.world import World
 

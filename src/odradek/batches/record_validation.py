@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, Plain, decompress_in_steps, decompress_small
 from odradek.batches.header import COMPRESSION_MASK, HEADER_BYTES, LOG_OVERHEAD, BatchHeader, Buffer
-from odradek.batches.steps import BatchSteps, finish
+from odradek.batches.steps import BatchSteps
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.varints import OverlongVarint, read_uvarint
 
@@ -45,21 +45,15 @@ encoded form, and whether a record has no key. The last two numbers are 0, unles
 record with many headers: then they are the number of headers and the end of the record."""
 
 
-def check_batch(data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES) -> RecordSummary:
-    """Checks the records of the single batch in ``data``.
+def begin_check(
+    data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> RecordSummary | BatchSteps[RecordSummary]:
+    """Checks the records of the single batch in ``data``. If the check takes longer than a step, it returns steps.
 
     Raises KafkaError: INVALID_RECORD for malformed records and for a wrong number of records; UNKNOWN_SERVER_ERROR,
     like Kafka, for records that cannot be decompressed or decompress to more than ``max_bytes``, and for a record
     length of more than 5 bytes.
     """
-    check = begin_check(data, header, max_bytes=max_bytes)
-    return check if isinstance(check, RecordSummary) else finish(check)
-
-
-def begin_check(
-    data: Buffer, header: BatchHeader, *, max_bytes: int = DEFAULT_MAX_BYTES
-) -> RecordSummary | BatchSteps[RecordSummary]:
-    """Does the same as ``check_batch``. If the check takes longer than a step, it returns steps."""
     count, size = header.record_count, header.length + LOG_OVERHEAD
     codec = header.attributes & COMPRESSION_MASK
     start = 0

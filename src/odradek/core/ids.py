@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, NewType, TypeAlias
-
-GroupId = NewType("GroupId", str)
-MemberId = NewType("MemberId", str)
+from typing import NamedTuple, TypeAlias
 
 PartitionKey: TypeAlias = tuple[str, int]
 """A topic\'s name and a partition\'s number, as a key of a dictionary: a plain tuple takes less time and memory."""

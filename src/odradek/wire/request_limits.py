@@ -43,7 +43,6 @@ else:  # as in ``schemas``
     introspect = LazyModule("kio.serial._introspect")
 
 Data = bytes | memoryview
-Walk = Callable[[Data, int, int], int]
 CountingWalk = Callable[[Data, int, int, list[int]], int]
 
 MAX_ELEMENTS = 250_000

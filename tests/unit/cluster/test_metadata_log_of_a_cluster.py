@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from support.controlled_cluster import new_catalog
+from support.memory_files import MemoryFiles
 from support.voters import make_voter
 
 from odradek.broker.metadata.stored_catalog import StoredCatalog
@@ -21,7 +22,6 @@ from odradek.catalog.records import (
 from odradek.catalog.state import RecordSteps
 from odradek.cluster.cluster_catalog import SteppedRecords
 from odradek.cluster.records import NoOpRecord, RegisterBrokerRecord
-from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 ONE, TWO = UUID(int=(1 << 64) + 1), UUID(int=(1 << 64) + 2)

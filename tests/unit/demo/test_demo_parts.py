@@ -26,7 +26,7 @@ from odradek.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_
 from odradek.demo.single_reset import Query, Reset, reset_once
 from odradek.demo.state import DemoState, PendingRewind
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
-from odradek.pipelines.files.staging import StagedFile, staged_files
+from odradek.pipelines.files.staging import StagedFile, found_files
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import Lake
 
@@ -391,7 +391,7 @@ class _StagedTables:
     def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
         assert isinstance(location, LocalLocation)
         _stage(location.path, self.tables)
-        return staged_files(location)
+        return [file for file in found_files(location) if file.rows]
 
 
 def _add_batch(lake: Lake, tables: Mapping[str, pa.Table], batch: int) -> int:

@@ -22,6 +22,7 @@ from support.cleaning import (
     rows,
 )
 from support.logs import aborted_in
+from support.memory_files import Crash
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
@@ -32,7 +33,6 @@ from odradek.storage.cleaning.rows import RowEngine
 from odradek.storage.cleaning.rules import ProducerStateEntry
 from odradek.storage.config import DAY_MS
 from odradek.storage.disk.files import OsFiles
-from odradek.storage.disk.memory_files import Crash
 
 ENGINES = [RowEngine, ColumnEngine]
 

@@ -10,11 +10,11 @@ from support.cleaning import compact, keyed
 from support.cleaning import open_log as open_compacted
 from support.full_disk import FullDisk
 from support.logs import T0, batch, code_of, described, put, rows_from, sequenced, set_base_offset
+from support.memory_files import MemoryFiles
 
 from odradek.core.errors import CorruptRecord, ErrorCode, KafkaError
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import BATCHES_AT_ONCE, UnexpectedOffset
 from odradek.storage.log import Log
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from support.logs import aborted_in
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.metadata.change import packed
@@ -23,7 +24,6 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import EndTransactionMarker, TopicPartition
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 
 HOME = Path("/home/data")

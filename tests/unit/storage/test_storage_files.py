@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.memory_files import Crash, MemoryFiles
+from support.whole_steps import decode_snapshot
 
 from odradek.batches.steps import finish
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage.disk import checkpoints
 from odradek.storage.disk.files import Files, OsFiles
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.epochs import LeaderEpochs
 from odradek.storage.producers.producers import Producers
 from odradek.storage.producers.states import (
     BatchMetadata,
     ProducerState,
     SnapshotCorrupt,
-    decode_snapshot,
     encode_snapshot,
 )
 from odradek.storage.segments.index import IndexCorrupt, OffsetIndex, TimeIndex

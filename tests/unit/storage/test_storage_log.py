@@ -15,6 +15,7 @@ import crc32c
 import pytest
 from support.counted_files import CountedFiles
 from support.logs import CODECS, T0, batch, code_of, find_timestamp, open_log, put, rows_from, sequenced
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.batches.header import scan
@@ -24,7 +25,6 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.config import MAX_LONG, LogConfig
 from odradek.storage.disk.files import OsFiles
-from odradek.storage.disk.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from support.logs import CODECS, batch, code_of, open_log, put, rows_from
+from support.memory_files import MemoryFiles
 
 from odradek.batches.rows import iter_records
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk.files import OsFiles
-from odradek.storage.disk.memory_files import MemoryFiles
 
 
 @pytest.fixture

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.logs import T0, batch, code_of, find_timestamp, open_log, put, rows_from, sequenced
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig
 from odradek.storage.disk.files import OsFiles
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 from odradek.storage.log import Log
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 from support.logs import T0, aborted_in, batch, code_of, described, open_log, put, sequenced
+from support.memory_files import MemoryFiles
+from support.whole_steps import decode_snapshot
 
 from odradek.batches.header import scan
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
-from odradek.storage.producers.states import decode_snapshot, encode_snapshot
+from odradek.storage.producers.states import encode_snapshot
 from odradek.storage.segments.aborted_index import AbortedEntry
 
 DATA = Path(__file__).parents[2] / "data"

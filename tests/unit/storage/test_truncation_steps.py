@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from support.counted_files import CountedFiles
 from support.logs import T0, batch, open_log, put, sequenced
+from support.memory_files import MemoryFiles
 
 from odradek.core.ids import EndTransactionMarker
 from odradek.storage.appends import AppendInfo
 from odradek.storage.disk.files import OsFiles
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.storage.producers.states import encode_snapshot
 from odradek.storage.segments.segment_list import CUT_BYTES

@@ -155,9 +155,5 @@ def starts_of(logs: Iterable[tuple[TopicPartition, Log]]) -> dict[TopicPartition
     }
 
 
-def _only(offsets: Offsets, names: Set[TopicPartition]) -> dict[TopicPartition, int]:
-    return {name: offset for name, offset in offsets.items() if name in names}
-
-
 def _without(offsets: Offsets, names: Set[TopicPartition]) -> Offsets:
     return {name: offset for name, offset in offsets.items() if name not in names}

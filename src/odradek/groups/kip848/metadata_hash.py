@@ -8,7 +8,7 @@ UTF-16 followed by its length. The group's hash is XXH3 over the hashes of its t
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -52,13 +52,9 @@ def topic_hash(topic: TopicFacts) -> int:
     return _signed(xxh3(b"".join(parts)))
 
 
-def group_hash(topics: Iterable[TopicFacts]) -> int:
-    """Returns the hash of a group as a signed 64-bit number; 0 without topics."""
-    return result_of(group_hash_in_steps(list(topics), Pace()))
-
-
 def group_hash_in_steps(topics: list[TopicFacts], pace: Pace) -> Generator[None, None, int]:
-    """Does the same as ``group_hash`` in steps of a few topics. Sorts ``topics`` in place."""
+    """Returns the hash of a group as a signed 64-bit number; 0 without topics. Its steps are a few topics each. Sorts
+    ``topics`` in place."""
     if not topics:
         return 0
     are_plain = all(topic.name.isascii() for topic in topics)

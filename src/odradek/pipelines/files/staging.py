@@ -214,11 +214,6 @@ def has_other_attempts(spark: SparkSession, tag: str) -> bool:
     return False
 
 
-def staged_files(location: Location) -> list[StagedFile]:
-    """Returns the files of a folder that have rows."""
-    return [file for file in found_files(location) if file.rows]
-
-
 def found_files(location: Location) -> list[StagedFile]:
     """Returns the Parquet files of a folder that the driver sees; syncs them if the folder is local."""
     if isinstance(location, LocalLocation):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from odradek.schemas.json_text import compact
 from odradek.schemas.subjects import names
 from odradek.schemas.subjects.records import (
     CLEAR_SUBJECT,
@@ -366,8 +365,3 @@ def _rule_texts(rule_set: Mapping[str, Any]) -> Iterator[str]:
                 yield "\x01"
     if rule_set.get("enableAt"):
         yield str(rule_set["enableAt"])
-
-
-def shown_references(references: Iterable[SchemaReference]) -> str:
-    """Returns references as a JSON text."""
-    return compact([one.as_json() for one in references])

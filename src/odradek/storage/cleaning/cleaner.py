@@ -82,7 +82,6 @@ class Engine(Protocol):
 class Counts:
     """The bytes of files and the numbers of records that a cleaning has read and kept so far."""
 
-    bytes_read: int = 0
     bytes_written: int = 0
     records_read: int = 0
     records_kept: int = 0
@@ -236,7 +235,6 @@ class _Cleaning:
                 portion = self._read(segment, position)
                 done = yield from self.engine.map(portion, transactions, job.first_dirty_offset)
                 end_offset = max(end_offset, done.last_offset + 1)
-                self.counts.bytes_read += done.size
                 if done.is_full:
                     return end_offset
                 position += done.size
@@ -282,7 +280,6 @@ class _Cleaning:
 
     def _count(self, done: FilteredPart) -> None:
         counts = self.counts
-        counts.bytes_read += done.size
         counts.bytes_written += len(done.data)
         counts.records_read += done.records_read
         counts.records_kept += done.records_kept

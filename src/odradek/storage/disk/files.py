@@ -1,4 +1,4 @@
-"""The file system interface of the log, and the real file system (one in memory: ``storage/disk/memory_files``).
+"""The file system interface of the log, and the real file system (tests have one in memory).
 
 Both raise ``OSError``; ``Log`` turns it into Kafka's storage error.
 

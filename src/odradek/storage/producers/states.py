@@ -14,7 +14,6 @@ from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from odradek.batches.steps import finish
 from odradek.core.crc import crc32c
 from odradek.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from odradek.core.pace import Pace
@@ -179,13 +178,8 @@ def encode_snapshot(states: Iterable[ProducerState], digests: LogDigest = NO_DIG
     return _VERSION.to_bytes(2, "big") + crc32c(checked).to_bytes(4, "big") + checked
 
 
-def decode_snapshot(data: bytes) -> list[ProducerState]:
-    """Returns the states of a snapshot. Raises SnapshotCorrupt."""
-    return finish(decode_snapshot_in_steps(data))
-
-
 def decode_snapshot_in_steps(data: bytes) -> Generator[None, None, list[ProducerState]]:
-    """Does the same as ``decode_snapshot``, in steps."""
+    """Returns the states of a snapshot. Raises SnapshotCorrupt."""
     if len(data) < _HEAD.size:
         raise SnapshotCorrupt(f"the file has only {len(data)} bytes")
     version, crc, count = _HEAD.unpack_from(data)

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.controlled_cluster import new_catalog
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import Steps, finish
@@ -22,7 +23,6 @@ from odradek.cluster.records import NoOpRecord
 from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
-from odradek.storage.disk.memory_files import MemoryFiles
 
 CONTROLLER = 100
 

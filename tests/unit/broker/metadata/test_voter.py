@@ -9,6 +9,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.memory_files import Crash, MemoryFiles
 from support.voters import make_voter
 
 from odradek.batches.header import scan
@@ -29,7 +30,6 @@ from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.errors import KafkaError, StorageError
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 PATH = HOME / DIRECTORY

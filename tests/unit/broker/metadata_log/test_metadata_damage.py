@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 from support.catalogs import changed
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.stored_catalog import StoredCatalog
@@ -30,7 +31,6 @@ from odradek.catalog.state import (
 )
 from odradek.core.deferred import Deferred
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 PATH = HOME / DIRECTORY

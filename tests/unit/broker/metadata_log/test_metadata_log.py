@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from support.catalogs import changed, written
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.broker.loop.scheduler import finish
 from odradek.broker.metadata.change import Change, ChangeTooLarge
@@ -15,7 +16,6 @@ from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.catalog.state import GROUP, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 LOG = HOME / DIRECTORY / "00000000000000000000.log"

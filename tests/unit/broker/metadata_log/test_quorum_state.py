@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.quorum_state import NEWEST_EPOCH, QuorumState, WrongQuorumState
 from odradek.core.errors import StorageError
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 PATH = Path("/data") / DIRECTORY
 FILE = PATH / "quorum-state"

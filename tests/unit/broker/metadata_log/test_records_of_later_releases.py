@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.memory_files import MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
@@ -22,7 +23,6 @@ from odradek.catalog.state import CreateTopic
 from odradek.core.deferred import Deferred
 from odradek.core.effects import SimpleRecord
 from odradek.core.errors import StorageError
-from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 LOG = HOME / DIRECTORY / "00000000000000000000.log"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.logs import T0, batch, code_of, set_base_offset
+from support.memory_files import MemoryFiles
 from support.partitions import NODE, registered
 
 from odradek.batches.steps import finish
@@ -20,7 +21,6 @@ from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import EARLIEST, LATEST, EndTransactionMarker
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 
 OTHER, THIRD = 2, 3

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.logs import batch
+from support.memory_files import MemoryFiles
 from support.replicas import replicated
 
 from odradek.broker.loop.scheduler import finish
@@ -33,7 +34,6 @@ from odradek.catalog.records import (
 from odradek.catalog.state import TOPIC
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import OFFSETS_TOPIC, TopicPartition
-from odradek.storage.disk.memory_files import MemoryFiles
 
 HOME = Path("/data")
 T0 = 1_700_000_000_000

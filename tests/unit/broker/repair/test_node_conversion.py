@@ -8,6 +8,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.broker.metadata.stored_catalog import StoredCatalog
 from odradek.broker.metadata_log import conversion
@@ -20,7 +21,6 @@ from odradek.catalog.state import BROKER, AlterConfigs, CreateTopic, DeleteTopic
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.core.errors import StorageError
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME, CONTROLLER_HOME, CONTROLLER = Path("/simulated/1"), Path("/simulated/controller"), 100
 NOW_MS = 1_700_000_000_000

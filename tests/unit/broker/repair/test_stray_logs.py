@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.catalogs import changed, lone_quorum, written
+from support.memory_files import Crash, MemoryFiles
 
 from odradek.batches.encode import encode_batch
 from odradek.broker.loop.scheduler import finish
@@ -32,7 +33,6 @@ from odradek.core.effects import SimpleRecord
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import TopicPartition
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import Crash, MemoryFiles
 
 HOME = Path("/data")
 T0 = 1_700_000_000_000

@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from support.logs import T0, batch, set_base_offset
+from support.memory_files import MemoryFiles
 from support.partitions import NODE, registered
 from support.replicas import BACKOFF_MS, NodeOfPartitions
 
@@ -20,7 +21,6 @@ from odradek.broker.replication.replicated_partition import ReplicatedPartition
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.storage.config import LogConfig
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.log import Log
 from odradek.wire import schemas
 from odradek.wire.api_keys import FETCH, LIST_OFFSETS

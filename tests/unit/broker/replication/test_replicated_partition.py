@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from support.logs import T0, batch, code_of, sequenced, set_base_offset
+from support.memory_files import MemoryFiles
 from support.node_settings import BROKER
 from support.partitions import NODE, registered
 from support.replicas import LAG_MS, NodeOfPartitions, replicated
@@ -28,7 +29,6 @@ from odradek.replication.effects import AlteredIsr
 from odradek.storage.appends import AppendInfo
 from odradek.storage.config import LogConfig
 from odradek.storage.disk import checkpoints
-from odradek.storage.disk.memory_files import MemoryFiles
 from odradek.storage.fetched_batches import UnexpectedOffset
 from odradek.storage.log import Log
 

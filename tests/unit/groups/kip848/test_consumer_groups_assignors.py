@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.examples import examples
+from support.whole_steps import group_hash
 
 from odradek.core.ids import java_string_hash
 from odradek.groups.kip848.assignors import RANGE, UNIFORM, MemberSpec, Partitions, assign, hash_order, uuid_hash
-from odradek.groups.kip848.metadata_hash import TopicFacts, group_hash, topic_hash, xxh3
+from odradek.groups.kip848.metadata_hash import TopicFacts, topic_hash, xxh3
 from odradek.groups.kip848.regex import resolve
 
 TOPICS = [number.to_bytes(16, "big") for number in (0x1F, 0x2E00000001, 0x3D << 70)]
