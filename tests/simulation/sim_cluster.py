@@ -46,8 +46,8 @@ from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.catalog.records import MetadataRecord
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, Moment, SteppedRecords
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
-from odradek.cluster.lifecycle import HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.control import ClusterControl, Directories, HeartbeatOutcome
+from odradek.cluster.lifecycle import HeartbeatReply, LifecycleTimes
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
@@ -136,7 +136,7 @@ class NetworkLink:
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
         self._scenario.register(asked, self._to_process(answer))
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None:
         self._scenario.beat(self._broker, asked, self._to_process(answer))
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:
@@ -471,7 +471,7 @@ class ClusterScenario:
                     self.fail(f"broker {number} is eligible for {topic.name} after an unclean stop")
 
     def beat(
-        self, broker: SimulatedBroker, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]
+        self, broker: SimulatedBroker, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]
     ) -> None:
         incarnation, number = broker.incarnation, broker.membership.lifecycle.number
 
@@ -483,7 +483,7 @@ class ClusterScenario:
 
         self._send(deliver)
 
-    def _receive_heartbeat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+    def _receive_heartbeat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None:
         if self._catalog is None:
             return
         key, now = (asked.broker_id, asked.broker_epoch), self._world.steady()
@@ -492,7 +492,7 @@ class ClusterScenario:
         if known is not None and known.epoch == asked.broker_epoch:
             self._heard[key] = now
         control.hear(*key, now)
-        decided: list[ControlResult[HeartbeatReply]] = []
+        decided: list[ControlResult[HeartbeatOutcome]] = []
 
         def steps() -> RecordSteps:
             decided.append((yield from control.heartbeat(asked, Directories())))
@@ -507,12 +507,12 @@ class ClusterScenario:
             self._check_heartbeat(asked, reply)
             assert note is not None
             note(result)
-            said = HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+            said = HeartbeatReply(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
             self._send(lambda: answer(said))
 
         self._submit(Event("heartbeat", steps, ended))
 
-    def _check_heartbeat(self, asked: BrokerHeartbeat, reply: HeartbeatReply) -> None:
+    def _check_heartbeat(self, asked: BrokerHeartbeat, reply: HeartbeatOutcome) -> None:
         registered_at = self._state.nodes.registered_at[asked.broker_id]
         if reply.before is BrokerState.FENCED and reply.after is BrokerState.UNFENCED:
             self.counts["unfenced"] += 1

@@ -14,7 +14,7 @@ from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.node_request import NodeRequest
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
 from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.records import Endpoint
@@ -116,7 +116,7 @@ class BlockingBroker:
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
         self._ask(messages.registration(asked), answer, lambda: answer(ErrorCode.none))
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None:
         self._ask(messages.heartbeat(asked), answer, lambda: answer(ErrorCode.none))
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:

@@ -12,7 +12,7 @@ from odradek.catalog.records import MetadataRecord, encode
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlSteps, Moment
-from odradek.cluster.control import ClusterControl, Directories, HeartbeatReply
+from odradek.cluster.control import ClusterControl, Directories, HeartbeatOutcome
 from odradek.cluster.records import Endpoint, FeatureRange, decode
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
@@ -113,7 +113,7 @@ class ControlledCluster:
         fence: bool = False,
         shutdown: bool = False,
         directories: Directories = NO_CHANGE,
-    ) -> HeartbeatReply:
+    ) -> HeartbeatOutcome:
         """A heartbeat, by default of a broker that has all records."""
         if epoch is None:
             epoch = self.catalog.nodes.brokers[broker_id].epoch

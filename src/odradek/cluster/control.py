@@ -54,8 +54,8 @@ class ReplicaDirectory(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class HeartbeatReply:
-    """The answer to a heartbeat, with the states before and after it."""
+class HeartbeatOutcome:
+    """What a heartbeat has changed at the controller: the states before and after it."""
 
     is_caught_up: bool
     before: BrokerState
@@ -153,14 +153,14 @@ class ClusterControl:
         if broker is not None and broker.epoch == broker_epoch:
             self.sessions.hear(broker_id, broker_epoch, now_ms)
 
-    def heartbeat(self, request: BrokerHeartbeat, directories: Directories) -> ControlSteps[HeartbeatReply]:
+    def heartbeat(self, request: BrokerHeartbeat, directories: Directories) -> ControlSteps[HeartbeatOutcome]:
         """Generates the records of a heartbeat. Raises KafkaError (STALE_BROKER_EPOCH)."""
         broker_id, epoch = request.broker_id, request.broker_epoch
         nodes = self.catalog.nodes
         broker = nodes.check_epoch(broker_id, epoch)
         registered_at = nodes.registered_at[broker_id]
         before, after = self.sessions.next_state(request, registered_at, lambda: self.leads(broker_id))
-        reply = HeartbeatReply(request.metadata_offset >= registered_at, before, after)
+        reply = HeartbeatOutcome(request.metadata_offset >= registered_at, before, after)
         generated: list[MetadataRecord] = []
         if after is not before:
             generated = yield from self._enter(after, broker_id, epoch)
@@ -194,7 +194,7 @@ class ClusterControl:
             return [*began, *(yield from self._without(broker_id))]
         return (yield from self._fence(broker_id, epoch))
 
-    def _end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatReply, end_offset: int) -> None:
+    def _end_heartbeat(self, request: BrokerHeartbeat, reply: HeartbeatOutcome, end_offset: int) -> None:
         """Notes the heartbeat after its records are committed. ``end_offset``: the offset of the newest record."""
         self.sessions.touch(request.broker_id, is_fenced=reply.is_fenced, metadata_offset=request.metadata_offset)
         if reply.after is BrokerState.CONTROLLED_SHUTDOWN:

@@ -51,7 +51,7 @@ class LifecycleTimes(NamedTuple):
     registration_ms: int = 60_000
 
 
-class HeartbeatAnswer(NamedTuple):
+class HeartbeatReply(NamedTuple):
     """The reply to a heartbeat."""
 
     is_caught_up: bool
@@ -170,7 +170,7 @@ class BrokerLifecycle:
             return
         self._fail(now_ms)
 
-    def on_heartbeat(self, number: int, answer: HeartbeatAnswer, now_ms: int) -> None:
+    def on_heartbeat(self, number: int, answer: HeartbeatReply, now_ms: int) -> None:
         """Notes the reply to a heartbeat."""
         if not self._take(number):
             return

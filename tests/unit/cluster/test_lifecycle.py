@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster.lifecycle import NEXT, BrokerLifecycle, HeartbeatAnswer, LifecycleState, LifecycleTimes
+from odradek.cluster.lifecycle import NEXT, BrokerLifecycle, HeartbeatReply, LifecycleState, LifecycleTimes
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import NEVER, BrokerHeartbeat
 from odradek.core.effects import IllegalTransition
@@ -17,11 +17,11 @@ from odradek.core.errors import ErrorCode
 REGISTRATION = NewBroker(3, "c", UUID(int=1), (), (), None, (UUID(int=5 << 64),), 7)
 TIMES = LifecycleTimes(9_000, 2_000, 60_000)
 FENCED, BEHIND, RUNS = (
-    HeartbeatAnswer(True, True, False),
-    HeartbeatAnswer(False, True, False),
-    HeartbeatAnswer(True, False, False),
+    HeartbeatReply(True, True, False),
+    HeartbeatReply(False, True, False),
+    HeartbeatReply(True, False, False),
 )
-STOP = HeartbeatAnswer(True, True, True)
+STOP = HeartbeatReply(True, True, True)
 
 
 def heartbeat(offset: int, *, fence: bool = False, stop: bool = False, epoch: int = 40) -> BrokerHeartbeat:
@@ -204,7 +204,7 @@ EVENTS: dict[str, Event] = {
         f"answer {answer}": answered(
             lambda broker, now_ms, answer=answer: broker.on_heartbeat(broker.number, answer, now_ms)
         )
-        for answer in map(HeartbeatAnswer._make, product((False, True), repeat=3))
+        for answer in map(HeartbeatReply._make, product((False, True), repeat=3))
     },
     "ready": lambda broker, now_ms: broker.set_ready(now_ms),
     "shutdown": lambda broker, now_ms: broker.begin_shutdown(now_ms),

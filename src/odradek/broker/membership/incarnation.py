@@ -14,7 +14,7 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.cluster import records
-from odradek.cluster.lifecycle import REMEDIES, BrokerLifecycle, HeartbeatAnswer, LifecycleState
+from odradek.cluster.lifecycle import REMEDIES, BrokerLifecycle, HeartbeatReply, LifecycleState
 from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.registrations import NewBroker
 from odradek.cluster.sessions import BrokerHeartbeat
@@ -34,7 +34,7 @@ class SessionLink(Protocol):
 
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None: ...
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None: ...
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None: ...
 
 
 class ControllerLink(SessionLink, Protocol):
@@ -160,7 +160,7 @@ class BrokerMembership:
         else:
             self.lifecycle.on_registered(number, answer, self._member.now_ms())
 
-    def _on_heartbeat(self, number: int, answer: HeartbeatAnswer | ErrorCode) -> None:
+    def _on_heartbeat(self, number: int, answer: HeartbeatReply | ErrorCode) -> None:
         if isinstance(answer, ErrorCode):
             self.lifecycle.on_failed(number, self._member.now_ms(), answer)
             return

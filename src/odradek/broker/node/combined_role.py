@@ -25,7 +25,7 @@ from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
 from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.cluster.control import Directories, ReplicaDirectory
-from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.lifecycle import HeartbeatReply
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.disk import checkpoints
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from odradek.broker.node.node import Node
     from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
-    from odradek.cluster.control import HeartbeatReply
+    from odradek.cluster.control import HeartbeatOutcome
     from odradek.cluster.lifecycle import BrokerLifecycle
     from odradek.cluster.registrations import NewBroker
     from odradek.cluster.sessions import BrokerHeartbeat
@@ -203,7 +203,7 @@ class LocalControllerLink:
         registered = self._brokers.submit(lambda control, moment: control.register_broker(asked, moment))
         registered.then(lambda epoch: self._answer(_code_of(epoch) or epoch, answer))
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None:
         self._brokers.hear(asked.broker_id, asked.broker_epoch)
         heard = self._brokers.submit(lambda control, _: control.heartbeat(asked, Directories()))
         heard.then(lambda reply: self._answer(_code_of(reply) or _answer_of(reply), answer))
@@ -227,8 +227,8 @@ def _code_of(outcome: object) -> ErrorCode | None:
     return outcome.code if isinstance(outcome, KafkaError) else ErrorCode.unknown_server_error
 
 
-def _answer_of(reply: HeartbeatReply) -> HeartbeatAnswer:
-    return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+def _answer_of(reply: HeartbeatOutcome) -> HeartbeatReply:
+    return HeartbeatReply(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
 
 
 def _without_ids(allocated: object) -> None:

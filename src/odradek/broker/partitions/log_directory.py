@@ -210,7 +210,7 @@ class LogDirectory:
             self.led.pop(key, None)
         if partition.role is not PartitionRole.REMOVED:
             return []
-        paths = self._drop(key, "other brokers have its replicas now")
+        paths = self._drop(key)
         self._offsets.try_remove({TopicPartition(*key)})
         return paths
 
@@ -286,12 +286,12 @@ class LogDirectory:
             key = (topic.name, described.partition_id)
             if key in self.partitions:
                 partition = self.partitions[key]
-                paths += self._drop(key, "the topic was deleted")
+                paths += self._drop(key)
                 partition.remove(ErrorCode.unknown_topic_or_partition)
                 yield None
         return paths
 
-    def _drop(self, key: tuple[str, int], reason: str) -> list[Path]:
+    def _drop(self, key: tuple[str, int]) -> list[Path]:
         """Takes a log out of service. Returns the new path of its directory."""
         partition = self.partitions.pop(key)
         self.led.pop(key, None)
@@ -306,7 +306,6 @@ class LogDirectory:
                 paths.append(partition.log.path)
         except (OSError, KafkaError) as error:
             log.error("%s could not be removed: %s", path, error)
-        partition.failure = reason
         return paths
 
     def _take_away(self, path: Path, doomed: Path) -> Path:

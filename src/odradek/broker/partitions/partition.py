@@ -44,8 +44,9 @@ class Partition:
     It gets ``log=None`` if the files of its log could not be opened. Requests that need the log then get
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
-    ``open_log``: the log, None while it is not open; ``log`` raises then. ``now_ms``: the clock of records.
-    ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has several replicas.
+    ``open_log``: the log, None while it is not open; ``log`` raises then, with ``failure``, which says why. ``now_ms``:
+    the clock of records. ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has
+    several replicas.
     ``is_held``: the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
     """
@@ -293,7 +294,7 @@ class Partition:
 
         Returns the wait, or None if ``end`` was called already.
         """
-        if self.failure:
+        if self.role is PartitionRole.REMOVED or self.open_log is None:
             is_gone = self.role is PartitionRole.REMOVED
             end(ErrorCode.unknown_topic_or_partition if is_gone else ErrorCode.kafka_storage_error)
             return None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.node_request import NodeRequest, R
 from odradek.broker.remote.peers import Channel, Peers
-from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.lifecycle import HeartbeatReply
 from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import ObserverKey
 from odradek.cluster.registrations import NewBroker
@@ -42,7 +42,7 @@ class RemoteControllerLink:
     def register(self, asked: NewBroker, answer: Callable[[int | ErrorCode], None]) -> None:
         self._beat(messages.registration(asked), answer)
 
-    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatAnswer | ErrorCode], None]) -> None:
+    def beat(self, asked: BrokerHeartbeat, answer: Callable[[HeartbeatReply | ErrorCode], None]) -> None:
         self._beat(messages.heartbeat(asked), answer)
 
     def read(self, asked: RecordsRequest, answer: Callable[[RecordsReply | None], None]) -> None:

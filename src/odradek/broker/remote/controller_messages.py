@@ -14,7 +14,7 @@ from uuid import UUID
 from odradek.broker.loop.reserved_ids import METADATA_TOPIC_ID, NO_UUID
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.cluster.isr_changes import IsrChange, IsrState
-from odradek.cluster.lifecycle import HeartbeatAnswer
+from odradek.cluster.lifecycle import HeartbeatReply
 from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.observers import LogPlace, ObserverKey
 from odradek.cluster.registrations import NewBroker
@@ -66,7 +66,7 @@ def _registered(reply: BrokerRegistrationResponse) -> int | ErrorCode:
     return reply.error_code or reply.broker_epoch
 
 
-def heartbeat(asked: BrokerHeartbeat) -> NodeRequest[HeartbeatAnswer | ErrorCode]:
+def heartbeat(asked: BrokerHeartbeat) -> NodeRequest[HeartbeatReply | ErrorCode]:
     body: dict[str, object] = {
         "broker_id": asked.broker_id,
         "broker_epoch": asked.broker_epoch,
@@ -79,10 +79,10 @@ def heartbeat(asked: BrokerHeartbeat) -> NodeRequest[HeartbeatAnswer | ErrorCode
     return schema_request(*_HEARTBEAT, body, _heard)
 
 
-def _heard(reply: BrokerHeartbeatResponse) -> HeartbeatAnswer | ErrorCode:
+def _heard(reply: BrokerHeartbeatResponse) -> HeartbeatReply | ErrorCode:
     if reply.error_code:
         return reply.error_code
-    return HeartbeatAnswer(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
+    return HeartbeatReply(reply.is_caught_up, reply.is_fenced, reply.should_shut_down)
 
 
 def fetch(asked: RecordsRequest, observer: ObserverKey, cluster_id: str) -> NodeRequest[RecordsReply]:

@@ -17,7 +17,7 @@ from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog.records import MetadataRecord, encode
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatAnswer, LifecycleTimes
+from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
 from odradek.cluster.log_observer import LogObserver, RecordsReply
 from odradek.cluster.records import NoOpRecord
 from odradek.cluster.registrations import NewBroker
@@ -147,7 +147,7 @@ def test_a_full_disk_is_waited_for(broker: _Broker) -> None:
 def test_the_logs_are_opened_once(broker: _Broker) -> None:
     broker.asked.pop("register")(7)
     for _ in range(3):
-        broker.asked.pop("beat")(HeartbeatAnswer(True, True, False))
+        broker.asked.pop("beat")(HeartbeatReply(True, True, False))
         broker.now += 3_000
         broker.alarm()
     assert broker.caught_up == 1

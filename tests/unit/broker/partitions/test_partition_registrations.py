@@ -123,6 +123,16 @@ def test_a_removed_partition_is_never_used_again() -> None:
             act()
 
 
+def test_a_wait_at_a_removed_partition_ends_at_once_as_one_without_a_log() -> None:
+    removed, closed, ended = in_role(LEADER), Partition("t", 0, None, lambda: T0, failure="too many open files"), []
+    removed.remove(ErrorCode.unknown_topic_or_partition)
+    closed.apply(giving(LEADER, 3), NODE, 0)
+    for one in (removed, closed):
+        one.wait_for(1, ended.append)
+    assert ended == [ErrorCode.unknown_topic_or_partition, ErrorCode.kafka_storage_error]
+    assert (removed.failure, closed.failure) == ("", "too many open files")
+
+
 def test_a_partition_whose_log_is_not_open_begins_its_epoch_with_the_log() -> None:
     one = Partition("t", 0, None, lambda: T0, failure="too many open files")
     one.apply(registered(THREE, leader_epoch=5), NODE, 0)
