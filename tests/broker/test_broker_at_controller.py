@@ -13,7 +13,7 @@ from support.simulated_controller import CONTROLLER, BlockingWire, SimulatedCont
 from test_controller_node import create
 
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.lifecycle import LifecycleState
+from odradek.cluster.nodes.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode
 
 HOME = Path("/broker")

@@ -8,7 +8,7 @@ from support.simulated_brokers import SimulatedBroker
 from support.simulated_node import HOME
 
 from odradek.broker.node.cluster_member import MembershipEnded
-from odradek.cluster.lifecycle import LifecycleState
+from odradek.cluster.nodes.lifecycle import LifecycleState
 from odradek.core.errors import ErrorCode, StorageError
 from odradek.storage.disk import checkpoints
 

@@ -19,7 +19,7 @@ from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log.log import DIRECTORY, MetadataConfig
 from odradek.broker.metadata_log.quorum_state import QuorumState
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.observers import LogPlace
+from odradek.cluster.metadata_log.observers import LogPlace
 from odradek.core.deferred import Deferred
 from odradek.core.errors import StorageError
 

@@ -13,7 +13,7 @@ from test_controller_node import beat, register
 from odradek.batches.rows import iter_records
 from odradek.broker.controller.observer_reads import MOST_READ_BYTES
 from odradek.catalog.records import MetadataRecord, TopicRecord
-from odradek.cluster.observers import OBSERVER_SESSION_MS
+from odradek.cluster.metadata_log.observers import OBSERVER_SESSION_MS
 from odradek.cluster.records import NoOpRecord, decode
 from odradek.core.errors import ErrorCode
 

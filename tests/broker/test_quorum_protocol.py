@@ -18,7 +18,7 @@ from odradek.broker.node.writer_role import WriterRole
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.cluster.log_observer import LogObserver
+from odradek.cluster.metadata_log.log_observer import LogObserver
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 

@@ -17,7 +17,7 @@ from support.brokers import Wire
 from bench.apache import ApacheBroker
 from odradek.batches.rows import iter_records
 from odradek.broker.metadata_log.log import DIRECTORY
-from odradek.cluster.lifecycle import LifecycleState, LifecycleTimes
+from odradek.cluster.nodes.lifecycle import LifecycleState, LifecycleTimes
 from odradek.core.errors import ErrorCode
 from odradek.storage.disk.files import OsFiles
 

@@ -14,9 +14,9 @@ from uuid import UUID
 import pytest
 
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.cluster.elections import Election, ElectionRules, partition_change
-from odradek.cluster.placement import UsableBroker, place
-from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerSessions
+from odradek.cluster.nodes.sessions import NEVER, BrokerHeartbeat, BrokerSessions
+from odradek.cluster.partitions.elections import Election, ElectionRules, partition_change
+from odradek.cluster.partitions.placement import UsableBroker, place
 from odradek.core.errors import ErrorCode, KafkaError
 
 TRACE = Path(__file__).resolve().parent / "traces" / "controller_decisions.jsonl"

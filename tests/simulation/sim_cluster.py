@@ -47,11 +47,11 @@ from odradek.catalog.records import MetadataRecord
 from odradek.catalog.state import TOPIC, AlterConfigs, CatalogRequest, CreateTopic, DeleteTopic, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, Moment, SteppedRecords
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatOutcome
-from odradek.cluster.lifecycle import HeartbeatReply, LifecycleTimes
-from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.observers import ObserverKey
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
+from odradek.cluster.metadata_log.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.metadata_log.observers import ObserverKey
+from odradek.cluster.nodes.lifecycle import HeartbeatReply, LifecycleTimes
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 

@@ -21,10 +21,10 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.log import MetadataConfig
 from odradek.catalog.records import MetadataRecord
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes
-from odradek.cluster.log_observer import LogObserver
+from odradek.cluster.metadata_log.log_observer import LogObserver
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle, LifecycleTimes
+from odradek.cluster.nodes.registrations import NewBroker
 from odradek.cluster.records import Endpoint
-from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_OFFSET

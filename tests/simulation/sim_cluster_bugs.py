@@ -14,13 +14,14 @@ from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata.quorum import LoneQuorum
 from odradek.broker.metadata_log.log import MetadataLog
 from odradek.catalog.delta import Delta
-from odradek.cluster import lifecycle, log_observer
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.lifecycle import BrokerLifecycle
-from odradek.cluster.log_observer import LogObserver
+from odradek.cluster.metadata_log import log_observer
+from odradek.cluster.metadata_log.log_observer import LogObserver
+from odradek.cluster.nodes import lifecycle
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle
+from odradek.cluster.nodes.registrations import Registrations
+from odradek.cluster.nodes.sessions import BrokerSessions
 from odradek.cluster.records import BrokerRegistrationChangeRecord, decode
-from odradek.cluster.registrations import Registrations
-from odradek.cluster.sessions import BrokerSessions
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 

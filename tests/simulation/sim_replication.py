@@ -27,7 +27,7 @@ from sim_replication_schedules import ENTRIES, FAULTS_MS, Fault, schedule
 from support.replica_log import AbstractBatch
 from support.world import START_MS, SimulationFailure, World
 
-from odradek.cluster.isr_changes import IsrChange
+from odradek.cluster.partitions.isr_changes import IsrChange
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
 from odradek.replication.effects import FindOffset

@@ -18,7 +18,7 @@ from support.world import Alarm
 
 from odradek.broker.replication.isr_changes import IsrChangeQueue
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.cluster.isr_changes import IsrChange
+from odradek.cluster.partitions.isr_changes import IsrChange
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, NO_PRODUCER_ID, FetchingReplica

@@ -10,9 +10,9 @@ from unittest.mock import patch
 from sim_replication_broker import ReplicaBroker
 from support.replica_log import AbstractLog
 
-from odradek.cluster import elections, isr_changes
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.elections import Election, ElectionRules
+from odradek.cluster.partitions import elections, isr_changes
+from odradek.cluster.partitions.elections import Election, ElectionRules
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_EPOCH, FetchingReplica
 from odradek.replication.effects import MoveWatermark, RestartAt, Truncate

@@ -17,11 +17,11 @@ from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CreateTopic, DeleteTopic
 from odradek.cluster.cluster_catalog import ControlSteps, Moment
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrState
+from odradek.cluster.nodes.registrations import BrokerRegistration, NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
+from odradek.cluster.partitions.elections import Election
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.cluster.records import Endpoint
-from odradek.cluster.registrations import BrokerRegistration, NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 

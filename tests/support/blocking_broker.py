@@ -14,12 +14,12 @@ from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.node_request import NodeRequest
 from odradek.catalog.records import MetadataRecord, kind_of
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
-from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.observers import ObserverKey
+from odradek.cluster.metadata_log.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.metadata_log.observers import ObserverKey
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.cluster.records import Endpoint
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_OFFSET

@@ -13,9 +13,9 @@ from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import CatalogRequest, CreateTopic, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlSteps, Moment
 from odradek.cluster.control import ClusterControl, Directories, HeartbeatOutcome
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat, BrokerState
 from odradek.cluster.records import Endpoint, FeatureRange, decode
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
 
 R = TypeVar("R")

@@ -78,8 +78,8 @@ def _commits_before_replicas() -> None:
 
 def _unclean_elections() -> None:
     """A replica that is not in sync may lead, whatever unclean.leader.election.enable is."""
-    from odradek.cluster import elections
-    from odradek.cluster.elections import Election, ElectionRules
+    from odradek.cluster.partitions import elections
+    from odradek.cluster.partitions.elections import Election, ElectionRules
 
     elect = elections._elect
 

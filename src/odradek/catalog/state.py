@@ -236,7 +236,7 @@ class CatalogState:
 
     @property
     def registered_brokers(self) -> Mapping[int, object]:
-        """The registrations of brokers by id (``cluster/registrations``). A lone broker has none."""
+        """The registrations of brokers by id (``cluster/nodes/registrations``). A lone broker has none."""
         return {}
 
     # --- requests -----------------------------------------------------------------------------------------------

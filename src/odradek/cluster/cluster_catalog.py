@@ -14,8 +14,8 @@ from odradek.catalog.features import ELIGIBLE_LEADERS
 from odradek.catalog.records import ConfigRecord, Id16, IdFactory, MetadataRecord, NodeRecord, PartitionRecord
 from odradek.catalog.state import BROKER, TOPIC, CatalogRequest, CatalogState, OwnRecords, RecordSteps, Topic
 from odradek.cluster import records
-from odradek.cluster.placement import Dice, UsableBroker, place
-from odradek.cluster.registrations import BrokerRegistration, Registrations
+from odradek.cluster.nodes.registrations import BrokerRegistration, Registrations
+from odradek.cluster.partitions.placement import Dice, UsableBroker, place
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE
 

@@ -18,10 +18,17 @@ from typing import NamedTuple
 from odradek.catalog.records import Id16, MetadataRecord, ProducerIdsRecord
 from odradek.catalog.state import PRODUCER_ID_BLOCK, RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, ControlSteps, Moment
-from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrState, NewestRequests, change_isrs
-from odradek.cluster.leader_elections import ElectionResults, balance_leaders, elect_leaders, elect_unclean_leaders
-from odradek.cluster.partition_changes import BrokerEvent, PartitionChanges
+from odradek.cluster.nodes.registrations import NewBroker, NewController, offline_directories
+from odradek.cluster.nodes.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
+from odradek.cluster.partitions.elections import Election
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState, NewestRequests, change_isrs
+from odradek.cluster.partitions.leader_elections import (
+    ElectionResults,
+    balance_leaders,
+    elect_leaders,
+    elect_unclean_leaders,
+)
+from odradek.cluster.partitions.partition_changes import BrokerEvent, PartitionChanges
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     FenceBrokerRecord,
@@ -29,8 +36,6 @@ from odradek.cluster.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from odradek.cluster.registrations import NewBroker, NewController, offline_directories
-from odradek.cluster.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, NO_OFFSET
 from odradek.core.pace import Pace
@@ -264,8 +269,8 @@ class ClusterControl:
     def change_isrs(
         self, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange], number: int
     ) -> ControlSteps[list[IsrState | ErrorCode]]:
-        """Generates the records of the ISRs that a leader asks for: ``cluster/isr_changes``. ``number``: of its
-        request.
+        """Generates the records of the ISRs that a leader asks for: ``cluster/partitions/isr_changes``. ``number``: of
+        its request.
 
         Raises KafkaError (STALE_BROKER_EPOCH, REQUEST_TIMED_OUT for a copy that comes too late)."""
         self.catalog.nodes.check_epoch(broker_id, broker_epoch)
@@ -275,7 +280,7 @@ class ClusterControl:
     def elect_leaders(
         self, election: Election, asked: Sequence[tuple[str, Iterable[int]]] | None
     ) -> ControlSteps[ElectionResults]:
-        """Generates the records of elections that an administrator asks for: ``cluster/leader_elections``."""
+        """Generates the records of elections that an administrator asks for: ``partitions/leader_elections``."""
         return elect_leaders(self._changes, election, asked)
 
     def balance_leaders(self) -> ControlSteps[bool]:

@@ -33,7 +33,7 @@ class RegisteredPartition(Protocol):
 
 
 class ReplicaBroker(Protocol):
-    """What a state machine reads of a broker's registration (``cluster/registrations.BrokerRegistration``)."""
+    """What a state machine reads of a broker's registration (``cluster/nodes/registrations.BrokerRegistration``)."""
 
     @property
     def epoch(self) -> int: ...

@@ -14,12 +14,12 @@ from odradek.catalog.records import FeatureLevelRecord, PartitionChangeRecord, P
 from odradek.catalog.state import BROKER, TOPIC, AlterConfigs, CreatePartitions, CreateTopic, DeleteTopic
 from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
-from odradek.cluster.elections import Election
-from odradek.cluster.isr_changes import IsrChange, IsrState, NewestRequests
-from odradek.cluster.leader_elections import MOST_AT_ONCE
-from odradek.cluster.partition_changes import unclean_elections
+from odradek.cluster.nodes.sessions import NEVER, BrokerHeartbeat, BrokerState
+from odradek.cluster.partitions.elections import Election
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState, NewestRequests
+from odradek.cluster.partitions.leader_elections import MOST_AT_ONCE
+from odradek.cluster.partitions.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
-from odradek.cluster.sessions import NEVER, BrokerHeartbeat, BrokerState
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import CORRELATION_IDS, FetchingReplica

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odradek.cluster.observers import LogPlace, ObserverKey, Observers, ObserverState, PlaceKind, place_of
+from odradek.cluster.metadata_log.observers import LogPlace, ObserverKey, Observers, ObserverState, PlaceKind, place_of
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_OFFSET
 
@@ -89,7 +89,7 @@ class SnapshotPart(NamedTuple):
 
 
 class _CommittedLog:
-    """The metadata log as far as it is committed (``cluster/observers.LeaderLog``)."""
+    """The metadata log as far as it is committed (``cluster/metadata_log/observers.LeaderLog``)."""
 
     def __init__(self, log: MetadataLog) -> None:
         self._log = log

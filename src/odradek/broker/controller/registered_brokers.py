@@ -14,7 +14,7 @@ from odradek.broker.loop.scheduler import Steps
 from odradek.catalog.state import RecordSteps
 from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, ControlSteps, Moment, SteppedRecords
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.partition_changes import unclean_elections
+from odradek.cluster.partitions.partition_changes import unclean_elections
 from odradek.core.deferred import Deferred
 
 if TYPE_CHECKING:

@@ -62,7 +62,7 @@ def handle(broker: NodeServices, context: Context, message: ElectLeadersRequest)
 def handle_at_controller(
     controller: ControllerServices, context: Context, message: ElectLeadersRequest
 ) -> Steps[list[Chunk]]:
-    from odradek.cluster.elections import Election  # a lone broker has none
+    from odradek.cluster.partitions.elections import Election  # a lone broker has none
 
     rows = message.topic_partitions
     kind = message.election_type if context.version >= 1 else PREFERRED

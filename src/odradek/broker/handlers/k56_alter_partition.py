@@ -13,7 +13,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
 from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
-from odradek.cluster.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica

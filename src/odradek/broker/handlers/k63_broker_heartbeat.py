@@ -12,7 +12,7 @@ from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
 from odradek.cluster.control import Directories
-from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
+from odradek.cluster.nodes.registrations import NewController
 from odradek.cluster.records import Endpoint, FeatureRange
-from odradek.cluster.registrations import NewController
 from odradek.core.access.acl import Operation
 
 if TYPE_CHECKING:

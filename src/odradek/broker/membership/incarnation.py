@@ -1,8 +1,8 @@
 """The membership of a broker in its cluster: it drives the broker's state machines over a link to the controller.
 
-``cluster/lifecycle`` and ``cluster/log_observer`` decide what is sent. This module sends it when it is due, passes
-replies on, and gives committed records to the catalogue, one batch after another. Everything outside is passed in: the
-link, the clock and its alarms, and the scheduler of long work.
+``cluster/nodes/lifecycle`` and ``cluster/metadata_log/log_observer`` decide what is sent. This module sends it when it
+is due, passes replies on, and gives committed records to the catalogue, one batch after another. Everything outside is
+passed in: the link, the clock and its alarms, and the scheduler of long work.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from uuid import UUID
 
 from odradek.broker.loop.scheduler import Steps
 from odradek.cluster import records
-from odradek.cluster.lifecycle import REMEDIES, BrokerLifecycle, HeartbeatReply, LifecycleState
-from odradek.cluster.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.cluster.metadata_log.log_observer import LogObserver, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.nodes.lifecycle import REMEDIES, BrokerLifecycle, HeartbeatReply, LifecycleState
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, OdradekError
 

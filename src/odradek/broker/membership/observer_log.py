@@ -2,8 +2,8 @@
 
 The copy has nothing that the controller has not. So a start keeps what is good of it, and the broker fetches the rest
 again: after a crash, and after a fault of the disk. The records are not synced, as in Kafka. The catalogue gets a
-record when the broker knows that it is committed, also after a start (``committed_batches``). ``cluster/log_observer``
-decides what is fetched, cut off and replaced.
+record when the broker knows that it is committed, also after a start (``committed_batches``).
+``cluster/metadata_log/log_observer`` decides what is fetched, cut off and replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from odradek.broker.metadata_log.snapshot import MetadataSnapshot
 from odradek.catalog import control_records
 from odradek.catalog.control_records import LeaderChange
 from odradek.catalog.records import Id16
-from odradek.cluster.observers import LogPlace
+from odradek.cluster.metadata_log.observers import LogPlace
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
 from odradek.storage.disk.files import File, Files
@@ -45,7 +45,7 @@ class CommittedBatch(NamedTuple):
 
 
 class ObserverLog:
-    """The log of an observer (``cluster/log_observer.LogCopy``). ``open_copy`` returns one.
+    """The log of an observer (``cluster/metadata_log/log_observer.LogCopy``). ``open_copy`` returns one.
 
     ``metadata_log``: the copy. ``applied``: the place up to which the catalogue has the records. ``leader_epoch``: the
     newest one that the node has noted.

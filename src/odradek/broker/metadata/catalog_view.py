@@ -30,7 +30,7 @@ class BrokerEndpoint(Protocol):
 
 
 class RegisteredBroker(Protocol):
-    """The registration of a broker (``cluster/registrations``)."""
+    """The registration of a broker (``cluster/nodes/registrations``)."""
 
     @property
     def broker_id(self) -> int: ...

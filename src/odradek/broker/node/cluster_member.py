@@ -21,9 +21,9 @@ from odradek.broker.transactions.across_brokers import ClusterTransactions
 from odradek.catalog.features import SUPPORTED
 from odradek.cluster.cluster_catalog import ClusterCatalog
 from odradek.cluster.image_delta import delta_between
-from odradek.cluster.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle, LifecycleTimes, reply_timeout_ms
+from odradek.cluster.nodes.registrations import NewBroker
 from odradek.cluster.records import Endpoint, FeatureRange
-from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, OdradekError
 from odradek.security.protocols import PROTOCOLS

@@ -30,9 +30,9 @@ from odradek.broker.remote.forwarder import RequestForwarder
 from odradek.broker.remote.observer_quorum import ObserverQuorum
 from odradek.broker.remote.remote_controller import RemoteController
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.lifecycle import reply_timeout_ms
-from odradek.cluster.log_observer import LogObserver
-from odradek.cluster.observers import ObserverKey
+from odradek.cluster.metadata_log.log_observer import LogObserver
+from odradek.cluster.metadata_log.observers import ObserverKey
+from odradek.cluster.nodes.lifecycle import reply_timeout_ms
 from odradek.core.errors import ConfigError, KafkaError, StorageError
 from odradek.core.ids import NO_OFFSET
 

@@ -25,7 +25,7 @@ from odradek.broker.partitions.private_directory import PrivateDirectory
 from odradek.broker.publishers.broker_settings import BrokerSettings
 from odradek.broker.publishers.order import in_order, no_epochs
 from odradek.cluster.control import Directories, ReplicaDirectory
-from odradek.cluster.lifecycle import HeartbeatReply
+from odradek.cluster.nodes.lifecycle import HeartbeatReply
 from odradek.core.errors import ErrorCode, KafkaError, StorageError
 from odradek.storage.disk import checkpoints
 
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from odradek.broker.node.upkeep import Upkeep
     from odradek.catalog.records import Id16
     from odradek.cluster.control import HeartbeatOutcome
-    from odradek.cluster.lifecycle import BrokerLifecycle
-    from odradek.cluster.registrations import NewBroker
-    from odradek.cluster.sessions import BrokerHeartbeat
+    from odradek.cluster.nodes.lifecycle import BrokerLifecycle
+    from odradek.cluster.nodes.registrations import NewBroker
+    from odradek.cluster.nodes.sessions import BrokerHeartbeat
     from odradek.core.deferred import Deferred
 
 

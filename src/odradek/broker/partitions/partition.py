@@ -45,8 +45,8 @@ class Partition:
     KAFKA_STORAGE_ERROR. Other partitions are not affected.
 
     ``open_log``: the log, None while it is not open; ``log`` raises then, with ``failure``, which says why. ``now_ms``:
-    the clock of records. ``registration``: the newest that was applied; None before the first. ``is_replicated``: it has
-    several replicas.
+    the clock of records. ``registration``: the newest that was applied; None before the first. ``is_replicated``: it
+    has several replicas.
     ``is_held``: the high watermark is set by ``move_high_watermark``; otherwise it is the log end offset.
     ``move_high_watermark`` calls ``on_high_watermark`` with the partition's index. An append does not call it.
     """

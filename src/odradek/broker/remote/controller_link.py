@@ -12,11 +12,11 @@ from collections.abc import Callable
 from odradek.broker.remote import controller_messages as messages
 from odradek.broker.remote.node_request import NodeRequest, R
 from odradek.broker.remote.peers import Channel, Peers
-from odradek.cluster.lifecycle import HeartbeatReply
-from odradek.cluster.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.observers import ObserverKey
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.cluster.metadata_log.log_observer import TIMEOUT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.metadata_log.observers import ObserverKey
+from odradek.cluster.nodes.lifecycle import HeartbeatReply
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 
 HEARTBEATS = Channel("heartbeats", 1 << 20, logging.WARNING, at_controller=True)

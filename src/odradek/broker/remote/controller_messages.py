@@ -1,8 +1,8 @@
 """The messages between a broker and its controller: requests of the broker's state machines, and what they take from
 replies.
 
-Each has the newest version that Apache Kafka 4.3 has. ``cluster/lifecycle`` registers and sends heartbeats,
-``cluster/log_observer`` reads the log, leaders ask for ISRs (``cluster/isr_changes``).
+Each has the newest version that Apache Kafka 4.3 has. ``cluster/nodes/lifecycle`` registers and sends heartbeats,
+``cluster/metadata_log/log_observer`` reads the log, leaders ask for ISRs (``cluster/partitions/isr_changes``).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from uuid import UUID
 
 from odradek.broker.loop.reserved_ids import METADATA_TOPIC_ID, NO_UUID
 from odradek.broker.remote.node_request import NodeRequest, schema_request
-from odradek.cluster.isr_changes import IsrChange, IsrState
-from odradek.cluster.lifecycle import HeartbeatReply
-from odradek.cluster.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
-from odradek.cluster.observers import LogPlace, ObserverKey
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import BrokerHeartbeat
+from odradek.cluster.metadata_log.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
+from odradek.cluster.metadata_log.observers import LogPlace, ObserverKey
+from odradek.cluster.nodes.lifecycle import HeartbeatReply
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import BrokerHeartbeat
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
 

@@ -12,7 +12,7 @@ from odradek.core.ids import NO_NODE
 
 if TYPE_CHECKING:
     from odradek.broker.membership.observer_log import ObserverLog
-    from odradek.cluster.log_observer import LogObserver
+    from odradek.cluster.metadata_log.log_observer import LogObserver
 
 
 class ObserverQuorum:

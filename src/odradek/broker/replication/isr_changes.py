@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.cluster.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.replication.effects import AlteredIsr, AlterIsr
 

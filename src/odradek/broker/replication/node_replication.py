@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.registrations import PartitionRegistration
     from odradek.catalog.state import Topic
-    from odradek.cluster.isr_changes import IsrChange, IsrState
+    from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
     from odradek.core.errors import ErrorCode
     from odradek.replication.effects import ReplicaBroker
 

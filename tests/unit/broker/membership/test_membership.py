@@ -17,10 +17,10 @@ from odradek.broker.membership.incarnation import ClusterMembership
 from odradek.broker.membership.observer_log import ObserverLog
 from odradek.broker.metadata_log.snapshot import KeylessRecord
 from odradek.catalog.records import MetadataRecord, encode
-from odradek.cluster.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
-from odradek.cluster.log_observer import LogObserver, RecordsReply
+from odradek.cluster.metadata_log.log_observer import LogObserver, RecordsReply
+from odradek.cluster.nodes.lifecycle import BrokerLifecycle, HeartbeatReply, LifecycleTimes
+from odradek.cluster.nodes.registrations import NewBroker
 from odradek.cluster.records import NoOpRecord
-from odradek.cluster.registrations import NewBroker
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from odradek.broker.remote.controller_messages import isr_changes
-from odradek.cluster.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
 from odradek.wire import frames, schemas

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.broker.replication.isr_changes import RETRY_S, IsrChangeQueue
-from odradek.cluster.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica

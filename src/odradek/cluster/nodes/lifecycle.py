@@ -11,9 +11,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from odradek.cluster.registrations import NewBroker
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import NEVER, BrokerHeartbeat
 from odradek.cluster.request_in_flight import RequestInFlight
-from odradek.cluster.sessions import NEVER, BrokerHeartbeat
 from odradek.core.errors import ErrorCode
 from odradek.core.state_machines.tables import checked
 

@@ -1,7 +1,7 @@
 """The registered nodes of a cluster, as the metadata log has them: Kafka's ClusterControlManager.
 
 Only ``Registrations.apply`` changes the state. ``new_broker`` and ``new_controller`` check a registration and make its
-record. What is not in the log, the heartbeats, is in ``cluster/sessions``.
+record. What is not in the log, the heartbeats, is in ``cluster/nodes/sessions``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odradek.cluster.log_observer import (
+from odradek.cluster.metadata_log.log_observer import (
     FIRST_RETRY_MS,
     IDLE_MS,
     MAX_WAIT_MS,
@@ -15,7 +15,7 @@ from odradek.cluster.log_observer import (
     RecordsReply,
     RecordsRequest,
 )
-from odradek.cluster.observers import LogPlace
+from odradek.cluster.metadata_log.observers import LogPlace
 from odradek.core.errors import ErrorCode, KafkaError
 
 LEADER, EPOCH = 100, 5

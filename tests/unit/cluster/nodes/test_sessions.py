@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from odradek.cluster.sessions import TRANSITIONS, BrokerHeartbeat, BrokerSessions, BrokerState, HeartbeatCondition
+from odradek.cluster.nodes.sessions import TRANSITIONS, BrokerHeartbeat, BrokerSessions, BrokerState, HeartbeatCondition
 
 REGISTERED_AT, SHUTDOWN_AT = 5, 20
 OPPOSITES = (

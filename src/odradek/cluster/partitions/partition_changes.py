@@ -1,6 +1,7 @@
 """The changes of partitions that the controller's decisions make, from the present catalogue.
 
-``cluster/elections`` decides one partition. This module gives it the brokers that may lead, and the topic's settings.
+``cluster/partitions/elections`` decides one partition. This module gives it the brokers that may lead, and the topic's
+settings.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from odradek.catalog.records import Id16, MetadataRecord, PartitionChangeRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import RecordSteps, Topic
 from odradek.cluster.cluster_catalog import ClusterCatalog
-from odradek.cluster.elections import Election, ElectionRules, partition_change
+from odradek.cluster.partitions.elections import Election, ElectionRules, partition_change
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace
 

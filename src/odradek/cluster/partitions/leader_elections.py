@@ -12,8 +12,8 @@ from odradek.catalog.records import MetadataRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
 from odradek.cluster.cluster_catalog import ControlResult, ControlSteps
-from odradek.cluster.elections import Election, partition_change
-from odradek.cluster.partition_changes import PartitionChanges
+from odradek.cluster.partitions.elections import Election, partition_change
+from odradek.cluster.partitions.partition_changes import PartitionChanges
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_NODE
 from odradek.core.pace import Pace

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from odradek.cluster.registrations import BrokerRegistration
+from odradek.cluster.nodes.registrations import BrokerRegistration
 
 NEVER = 1 << 62
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from odradek.cluster.observers import LogPlace
+from odradek.cluster.metadata_log.observers import LogPlace
 from odradek.cluster.request_in_flight import RequestInFlight
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import NO_NODE, NO_OFFSET

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster.observers import (
+from odradek.cluster.metadata_log.observers import (
     OBSERVER_SESSION_MS,
     LogPlace,
     ObserverKey,

@@ -17,8 +17,8 @@ from odradek.catalog.records import Id16, MetadataRecord
 from odradek.catalog.registrations import PartitionRegistration
 from odradek.catalog.state import Topic
 from odradek.cluster.cluster_catalog import ControlResult, ControlSteps
-from odradek.cluster.elections import RECOVERED, RECOVERING, partition_change
-from odradek.cluster.partition_changes import PartitionChanges
+from odradek.cluster.partitions.elections import RECOVERED, RECOVERING, partition_change
+from odradek.cluster.partitions.partition_changes import PartitionChanges
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import CORRELATION_IDS, NO_EPOCH, NO_NODE, FetchingReplica
 from odradek.core.pace import Pace

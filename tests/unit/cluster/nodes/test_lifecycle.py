@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from odradek.cluster.lifecycle import NEXT, BrokerLifecycle, HeartbeatReply, LifecycleState, LifecycleTimes
-from odradek.cluster.registrations import NewBroker
-from odradek.cluster.sessions import NEVER, BrokerHeartbeat
+from odradek.cluster.nodes.lifecycle import NEXT, BrokerLifecycle, HeartbeatReply, LifecycleState, LifecycleTimes
+from odradek.cluster.nodes.registrations import NewBroker
+from odradek.cluster.nodes.sessions import NEVER, BrokerHeartbeat
 from odradek.core.effects import IllegalTransition
 from odradek.core.errors import ErrorCode
 

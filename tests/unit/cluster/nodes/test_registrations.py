@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from odradek.catalog.features import AT_FIRST
+from odradek.cluster.nodes.registrations import MIGRATING, UNASSIGNED, NewBroker, NewController, Registrations
 from odradek.cluster.records import (
     BrokerRegistrationChangeRecord,
     Endpoint,
@@ -18,7 +19,6 @@ from odradek.cluster.records import (
     UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
-from odradek.cluster.registrations import MIGRATING, UNASSIGNED, NewBroker, NewController, Registrations
 from odradek.core.errors import ErrorCode, KafkaError
 
 CLUSTER = "c"
