@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.description import DYNAMIC
 from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
 from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination

@@ -16,7 +16,7 @@ from odradek.broker.front_end.bound_sockets import BoundSockets
 from odradek.broker.limits.host_limits import is_loopback
 from odradek.broker.server import BrokerServer
 from odradek.broker.settings.config import BrokerConfig
-from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.description import DYNAMIC
 from odradek.broker.settings.keys import ConfigType, inert_broker_keys
 from odradek.broker.settings.protection import protections_by_setting
 from odradek.catalog.state import BROKER, AlterConfigs

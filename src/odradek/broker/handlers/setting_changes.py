@@ -18,7 +18,7 @@ from odradek.broker.metadata.change import ChangeTooLarge
 from odradek.broker.settings import protection
 from odradek.broker.settings import resources as config_resources
 from odradek.broker.settings.config import MIN_ISR, BrokerConfig, check_topic_configs
-from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.description import DYNAMIC
 from odradek.broker.settings.keys import dynamic_broker_key
 from odradek.broker.settings.prefixes import base_of
 from odradek.broker.settings.resources import LOGGER

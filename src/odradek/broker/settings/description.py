@@ -1,4 +1,4 @@
-"""Rows of DescribeConfigs: each setting with its value and all sources that have a value."""
+"""Rows of DescribeConfigs: each setting with its value and all its sources. Which settings may change at run time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import cache
 from typing import NamedTuple
 
 from odradek.broker.settings.config import BrokerConfig, topic_default
-from odradek.broker.settings.ignored import DYNAMIC, HIDDEN
+from odradek.broker.settings.ignored import INTERNAL, WHILE_RUNNING
 from odradek.broker.settings.keys import (
     ConfigKey,
     ConfigSource,
@@ -17,6 +17,48 @@ from odradek.broker.settings.keys import (
     topic_keys,
 )
 from odradek.broker.settings.prefixes import base_of
+
+_DYNAMIC = """
+background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
+group.consumer.assignment.interval.ms group.coordinator.cached.buffer.max.bytes
+group.share.assignment.interval.ms group.streams.assignment.interval.ms listener.security.protocol.map listeners
+log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.delete.retention.ms
+log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio log.cleaner.min.compaction.lag.ms
+log.cleaner.threads log.cleanup.policy log.flush.interval.messages log.flush.interval.ms
+log.index.interval.bytes log.index.size.max.bytes log.local.retention.bytes log.local.retention.ms
+log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms log.message.timestamp.type
+log.preallocate log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes
+log.segment.delete.delay.ms max.connection.creation.rate max.connections max.connections.per.ip
+max.connections.per.ip.overrides message.max.bytes metric.reporters min.insync.replicas num.io.threads
+num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class
+producer.id.expiration.ms remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+remote.log.reader.threads sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+sasl.mechanism.inter.broker.protocol share.coordinator.cached.buffer.max.bytes ssl.cipher.suites ssl.client.auth
+ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
+ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
+ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+ssl.truststore.type transaction.partition.verification.enable unclean.leader.election.enable
+"""
+_UNLISTED, _INTERNAL = (
+    frozenset(row.split(" | ")[0] for row in table.split("\n") if row) for table in (WHILE_RUNNING, INTERNAL)
+)
+_HIDDEN_WITH_EFFECT = {
+    "group.consumer.regex.refresh.interval.ms", "producer.id.expiration.check.interval.ms",
+    "unclean.leader.election.interval.ms",
+}  # fmt: skip
+HIDDEN = _UNLISTED | _INTERNAL | _HIDDEN_WITH_EFFECT
+"""Broker settings that DescribeConfigs leaves out while they are not set."""
+DYNAMIC = frozenset(_DYNAMIC.split()) | _UNLISTED
+"""Broker settings, with or without effect, that Kafka allows to change dynamically."""
 
 
 class ConfigRow(NamedTuple):

@@ -28,6 +28,9 @@ from odradek.core.varints import varint
 
 MAX_IN_FLIGHT = 5
 MAX_REQUEST_BYTES = 1 << 20
+CONCURRENT_BACKOFF_MS = 20
+"""The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits for the same time.
+"""
 _MAX_SEQUENCE = 1 << 31
 _REFUSED = frozenset(
     {

@@ -23,6 +23,7 @@ from odradek.client.errors import RequestTimedOut, UnknownTopic, error_for
 from odradek.client.metadata_wire import NAMES_LEADER
 from odradek.client.model import Node
 from odradek.client.producer.accumulator import (
+    CONCURRENT_BACKOFF_MS,
     MAX_REQUEST_BYTES,
     OnDelivery,
     PartitionQueue,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 PRODUCE_NAMES_CEILING = 12
 # The limit of one lookup of leaders or of a producer id. The sender then expires old batches and repeats the lookup.
 ASKING_MS = 5_000
-# The end of the previous transaction takes a few milliseconds at the broker. Java's producer waits for the same time.
-CONCURRENT_BACKOFF_MS = 20
 _LOOK_EVERY_S = 0.005
 _IDLE_LOOKS = 10
 """So many looks for records follow the last direct delivery."""

@@ -19,9 +19,9 @@ from odradek.client.cluster import GROUP, TRANSACTIONAL_ID, Deadline, worth_retr
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
 from odradek.client.producer import transaction_requests as requests
-from odradek.client.producer.accumulator import ProducerBatch, is_refused
+from odradek.client.producer.accumulator import CONCURRENT_BACKOFF_MS, ProducerBatch, is_refused
 from odradek.client.producer.config import ProducerConfig
-from odradek.client.producer.engine import CONCURRENT_BACKOFF_MS, Delivered, ProducerEngine, RecordToSend
+from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSend
 from odradek.client.producer.shared_transaction import SharedTransaction, produce_ceiling
 from odradek.client.producer.transaction import (
     BROKER_ADDS_PARTITIONS,

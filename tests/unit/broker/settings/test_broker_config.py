@@ -14,8 +14,7 @@ from odradek.broker.settings import config
 from odradek.broker.settings import keys as config_keys
 from odradek.broker.settings import table as config_table
 from odradek.broker.settings.config import BrokerConfig, check_topic_configs, log_config
-from odradek.broker.settings.description import describe_broker, describe_topic
-from odradek.broker.settings.ignored import DYNAMIC
+from odradek.broker.settings.description import DYNAMIC, describe_broker, describe_topic
 from odradek.broker.settings.keys import ConfigSource
 from odradek.catalog.state import MAX_PARTITIONS_PER_REQUEST, check_partition_count
 from odradek.core.errors import ConfigError
