@@ -1,28 +1,51 @@
-"""A record whose timestamp no column of microseconds holds stops neither a table nor a query for good."""
+"""A record whose timestamp no column of microseconds holds stops neither a table nor a query for good, and a commit
+with such a time is never left out in silence."""
 
 from __future__ import annotations
 
 import io
 import json
 import struct
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from ingest_runs import committed, ends, parquet
-from support.brokers import unique
+from support.brokers import Wire, eventually, unique
 
+import odradek
 from odradek import Producer
+from odradek.batches.encode import encode_batch
+from odradek.cli.main import run
 from odradek.client.admin import Admin
+from odradek.client.config import as_config
 from odradek.client.model import NewTopic
+from odradek.codecs.offsets_topic import (
+    GroupMetadata,
+    OffsetCommitValue,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
+from odradek.core.effects import SimpleRecord
+from odradek.core.ids import OffsetAndMetadata, TopicPartition, partition_for_group
 from odradek.history.records.decode import decode_batch
-from odradek.pipelines import ingest, replay
+from odradek.history.verdict_rules import VerdictRules
+from odradek.monitor.group_tracker import GroupTracker
+from odradek.monitor.http.json_api import monitor_state
+from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
+from odradek.pipelines import ingest, replay, report_history
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
+from odradek.wire.api_keys import PRODUCE
 
 FAR = 1_790_000_000_000_000_000
 AVRO = {"type": "record", "name": "R", "fields": [{"name": "i", "type": "int"}]}
@@ -140,5 +163,89 @@ def test_a_record_of_the_offsets_topic_is_kept_as_bytes() -> None:
     })  # fmt: skip
     rows = decode_batch(far).to_pylist()
     assert [row["kind"] for row in rows] == ["offset_commit", "unknown"]
-    assert (rows[1]["group"], rows[1]["partition"], rows[1]["key"], rows[1]["value"]) == (None, None, key, value)
+    assert (rows[1]["group"], rows[1]["partition"], rows[1]["key"], rows[1]["value"]) == ("g", None, key, value)
     assert rows[1]["reason"] == "a column of times does not hold the record's timestamp"
+
+
+HELD_BACK = f"a column of times does not hold its time {FAR} ms"
+
+
+@pytest.fixture
+def far_commits() -> Iterator[str]:
+    """A broker whose offsets topic has a commit and a generation of group ``g`` with a time in nanoseconds, a commit of
+    ``far`` with such a time, and its good commits before and after: as another broker or a copy may have written."""
+    with odradek.Broker() as broker, Wire(broker.bootstrap_servers, client_id="__admin_client") as wire:
+        broker.create_topic("t", 2)
+        with Admin(broker.bootstrap_servers) as admin:
+            admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+            now_ms = time.time_ns() // 1_000_000
+            far = offset_value(OffsetCommitValue(7, -1, "", FAR))
+            of_g = [
+                SimpleRecord(offset_key("g", "t", 0), far),
+                SimpleRecord(offset_key("g", "t", 0), offset_value(OffsetCommitValue(7, -1, "", now_ms, FAR))),
+                SimpleRecord(group_key("g"), group_value(GroupMetadata("consumer", 3, None, None, FAR))),
+            ]
+            for group, records in (("g", of_g), ("far", [SimpleRecord(offset_key("far", "t", 1), far)])):
+                part = {"index": partition_for_group(group, 50), "records": encode_batch(records, now_ms=now_ms)}
+                topic = {"name": "__consumer_offsets", "partition_data": [part]}
+                asked = {"transactional_id": None, "acks": -1, "timeout": 10_000, "topic_data": [topic]}
+                assert wire.call(PRODUCE, 9, asked).responses[0].partition_responses[0].error_code == 0
+            admin.alter_group_offsets("g", {TopicPartition("t", 1): OffsetAndMetadata(0)})
+        yield broker.bootstrap_servers
+
+
+def check_far_rows(rows: list[dict[str, Any]]) -> None:
+    assert sorted((row["group"], row["reason"]) for row in rows) == [("far", HELD_BACK), *[("g", HELD_BACK)] * 3]
+    assert all(row["key"] is not None and row["value"] is not None for row in rows)
+
+
+@pytest.mark.parametrize("more", [[], ["--group", "g"], ["--since", "1d"]])
+def test_a_commit_with_a_time_in_nanoseconds_is_named(
+    more: list[str], far_commits: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = bool(more) and more[0] == "--group"
+    command = ["pipeline", "history", "-b", far_commits, *more]
+    assert run([*command, "--output", str(tmp_path / "t"), "--report", str(tmp_path / "page.html")]) == 0
+    where = f"__consumer_offsets-{partition_for_group('g', 50)}, offset 1 (group g): {HELD_BACK}"
+    line = f"{3 if group else 4} records of the offsets topic cannot be read and are left out: the first is "
+    shown = capsys.readouterr().out
+    assert line in shown
+    assert where in shown or not group
+    assert line in (tmp_path / "page.html").read_text()
+    rows = pq.read_table(tmp_path / "t" / "unknown.parquet").to_pylist()
+    check_far_rows([*rows, *([{"group": "far", "reason": HELD_BACK, "key": b"", "value": b""}] if group else [])])
+    assert run([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["unreadable_records"] == len(found["unreadable"]) == (3 if group else 4)
+    assert {
+        "record_partition": partition_for_group("g", 50),
+        "record_offset": 1,
+        "group": "g",
+        "reason": HELD_BACK,
+    } in (found["unreadable"])
+
+
+def test_a_group_with_no_other_record_is_there(far_commits: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "history", "-b", far_commits, "--group", "far"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("1 group, 0 commits in 1 record; 0 findings")
+    where = f"__consumer_offsets-{partition_for_group('far', 50)}, offset 0 (group far): {HELD_BACK}"
+    assert f"1 record of the offsets topic cannot be read and is left out: {where}. --output writes their" in shown
+
+
+def test_spark_keeps_a_commit_with_a_time_in_nanoseconds(far_commits: str, spark: Any, tmp_path: Path) -> None:
+    found = report_history(far_commits, output=tmp_path / "t", since_us=1, spark=spark)
+    check_far_rows(pq.read_table(tmp_path / "t" / "unknown.parquet").to_pylist())
+    assert found.groups == ("far", "g")
+    assert found.unreadable.count == len(found.unreadable.first) == 4
+    assert found.unreadable.groups == {"far", "g"}
+
+
+def test_the_monitor_says_that_it_leaves_commits_out(far_commits: str, caplog: pytest.LogCaptureFixture) -> None:
+    reader = OffsetsTopicReader(as_config(far_commits), GroupTracker(VerdictRules()), ReaderOptions())
+    eventually(lambda: reader.step() or reader.is_ready, what="a complete view")
+    state = monitor_state(reader)
+    assert state["unreadable_entries"] == len(state["unreadable"]) == 4
+    assert any(HELD_BACK in one and "(group g)" in one for one in state["unreadable"])
+    (line,) = [record.getMessage() for record in caplog.records if "cannot be read and" in record.getMessage()]
+    assert line.endswith(HELD_BACK)

@@ -48,6 +48,7 @@ __all__ = [
     "format_json",
     "format_line",
     "group_key",
+    "group_of_key",
     "group_value",
     "offset_key",
     "offset_key_prefix",
@@ -292,6 +293,19 @@ def decode(key: bytes | None, value: bytes | None) -> Decoded:
     if number == GROUP_METADATA_TYPE:
         return GroupRecord(GroupKey(key_fields["group"]), None if fields is None else _group_metadata(fields))
     return CoordinatorRecord(kind, key_fields, version, fields)
+
+
+def group_of_key(key: bytes | None) -> str | None:
+    """Returns the group of a record by its key alone; None if the key cannot be read."""
+    kind = None if key is None or len(key) < 2 else RECORD_TYPES.get(int.from_bytes(key[:2], "big", signed=True))
+    if key is None or kind is None:
+        return None
+    try:
+        fields = decode_key(kind, key)
+    except MalformedRecord:
+        return None
+    group: str | None = fields["group"] if "group" in fields else fields.get("group_id")
+    return group
 
 
 _HEAD_4 = struct.Struct(">qi")

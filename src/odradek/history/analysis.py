@@ -28,6 +28,7 @@ from odradek.history.group_findings import expiring, expiry_table, never_commit,
 from odradek.history.log_ends import Logs, TimesOf, ends_at, look_up, record_times
 from odradek.history.records.journal import Journal
 from odradek.history.records.read import stream_offset_history
+from odradek.history.records.unreadable import UnreadableRecords
 from odradek.history.rewinds import moves
 from odradek.history.series import lag_table
 from odradek.history.stalls import pauses
@@ -45,7 +46,7 @@ class Analysis:
     The schemas of the five tables are ``findings.SCHEMA``, ``series.SCHEMA``, ``group_findings.EXPIRY_SCHEMA``,
     ``coverage.SCHEMA`` and ``verdicts.SCHEMA``. For each partition of the offsets topic with removed records,
     ``incomplete_below`` has an offset: no record at or above it was removed. ``gone_topics``: topics that have commits
-    but no longer exist.
+    but no longer exist. ``unreadable``: the records that could not be decoded, which all other results leave out.
     """
 
     findings: pa.Table
@@ -62,6 +63,7 @@ class Analysis:
     retention_is_known: bool
     incomplete_below: dict[int, int]
     gone_topics: tuple[str, ...]
+    unreadable: UnreadableRecords
 
 
 def find_all(evidence: Evidence) -> list[Finding]:
@@ -105,6 +107,7 @@ def analyse(
         logs.retention_is_known,
         dict(evidence.incomplete_below),
         tuple(sorted(topics - {tp.topic for tp in logs.by_partition})),
+        journal.unreadable,
     )
 
 

@@ -169,6 +169,8 @@ def _notes(analysis: Analysis) -> str:
             f"{incompleteness(analysis)} Rewinds, jumps and stalls among these are not visible. Findings from the "
             "time of the removed records have the tag <i>history incomplete</i>."
         )
+    if analysis.unreadable.count:
+        notes.append(f"{escape(str(analysis.unreadable))}. The table unknown has their bytes.")
     if not analysis.retention_is_known:
         notes.append(
             "The brokers did not report offsets.retention.minutes: expiry is computed with Kafka's default of 7 days."

@@ -22,6 +22,7 @@ from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.findings import FindingRules, as_table
 from odradek.history.records.journal import Key
+from odradek.history.records.unreadable import UnreadableRecords
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA, LogBoundColumns, Verdicts, judge_keys, verdict_table
 from odradek.history.windows.commit_windows import CommitColumns, CommitWindows
@@ -63,6 +64,8 @@ class GroupTracker:
         self.stale_sources: dict[int, str] = {}
         """Partitions of the offsets topic that are not followed up to their end, and why."""
         self.entry_count = 0
+        self.unreadable = UnreadableRecords()
+        """Entries that cannot be decoded: no verdict counts them."""
         self._groups, self._topics = NameCodes(), NameCodes()
         self._partitions, self._keys = CodeTable(), CodeTable()
         self._windows = CommitWindows(rules)
@@ -96,6 +99,7 @@ class GroupTracker:
         self.entry_count += batch.num_rows
         is_commit = pc.is_valid(batch.column("partition"))
         if not pc.all(is_commit).as_py():
+            self.unreadable.add(batch)
             self.live.add_events(batch.filter(pc.invert(is_commit)))
             batch = batch.filter(is_commit)
         if batch.num_rows:

@@ -146,8 +146,12 @@ class OffsetsTopicReader:
         for batch in source.read(start, end, surveyed=covering.note_batches, null_times=True):
             covering.note_records(batch.column("offset"))
             decoded = decode_batch(batch)
+            unreadable = self.tracker.unreadable
             with self.access:
+                known = unreadable.count
                 self.tracker.add_entries(decoded)
+            if unreadable.count > known and not known:
+                logger.warning("%s", unreadable)
             self._positions[number] = batch.column("offset")[-1].as_py() + 1
         self._positions[number] = max(end, self._positions.get(number, 0))
         covering.finish()

@@ -24,7 +24,7 @@ _TIMEOUT_S = 10.0
 _MOST_BYTES = 64 << 20
 NOT_READY: Json = {
     "ready": False, "trouble": None, "polled_ms": None, "groups": 0, "partitions": 0, "entries": 0, "source": "topic",
-    "stale_logs": {}, "stale_sources": {},
+    "stale_logs": {}, "stale_sources": {}, "unreadable_entries": 0, "unreadable": [],
 }  # fmt: skip
 """The state before the reader has its packages."""
 

@@ -226,7 +226,8 @@ class Writers:
 
         if since_us is not None:
             since = pa.scalar(since_us, TIME)
-            batch = batch.filter(pc.greater_equal(batch.column("record_timestamp"), since))
+            is_late = pc.greater_equal(batch.column("record_timestamp"), since)
+            batch = batch.filter(pc.fill_null(is_late, True))  # a record without a readable time is in the tables
         for name in TABLES:
             rows = view(batch, name)
             if rows.num_rows or name not in self._open:

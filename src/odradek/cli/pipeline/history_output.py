@@ -81,6 +81,9 @@ def print_findings(line: HistoryLine, analysis: Analysis) -> None:
             note(f"  and {len(of_kind) - _SHOWN:,} more{where}")
     if analysis.incomplete_below:
         note("", incompleteness(analysis))
+    if analysis.unreadable.count:
+        where = f": see {line.output}/unknown.parquet" if line.output else ". --output writes their bytes"
+        note("", f"{analysis.unreadable}{where}")
     if line.output is not None:
         note("", f"Tables: {line.output}")
     if line.report is not None:
@@ -114,6 +117,8 @@ def _as_json(line: HistoryLine, analysis: Analysis, rows: list[Row]) -> Row:
         "commits": analysis.commit_count,
         "offsets_retention_ms": analysis.retention_ms,
         "incomplete_below": {str(number): offset for number, offset in sorted(analysis.incomplete_below.items())},
+        "unreadable_records": analysis.unreadable.count,
+        "unreadable": [one._asdict() for one in analysis.unreadable.first],
         "coverage": analysis.coverage.to_pylist(),
         "findings": rows,
         "output": None if line.output is None else str(line.output),

@@ -2,7 +2,7 @@
 
 Nearly all records are commits. One kernel decodes them without an object per record. Python decodes the other records
 one by one. Every record becomes a row. A record that cannot be decoded keeps its bytes in ``key`` and ``value``, and
-``reason`` says why.
+``reason`` says why. Its row has the group that the key names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from odradek.batches.columns.arrow_columns import validity
 from odradek.batches.kernels.kernel_arrays import Array
-from odradek.codecs.offsets_topic import UnknownRecord, decode
+from odradek.codecs.offsets_topic import UnknownRecord, decode, group_of_key
 from odradek.codecs.schemas import RECORD_TYPES
 from odradek.history.records.columns import KINDS, OFFSET_COMMIT, RARE_COLUMNS, SCHEMA, TIME, UNKNOWN
 from odradek.history.records.decode_kernel import COMMIT, RARE, ParsedRecords, gather
@@ -98,7 +98,8 @@ def _rare_rows(
     """Decodes the rows with status RARE one by one. Returns their indexes and their decoded columns. ``late``: whether
     the time of a record is beyond the column ``record_timestamp``.
 
-    The row of a record that cannot be decoded has no group name, even if the kernel has found one.
+    The row of a record that cannot be decoded has a group only if its whole key can be read: the kernel may have found
+    a name in damaged bytes.
     """
     if not parsed.is_mixed:
         return np.empty(0, np.int64), []
@@ -113,7 +114,9 @@ def _rare_rows(
         )
         rows.append(decoded)
         if not decoded["known"]:
-            parsed.group_at[row], parsed.group_sizes[row] = -1, 0
+            parsed.is_unknown[row] = True
+            if group_of_key(key) is None:
+                parsed.group_at[row], parsed.group_sizes[row] = -1, 0
         if value is not None and len(value) >= 2:
             parsed.versions[row] = int.from_bytes(value[:2], "big", signed=True)
     parsed.topic_at[chosen] = parsed.metadata_at[chosen] = parsed.topic_id_at[chosen] = -1
@@ -192,7 +195,7 @@ def _kinds(parsed: ParsedRecords) -> pa.Array:
     codes = np.full(parsed.rows, _COMMIT_CODE, np.int8)
     if parsed.is_mixed:
         codes = _CODES[np.where((parsed.key_types >= 0) & (parsed.key_types < 128), parsed.key_types, 128)]
-        codes[parsed.group_at < 0] = _UNKNOWN
+        codes[parsed.is_unknown | (parsed.group_at < 0)] = _UNKNOWN
     return pa.DictionaryArray.from_arrays(
         pa.Array.from_buffers(pa.int8(), parsed.rows, [None, pa.py_buffer(codes)]), _KIND_NAMES
     )

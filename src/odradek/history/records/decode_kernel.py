@@ -319,12 +319,13 @@ class ParsedRecords:
     """The parsed rows of some records as flat arrays.
 
     ``*_at`` is the start of a text in the keys or values (-1: null). ``is_mixed``: not all records are commits.
+    ``is_unknown``: records that cannot be decoded, which the row decoder finds.
     """
 
     __slots__ = (
-        "commit_us", "epochs", "expire_us", "group_at", "group_sizes", "has_type", "is_mixed", "key_types",
-        "metadata_at", "metadata_sizes", "offsets", "partitions", "rows", "status", "topic_at", "topic_id_at",
-        "topic_sizes", "versions",
+        "commit_us", "epochs", "expire_us", "group_at", "group_sizes", "has_type", "is_mixed", "is_unknown",
+        "key_types", "metadata_at", "metadata_sizes", "offsets", "partitions", "rows", "status", "topic_at",
+        "topic_id_at", "topic_sizes", "versions",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917
@@ -332,6 +333,7 @@ class ParsedRecords:
     ) -> None:
         self.rows = rows = len(has_key)
         self.status = np.empty(rows, np.uint8)
+        self.is_unknown = np.zeros(rows, np.bool_)
         self.key_types, self.versions = np.empty(rows, np.int16), np.empty(rows, np.int16)
         self.group_sizes, self.topic_sizes, self.metadata_sizes, self.partitions, self.epochs = (
             np.empty(rows, np.int32) for _ in range(5)

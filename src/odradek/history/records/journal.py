@@ -20,11 +20,12 @@ from odradek.history.coverage import Coverage
 from odradek.history.records.column_values import booleans, numbers
 from odradek.history.records.columns import Row
 from odradek.history.records.group_events import GroupEvent, MemberChanges, event_rows
+from odradek.history.records.unreadable import UnreadableRecords
 
 COLUMNS = (
     "kind", "group", "topic", "partition", "committed_offset", "leader_epoch", "metadata", "commit_timestamp",
     "expire_timestamp", "topic_id", "is_tombstone", "generation", "protocol_type", "state_timestamp", "member_id",
-    "members", "record_partition", "record_offset", "record_timestamp",
+    "members", "reason", "record_partition", "record_offset", "record_timestamp",
 )  # fmt: skip
 """The columns of ``columns.SCHEMA`` that the journal uses."""
 
@@ -91,6 +92,7 @@ class Journal:
     latest_us: int = -1
     events: dict[str, list[GroupEvent]] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
+    unreadable: UnreadableRecords = field(default_factory=UnreadableRecords)
     _parts: list[dict[str, Array]] = field(default_factory=list)
     _keys: dict[Key, int] = field(default_factory=dict)
     _topic_ids: dict[bytes, int] = field(default_factory=dict)
@@ -107,6 +109,7 @@ class Journal:
         if commits.num_rows:
             self._add_commits(commits)
         if commits.num_rows < batch.num_rows:
+            self.unreadable.add(batch)
             for row in event_rows(batch):
                 self._add_event(row)
 
@@ -167,7 +170,7 @@ class Journal:
 
     @property
     def groups(self) -> set[str]:
-        return {key.group for key in self._keys} | self.events.keys()
+        return {key.group for key in self._keys} | self.events.keys() | self.unreadable.groups
 
     def partitions(self) -> set[TopicPartition]:
         """Returns the partitions that were committed."""

@@ -41,6 +41,8 @@ def monitor_state(reader: OffsetsTopicReader) -> Json:
         "groups": 0 if reader.groups is None else len(reader.groups.names),
         "partitions": tracker.key_count,
         "entries": tracker.entry_count,
+        "unreadable_entries": tracker.unreadable.count,
+        "unreadable": [str(one) for one in tracker.unreadable.first[:10]],
         "stale_logs": {str(tp): reason for tp, reason in sorted(tracker.stale_logs.items())},
         "stale_sources": {str(number): reason for number, reason in sorted(tracker.stale_sources.items())},
     }

@@ -80,6 +80,7 @@ METRICS: dict[str, Metric] = {
     "odradek_monitor_groups": Metric("Groups in view", _CLUSTER),
     "odradek_monitor_partitions": Metric("Partitions of groups in view", _CLUSTER),
     "odradek_monitor_entries": Metric("Entries of the offsets topic read since the start", _CLUSTER),
+    "odradek_monitor_unreadable_entries": Metric("Entries of the offsets topic that cannot be decoded", _CLUSTER),
     "odradek_monitor_stale_sources": Metric("Partitions of the offsets topic not read up to their end", _CLUSTER),
     "odradek_incidents_open": Metric("Open incidents", ("cluster_name", "kind", "severity")),
     "odradek_webhook_pending": Metric("Announcements that a webhook has to deliver", ("cluster_name", "webhook")),
@@ -110,6 +111,7 @@ def exposition(
     lines.add("odradek_monitor_up", (), int(is_up))
     lines.add("odradek_monitor_entries", (), tracker.entry_count)
     lines.add("odradek_monitor_partitions", (), tracker.key_count)
+    lines.add("odradek_monitor_unreadable_entries", (), tracker.unreadable.count)
     lines.add("odradek_monitor_stale_sources", (), len(tracker.stale_sources))
     if groups is not None:
         lines.add("odradek_monitor_groups", (), len(groups.names))

@@ -162,6 +162,8 @@ def state_text(source: str, state: Json, now_ms: int) -> Cell:
     parts.append(f"polled {moment(state['polled_ms'])}")
     if state.get("source") == "fetch":
         parts.append("committed offsets are looked up, the offsets topic is not read")
+    if unreadable := state.get("unreadable_entries"):
+        parts.append(f"{counted(unreadable, 'entry')} of the offsets topic cannot be read")
     text = f"{source}: {', '.join(parts)}"
     stale = [*state.get("stale_logs", {}).items()]
     stale += [(f"offsets topic {name}", reason) for name, reason in state.get("stale_sources", {}).items()]

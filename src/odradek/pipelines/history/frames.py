@@ -41,8 +41,10 @@ from odradek.history.findings import KINDS, FindingRules
 from odradek.history.findings import SCHEMA as FINDINGS
 from odradek.history.group_findings import EXPIRY_SCHEMA as EXPIRY
 from odradek.history.log_ends import Logs, look_up
+from odradek.history.records.columns import UNKNOWN
 from odradek.history.records.group_events import GROUP_KINDS
 from odradek.history.records.journal import COLUMNS, busy_ranks, even_moments
+from odradek.history.records.unreadable import MOST_KEPT, UnreadableRecord, UnreadableRecords
 from odradek.history.series import SCHEMA as LAG
 from odradek.history.verdict_rules import VerdictRules
 from odradek.history.verdicts import SCHEMA as VERDICTS
@@ -150,7 +152,8 @@ class HistoryFrames:
         commits = f"count_if({_IS_COMMIT} and not is_tombstone) commits"
         counted = self.records.selectExpr("count(*) records", commits).first()
         kinds = ", ".join(f"'{kind}'" for kind in GROUP_KINDS)
-        groups = self.records.where(f"{_IS_COMMIT} or kind in ({kinds})").select("group").distinct().collect()
+        chosen = f"{_IS_COMMIT} or kind in ({kinds}) or (kind = '{UNKNOWN}' and group is not null)"
+        groups = self.records.where(chosen).select("group").distinct().collect()
         findings = self.findings.toArrow().cast(FINDINGS)
         gravity = pc.index_in(findings["kind"], pa.array(KINDS))
         # The sort is stable: the rows of a group keep their order.
@@ -173,6 +176,17 @@ class HistoryFrames:
             logs.retention_is_known,
             self.coverage.incomplete_below,
             tuple(sorted(topics - there)),
+            self._unreadable(),
+        )
+
+    def _unreadable(self) -> UnreadableRecords:
+        rows = self.records.where(f"kind = '{UNKNOWN}'")
+        first = rows.orderBy("record_partition", "record_offset").limit(MOST_KEPT)
+        groups = rows.where("group is not null").select("group").distinct().collect()
+        return UnreadableRecords(
+            rows.count(),
+            [UnreadableRecord(*row) for row in first.select(*UnreadableRecord._fields).collect()],
+            {row.group for row in groups},
         )
 
 

@@ -128,7 +128,7 @@ def _write(
 def _tables(frames: HistoryFrames, since_us: int | None) -> dict[str, DataFrame]:
     records = frames.records
     if since_us is not None:
-        records = records.where(f"record_timestamp >= timestamp_micros({since_us})")
+        records = records.where(f"record_timestamp is null or record_timestamp >= timestamp_micros({since_us})")
     found = {name: table_of(records, name) for name in TABLES}
     # Without ``coalesce``, each of many tasks would write a small file.
     results = {
