@@ -213,7 +213,7 @@ def test_groups_with_members_are_not_changed(
 def test_a_reset_creates_a_missing_group(bootstrap: str, admin: Admin, filled: str, group: str, tmp_path: Path,
                                              capsys: Capture) -> None:  # fmt: skip
     line = ["groups", "reset", "--group", group, "--topic", f"{filled}:1", "--to-latest", "--execute", "--json"]
-    assert run([*line, "--undo-file", str(tmp_path / "u.csv"), "-b", bootstrap]) == 0
+    assert run([*line, "--create", "--undo-file", str(tmp_path / "u.csv"), "-b", bootstrap]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["group"], found["reset"]) == (group, True)
     assert found["partitions"][0] | {"topic": ""} == {
@@ -251,7 +251,7 @@ def test_a_reset_of_many_groups_shows_their_number(
     answer = io.StringIO("y\n")
     answer.isatty = lambda: True  # as a terminal
     monkeypatch.setattr("sys.stdin", answer)
-    assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "-b", bootstrap]) == 0
+    assert run(["groups", "reset", "--from-file", str(file), "--undo-file", "u.csv", "--create", "-b", bootstrap]) == 0
     output = capsys.readouterr().out
     assert "Reset 8 groups? [y/N] Reset 8 groups.\n" in output
     assert [admin.list_group_offsets(group)[TopicPartition(filled, 0)].offset for group in groups] == [4] * 8
@@ -266,6 +266,7 @@ def test_a_file_with_groups_resets_all_of_them(
     file.write_text(f"{group_with_offsets},{filled},0,4\n{other},{filled},1,3\n\n")
     undo = tmp_path / "undo.csv"
     line = ["groups", "reset", "--from-file", str(file), "--execute", "--undo-file", str(undo), "-b", bootstrap]
+    line.append("--create")
     assert run(line) == 0
     assert offsets(admin, group_with_offsets) == {0: 4, 1: 7}
     assert offsets(admin, other) == {1: 3}
@@ -333,7 +334,8 @@ def test_unknown_partitions_are_named(bootstrap: str, filled: str, group: str, c
     assert run([*line, "--topic", f"{filled}:0", "--shift-by", "1"]) == 2
     assert run([*line[:4], "--shift-by", "1", "--topic", f"{filled}:0", "-b", bootstrap]) == 2
     assert f"group {group} not found" in capsys.readouterr().err
-    assert run([*line[:4], "--to-offset", "2", "--execute", "--topic", f"{filled}:1", "-b", bootstrap]) == 0
+    made = ["--to-offset", "2", "--create", "--execute", "--topic", f"{filled}:1", "-b", bootstrap]
+    assert run([*line[:4], *made]) == 0
     capsys.readouterr()
     assert run([*line[:4], "--shift-by", "1", "--topic", f"{filled}:0", "-b", bootstrap]) == 2
     assert f"group {group} has no committed offset in {filled}-0" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from support.publish import commit_raw
 
 from odradek import Producer
 from odradek.cli.main import run
-from odradek.cli.suggestions import is_near
 from odradek.client import Admin, NewTopic, TopicPartition
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.text.similar_names import nearest
@@ -151,7 +150,8 @@ def test_what_does_not_exist_has_an_exit_code_and_a_similar_name(groups: dict[st
         assert (code, out, error.count("\n")) == (2, "", 1), line
         assert wanted in error
     code, out, error = call(groups, capsys, "groups", "reset", typo, "--topic", topic, "--to-earliest", "--dry-run")
-    assert (code, f"Warning: group {typo} does not exist {meant}: a reset creates it." in error) == (0, True)
+    assert (code, out.count("first offset") >= 1) == (0, True)
+    assert error == f"Warning: group {typo} does not exist {meant}: a reset needs --create to create it.\n"
     code, _, error = call(
         groups, capsys, "groups", "delete-offsets", "--group", group, "--topic", f"{topic}:2", "--yes"
     )
@@ -235,33 +235,67 @@ def test_each_group_is_reset_alone(
         assert [[one.offset for one in admin.list_group_offsets(name).values()] for name in names] == [[5], [0], [5]]
 
 
-def test_a_slip_in_a_groups_name_creates_no_group(groups: dict[str, str], capsys: Capture, tmp_path: Path) -> None:
-    group, slip, topic = groups["healthy"], groups["healthy"].upper(), groups["topic"]
-    line = ("groups", "reset", slip, "--topic", topic, "--to-earliest", "--execute", "--undo-file")
-    code, _, error = call(groups, capsys, *line, str(tmp_path / "u"))
-    wanted = f"odradek: group {slip} does not exist (did you mean {group}?): add --create to create it\n"
-    assert (code, error) == (2, wanted)
+def slips(group: str) -> list[str]:
+    """Names that nearly are the group's, and one that is like no other."""
+    return [group.upper(), group[:-1], group[:3] + group[4:], f"{group}s", group[::-1], unique("another")]
+
+
+def test_a_reset_creates_a_group_only_on_request(groups: dict[str, str], capsys: Capture, tmp_path: Path) -> None:
+    """Kafka's tool creates each group, so a slip in its name ends with exit code 0."""
+    topic, plan = groups["topic"], tmp_path / "plan.csv"
+    plan.write_text(f"{topic},0,1\n")
+    undo = ("--undo-file", str(tmp_path / "undo.csv"))
     with Admin(groups["bootstrap"]) as admin:
-        assert slip not in {row.group_id for row in admin.list_groups()}
-        code, out, error = call(groups, capsys, *line, "/dev/null", "--create")
-        assert (code, f"Reset {slip}." in out) == (0, True)
-        assert "Undo:" not in out, "the undo file keeps nothing"
-        code, _, error = call(groups, capsys, "groups", "delete", group.title(), "--yes")
+        for slip in slips(groups["healthy"]):
+            meant = "" if (near := nearest(slip, [row.group_id for row in admin.list_groups()])) == "" else near
+            wanted = f"odradek: group {slip} does not exist{meant}: add --create to create it\n"
+            line = ("groups", "reset", slip, "--topic", topic, "--to-earliest")
+            for asked in (
+                line, (*line, "--execute", *undo), (*line, "--execute", "--export", *undo),
+                (*line, "--execute", "--json"),
+                ("groups", "reset", slip, "--from-file", str(plan), "--execute", *undo),
+            ):  # fmt: skip
+                code, out, error = call(groups, capsys, *asked)
+                assert (code, error) == (2, wanted), asked
+                assert "Reset" not in out
+            for shown in ("--dry-run", "--export"):
+                code, out, error = call(groups, capsys, *line, shown)
+                assert (code, topic in out) == (0, True)
+                assert error == f"Warning: group {slip} does not exist{meant}: a reset needs --create to create it.\n"
+            assert slip not in {row.group_id for row in admin.list_groups()}
+            assert not (tmp_path / "undo.csv").exists()
+            code, out, error = call(groups, capsys, *line, "--execute", "--undo-file", "/dev/null", "--create")
+            assert (code, f"Reset {slip}." in out, error) == (0, True, "")
+            assert "Undo:" not in out, "the undo file keeps nothing"
+            assert admin.list_group_offsets(slip)[TopicPartition(topic, 0)].offset == 0
+            admin.delete_groups([slip])
+        code, out, error = call(groups, capsys, *line, "--execute", *undo, "--group", groups["healthy"])
+        assert (code, f"group {slip} does not exist" in error) == (2, True), "the other group is reset"
+        code, _, error = call(groups, capsys, "groups", "delete", groups["healthy"].title(), "--yes")
         assert (code, "(did you mean " in error) == (2, True)
-        admin.delete_groups([slip])
 
 
-@pytest.mark.parametrize(
-    ("given", "known", "near"),
-    [
-        ("biling", ["billing"], True), ("Billing", ["billing"], True), ("billing ", ["billing"], True),
-        ("orders-ap", ["orders-app"], True), ("orders", ["orders-of-europe"], False),
-        ("reader-1", ["reader-2"], False), ("consumer-group-11", ["consumer-group-12"], False),
-        ("audit", ["billing"], False),
-    ],
-)  # fmt: skip
-def test_which_names_are_slips(given: str, known: list[str], near: bool) -> None:
-    assert is_near(given, known) is near
+@pytest.mark.slow
+def test_kafkas_tool_creates_the_group_of_a_reset(
+    bootstrap: str, filled: str, group: str, kafkas_tool: Callable[..., Any], capsys: Capture
+) -> None:
+    """--create does what Kafka's tool always does."""
+    scope = ["--topic", filled, "--to-earliest", "--execute"]
+    theirs = kafkas_tool("--reset-offsets", "--group", f"{group}-java", *scope).stdout
+    line = ["groups", "reset", group, *scope, "--create", "--undo-file", "/dev/null", "-b", bootstrap]
+    assert run(line) == 0
+    with Admin(bootstrap) as admin:
+        ours = {tp: one.offset for tp, one in admin.list_group_offsets(group).items()}
+        assert ours == {tp: one.offset for tp, one in admin.list_group_offsets(f"{group}-java").items()}
+    assert filled in theirs
+
+
+def test_the_place_of_a_group_that_does_not_exist(groups: dict[str, str], capsys: Capture) -> None:
+    group, typo = groups["healthy"], groups["healthy"][:-1]
+    code, out, error = call(groups, capsys, "groups", "locate", typo)
+    assert (code, f"Group        {typo}" in out) == (0, True)
+    assert error == f"Warning: group {typo} does not exist (did you mean {group}?): this would be its place.\n"
+    assert call(groups, capsys, "groups", "locate", group)[2] == ""
 
 
 @pytest.mark.parametrize(

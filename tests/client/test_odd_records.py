@@ -3,119 +3,106 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from support.odd_records import FIRST, NAMES, OFFSETS, write_odd_records
 
 import odradek
-from bench import raw
-from odradek import Producer, aio
-from odradek.batches import encode
-from odradek.batches.encode import encode_batch, varint
+from odradek import aio
 from odradek.cli.main import run
-from odradek.client import Admin, NewTopic, TopicPartition
+from odradek.client import Admin, TopicPartition
+from odradek.client.config import as_config
+from odradek.client.reader import PartitionReader
 
-Headers = Sequence[tuple[bytes, bytes | None]]
-
-
-class Odd(NamedTuple):
-    """A record as bytes; the names of its headers may be no UTF-8."""
-
-    key: bytes | None = b"k"
-    value: bytes | None = b"v"
-    headers: Headers = ()
-    timestamp_ms: int | None = 1_700_000_000_000
-
-
-RECORDS = [
-    Odd(headers=[(b"", b"x")]), Odd(headers=[(b"a", None)]), Odd(headers=[(b"a", b"")]), Odd(headers=[(b"\0", b"\0")]),
-    Odd(headers=[(b"\xff\xfe", b"\xff")]), Odd(headers=[(b"\xed\xa0\x80", b"x")]), Odd(headers=[(b"\r\x1b[3m", b"\n")]),
-    Odd(headers=[(b"a", b"1"), (b"a", b"2"), (b"a", None)]), Odd(headers=[(b"g" * 70_000, b"z" * 200_000)]),
-    Odd(headers=[(b"h%d" % n, b"x") for n in range(5_000)]), Odd(key=b"\xff\xc3"), Odd(key=b""),
-    Odd(key=b"k" * 300_000), Odd(key=None, value=None), Odd(value=None), Odd(value=b""), Odd(value=b"\xff\0\x1b[2J"),
-    Odd(timestamp_ms=-1), Odd(),
-]  # fmt: skip
-
-
-def packed(headers: Headers) -> bytes:
-    parts = [varint(len(headers))]
-    for name, value in headers:
-        parts += (varint(len(name)), name, b"\x01" if value is None else varint(len(value)), value or b"")
-    return b"".join(parts)
+COLUMNS = ["offset", "key", "value", "headers", "timestamp"]
+Reader = Callable[[str, str], tuple[list[int], dict[int, str]]]
 
 
 @pytest.fixture
-def odd_topic(bootstrap: str, admin: Admin, topic: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The records, each in its own batch, an aborted and a committed transaction with their markers, and a record."""
-    admin.create_topics([NewTopic(topic, 1)])
-    with Producer(bootstrap, transactional_id=topic) as producer:  # waits until the partition has a leader
-        producer.init_transactions()
-        producer.begin_transaction()
-        producer.send(topic, b"aborted")
-        producer.flush()
-        producer.abort_transaction()
-        with producer.transaction():
-            producer.send(topic, b"committed")
-    connection = raw.Connection(bootstrap)
-    monkeypatch.setattr(encode, "_encode_headers", packed)
-    for one in RECORDS:
-        raw.check_produced(topic, connection.call(raw.produce_request(topic, 0, encode_batch([one], now_ms=1))))
-    connection.socket.close()
+def odd_topic(bootstrap: str, admin: Admin, topic: str) -> str:
+    write_odd_records(bootstrap, admin, topic)
     return topic
 
 
-OFFSETS = [0, 2, *range(4, 4 + len(RECORDS))]
-"""1 and 3 are markers."""
-FIRST = 4
+def odd_names(rows: list[tuple[int, Any]]) -> dict[int, str]:
+    """Returns the first header's name of the records whose names are no UTF-8."""
+    return {offset: headers[0][0] for offset, headers in rows if offset in NAMES}
 
 
-def by_consumer(bootstrap: str, topic: str) -> list[int]:
-    found: list[int] = []
-    with odradek.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+def of_table(table: pa.Table) -> tuple[list[int], dict[int, str]]:
+    rows = [(one["offset"], [(h["key"], h["value"]) for h in one["headers"] or ()]) for one in table.to_pylist()]
+    return [offset for offset, _ in rows], odd_names(rows)
+
+
+def by_consumer(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    found: list[tuple[int, Any]] = []
+    with odradek.Consumer(bootstrap, auto_offset_reset="earliest", columns=COLUMNS) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         while len(found) < len(OFFSETS):
-            found += [one.offset for one in consumer.poll(10).records()]
-    return found
+            found += [(one.offset, one.headers) for one in consumer.poll(10).records()]
+    return [offset for offset, _ in found], odd_names(found)
 
 
-def by_loop(bootstrap: str, topic: str) -> list[int]:
-    found = []
+def by_arrow(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    batches: list[pa.RecordBatch] = []
+    with odradek.Consumer(bootstrap, auto_offset_reset="earliest", columns=COLUMNS) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        while sum(one.num_rows for one in batches) < len(OFFSETS):
+            batches += consumer.poll(10).record_batches()
+    return of_table(pa.Table.from_batches(batches))
+
+
+def by_loop(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    found: list[tuple[int, Any]] = []
     with odradek.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         for one in consumer:
-            assert one.headers is not None
-            found.append(one.offset)
+            found.append((one.offset, one.headers))
             if len(found) == len(OFFSETS):
                 break
-    return found
+    return [offset for offset, _ in found], odd_names(found)
 
 
-def by_asyncio(bootstrap: str, topic: str) -> list[int]:
-    async def read() -> list[int]:
-        found: list[int] = []
-        async with aio.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+def by_asyncio(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    async def read() -> list[tuple[int, Any]]:
+        found: list[tuple[int, Any]] = []
+        async with aio.Consumer(bootstrap, auto_offset_reset="earliest", columns=COLUMNS) as consumer:
             await consumer.assign([TopicPartition(topic, 0)])
             while len(found) < len(OFFSETS):
-                found += [one.offset for one in (await consumer.poll(10)).records()]
+                found += [(one.offset, one.headers) for one in (await consumer.poll(10)).records()]
         return found
 
-    return asyncio.run(read())
+    found = asyncio.run(read())
+    return [offset for offset, _ in found], odd_names(found)
 
 
-def by_table(bootstrap: str, topic: str) -> list[int]:
-    columns = ["offset", "key", "value", "headers", "timestamp"]
-    table = odradek.read_table(topic, bootstrap, columns=columns)
-    found: list[int] = table["offset"].to_pylist()
-    return found
+def by_table(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    return of_table(odradek.read_table(topic, bootstrap, columns=COLUMNS))
 
 
-@pytest.mark.parametrize("read", [by_consumer, by_loop, by_asyncio, by_table])
-def test_no_record_stops_a_client(bootstrap: str, odd_topic: str, read: Callable[[str, str], list[int]]) -> None:
-    assert read(bootstrap, odd_topic) == OFFSETS
+def by_reader(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    reader = PartitionReader(as_config(bootstrap), TopicPartition(topic, 0), tuple(COLUMNS), "read_uncommitted")
+    return of_table(pa.Table.from_batches(reader.read(0, OFFSETS[-1] + 1)))
+
+
+def by_rows(bootstrap: str, topic: str) -> tuple[list[int], dict[int, str]]:
+    reader = PartitionReader(as_config(bootstrap), TopicPartition(topic, 0), tuple(COLUMNS), "read_uncommitted")
+    rows = [(one.offset, one.headers) for one in reader.read_rows(0, OFFSETS[-1] + 1)]
+    return [offset for offset, _ in rows], odd_names(rows)
+
+
+@pytest.mark.parametrize("read", [by_consumer, by_arrow, by_loop, by_asyncio, by_table, by_reader, by_rows])
+def test_no_record_stops_a_client(bootstrap: str, odd_topic: str, read: Reader) -> None:
+    assert read(bootstrap, odd_topic) == (OFFSETS, NAMES)
 
 
 def test_no_record_stops_the_command(
@@ -125,11 +112,39 @@ def test_no_record_stops_the_command(
     assert run(["consume", odd_topic, "--json", *address]) == 0
     lines: list[dict[str, Any]] = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     assert [line["offset"] for line in lines] == OFFSETS
-    shown = [line["headers"] for line in lines if line["offset"] in (FIRST + 4, FIRST + 5)]
-    assert [one[0]["key"] for one in shown] == ["\ufffd\ufffd", "\ufffd"], "as Java decodes the names"
+    assert (
+        odd_names([(line["offset"], [list(one.values()) for one in line["headers"] or ()]) for line in lines]) == NAMES
+    )
     assert run(["consume", odd_topic, *address]) == 0
     assert capsysbinary.readouterr().out.count(b"\n") == len(OFFSETS)
     file = tmp_path / "odd.parquet"
     assert run(["consume", odd_topic, "--output", str(file), *address]) == 0
     assert pq.read_table(file)["offset"].to_pylist() == OFFSETS
+    capsysbinary.readouterr()
     assert run(["consume", odd_topic, "--tail", "1", "--json", *address]) == 0
+    assert [json.loads(line)["offset"] for line in capsysbinary.readouterr().out.splitlines()] == OFFSETS[-1:]
+    assert run(["consume", odd_topic, "--grep", "committed", "--json", *address]) == 0
+    assert [json.loads(line)["offset"] for line in capsysbinary.readouterr().out.splitlines()] == [2]
+    assert run(["consume", odd_topic, "--key", "k", "--json", *address]) == 0
+    assert len(capsysbinary.readouterr().out.splitlines()) > FIRST
+
+
+def test_csv_names_the_record_that_it_cannot_hold(
+    bootstrap: str, odd_topic: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """CSV is text. The error has the place of the record, and a reader that begins behind it gets the next ones."""
+    csv.field_size_limit(1 << 20)
+    found, refused, start = [], [], 0
+    while True:
+        code = run(["consume", f"{odd_topic}:0", "--from", str(start), "--format", "csv", "-b", bootstrap])
+        out, error = capsysbinary.readouterr()
+        found += [int(row["offset"]) for row in csv.DictReader(io.StringIO(out.decode(), newline=""))]
+        if code == 0:
+            break
+        place = re.search(rf"the (key|value) at offset (\d+) of {odd_topic}-0 is not UTF-8", error.decode())
+        assert code == 1
+        assert place, error
+        refused.append((place[1], int(place[2])))
+        start = int(place[2]) + 1
+    assert refused == [("key", FIRST + 10), ("value", FIRST + 16)]
+    assert sorted([*found, *(offset for _, offset in refused)]) == OFFSETS

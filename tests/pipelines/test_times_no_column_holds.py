@@ -43,6 +43,7 @@ from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 from odradek.pipelines import ingest, replay, report_history
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.queries import QueryFailed
+from odradek.pipelines.ranges import RangeGone
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.wire.api_keys import PRODUCE
@@ -177,7 +178,11 @@ def far_commits() -> Iterator[str]:
     with odradek.Broker() as broker, Wire(broker.bootstrap_servers, client_id="__admin_client") as wire:
         broker.create_topic("t", 2)
         with Admin(broker.bootstrap_servers) as admin:
-            admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(0)})
+            with Producer(broker.bootstrap_servers) as producer:
+                for number in range(9):
+                    producer.send("t", b"%d" % number, partition=0)
+            for offset in (0, 3):
+                admin.alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(offset)})
             now_ms = time.time_ns() // 1_000_000
             far = offset_value(OffsetCommitValue(7, -1, "", FAR))
             of_g = [
@@ -206,7 +211,7 @@ def test_a_commit_with_a_time_in_nanoseconds_is_named(
     group = bool(more) and more[0] == "--group"
     command = ["pipeline", "history", "-b", far_commits, *more]
     assert run([*command, "--output", str(tmp_path / "t"), "--report", str(tmp_path / "page.html")]) == 0
-    where = f"__consumer_offsets-{partition_for_group('g', 50)}, offset 1 (group g): {HELD_BACK}"
+    where = f"__consumer_offsets-{partition_for_group('g', 50)}, offset 2 (group g): {HELD_BACK}"
     line = f"{3 if group else 4} records of the offsets topic cannot be read and are left out: the first is "
     shown = capsys.readouterr().out
     assert line in shown
@@ -219,10 +224,25 @@ def test_a_commit_with_a_time_in_nanoseconds_is_named(
     assert found["unreadable_records"] == len(found["unreadable"]) == (3 if group else 4)
     assert {
         "record_partition": partition_for_group("g", 50),
-        "record_offset": 1,
+        "record_offset": 2,
         "group": "g",
         "reason": HELD_BACK,
     } in (found["unreadable"])
+
+
+def test_a_replay_of_what_a_group_has_read_names_what_it_cannot_know(
+    far_commits: str, spark: Any, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"read_by": "g", "output": tmp_path / "t", "spark": spark}
+    with pytest.raises(RangeGone, match=rf"3 records of the offsets topic cannot be read .*group g.*{HELD_BACK}"):
+        replay(far_commits, **given)
+    done = replay(far_commits, **given, allow_missing=True)
+    assert done.rows == 3, "up to the last commit that can be read"
+    (line,) = done.missing
+    assert line.startswith("3 records of the offsets topic cannot be read and are left out: the first is ")
+    assert "(group g)" in line
+    with pytest.raises(Exception, match=f"holds no commit of group far: 1 record .* cannot be read.*{HELD_BACK}"):
+        replay(far_commits, read_by="far", output=tmp_path / "u", spark=spark)
 
 
 def test_a_group_with_no_other_record_is_there(far_commits: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -16,22 +14,6 @@ if TYPE_CHECKING:
 
 LIST_GROUPS = "odradek groups list shows the groups"
 _LISTED = 3
-_SLIP = 2
-_NEAR = 0.9
-_DIGITS = re.compile(r"\d+")
-
-
-def is_near(given: str, known: Iterable[str]) -> bool:
-    """Returns whether a name is probably a slip for a known one. Names that differ only in digits are a family."""
-    for name in known:
-        if name.strip().casefold() == given.strip().casefold():
-            return True
-        if len(given) > 3 and name.startswith(given) and len(name) - len(given) <= _SLIP:
-            return True
-        is_family = _DIGITS.sub("0", name) == _DIGITS.sub("0", given)
-        if not is_family and difflib.SequenceMatcher(None, given, name).ratio() >= _NEAR:
-            return True
-    return False
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from odradek.cli.reset_targets import (
     targets_of,
     time_of,
 )
-from odradek.cli.suggestions import LIST_GROUPS, group_names, is_near
+from odradek.cli.suggestions import LIST_GROUPS, group_names
 from odradek.cli.terminal import (
     EXIT_BAD_INPUT,
     EXIT_FAILED,
@@ -74,6 +74,7 @@ EPILOG = (
     "      --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --all-topics --to-latest --execute \\\n"
     "      --zookeeper-connect 127.0.0.1:2181 -b 127.0.0.1:9092\n"
+    "  odradek groups reset new-group --topic flights --to-latest --create --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group spark-query --topic flights --to-earliest --mark --execute -b 127.0.0.1:9092\n"
     "  odradek groups reset --group g --from-file odradek-undo-20260131.csv --execute -b 127.0.0.1:9092"
 )
@@ -106,7 +107,7 @@ class ResetLine:
     execute: Annotated[bool, typer.Option("--execute", help="Reset without asking.")] = False
     export: Annotated[bool, typer.Option("--export", help="Print the new offsets in Kafka's CSV form.")] = False
     create: Annotated[
-        bool, typer.Option("--create", help="Create the group even if its name is nearly that of another group.")
+        bool, typer.Option("--create", help="Create a group that does not exist, as kafka-consumer-groups does.")
     ] = False
     mark: Annotated[
         bool, typer.Option("--mark", help="Mark the commits, so that a Spark query of the group follows the reset.")
@@ -136,8 +137,9 @@ def reset(line: ResetLine) -> None:
     """Move the offsets of groups without live members, as kafka-consumer-groups --reset-offsets does.
 
     Shows the offsets before and after, and asks. The previous offsets are written to an undo file, which --from-file
-    can read. With --zookeeper-connect the offsets in ZooKeeper get the same values: consumers that commit to both
-    resume at the larger offset.
+    can read. A group that does not exist is created only with --create: its name may be a slip. With
+    --zookeeper-connect the offsets in ZooKeeper get the same values: consumers that commit to both resume at the larger
+    offset.
     """
     if not (line.from_file and not line.groups() and not line.all_groups):
         check_scope(line.group, line.all_groups, line.names, allow_empty=True)
@@ -214,9 +216,10 @@ def run_reset(admin: Admin, scenario: Scenario, line: ResetLine, zookeeper: Grou
 
 
 def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) -> list[GroupResetPlan]:
-    """Prints an error for each named group that has nothing to reset, and a warning for one that does not exist.
+    """Prints an error for each named group that has nothing to reset or does not exist.
 
-    Returns the plans with an error. A group that does not exist gets its first offsets, as with Kafka's tool."""
+    Returns the plans with an error. Kafka's tool creates a group that does not exist, which hides a slip in its name:
+    here that needs --create. Where nothing is written, a warning is enough."""
     from odradek.text.similar_names import nearest
 
     missing = []
@@ -229,11 +232,15 @@ def _report_missing(admin: Admin, plans: list[GroupResetPlan], line: ResetLine) 
             check_visible(plan.group, "--group")
             known = group_names(admin)
             meant = nearest(plan.group, known)
-            if plan.rows and line.execute and not line.create and is_near(plan.group, known):
-                error_line(f"group {plan.group} does not exist{meant}: add --create to create it")
-            elif plan.rows:
-                warning_lines(f"Warning: group {plan.group} does not exist{meant}: a reset creates it.")
+            if plan.rows and line.create:
                 continue
+            if plan.rows and (line.dry_run or (line.export and not line.execute)):
+                warning_lines(
+                    f"Warning: group {plan.group} does not exist{meant}: a reset needs --create to create it."
+                )
+                continue
+            if plan.rows:
+                error_line(f"group {plan.group} does not exist{meant}: add --create to create it")
             else:
                 remedy = "" if meant else f": {LIST_GROUPS}"
                 error_line(f"group {plan.group} does not exist{meant}: it has no offsets to reset{remedy}")

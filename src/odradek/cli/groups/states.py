@@ -18,7 +18,8 @@ from odradek.cli.options import (
     shown_name,
     table_or_blocks,
 )
-from odradek.cli.terminal import CommandError, note, note_table, print_json
+from odradek.cli.suggestions import group_names
+from odradek.cli.terminal import CommandError, note, note_table, print_json, warning_lines
 
 LIST_EPILOG = (
     "Examples:\n\n\b\n"
@@ -130,6 +131,7 @@ def locate(
     that partition is the coordinator. If no group has used the topic yet, the cluster creates it.
     """
     from odradek.core.ids import OFFSETS_TOPIC, partition_for_group
+    from odradek.text.similar_names import nearest
 
     groups = given_names([one for one in (name, option) if one is not None], "--group")
     if len(groups) != 1:
@@ -143,6 +145,9 @@ def locate(
     with connect(bootstrap, timeout_ms, command_config) as admin:
         node = admin.coordinator(group)
         count = len(admin.describe_topics([OFFSETS_TOPIC])[OFFSETS_TOPIC].partitions)
+        known = group_names(admin)
+    if known and group not in known:
+        warning_lines(f"Warning: group {group} does not exist{nearest(group, known)}: this would be its place.")
     partition = partition_for_group(group, count)
     if as_json:
         coordinator = {"id": node.node_id, "host": node.host, "port": node.port}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -159,10 +160,12 @@ class _View:
 
 
 def _with_times(row: Mapping[str, Any]) -> Json:
-    """Returns a row with each time since 1970 also as text: an agent reads no milliseconds."""
+    """Returns a row with each time since 1970 also as text: an agent reads no milliseconds. A time that no calendar
+    shows stays a number."""
     made: Json = {}
     for name, value in row.items():
         made[name] = value
         if name.endswith("_ms") and name not in _SPANS and isinstance(value, int):
-            made[name.removesuffix("_ms")] = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
+            with suppress(ValueError, OverflowError, OSError):
+                made[name.removesuffix("_ms")] = datetime.fromtimestamp(value / 1000, UTC).isoformat(timespec="seconds")
     return made

@@ -205,21 +205,27 @@ def _read_by(
     admin: Admin, config: ClientConfig, chosen: Selection
 ) -> tuple[dict[TopicPartition, ReadByGroup], list[str]]:
     from odradek.history import read_offset_history
+    from odradek.history.records.unreadable import UnreadableRecords
 
     assert chosen.read_by is not None
     described = admin.describe_topics()
     check_topics(admin, chosen.topics)
     ids = {name: topic.topic_id.bytes if topic.topic_id else None for name, topic in described.items()}
-    commits = commits_of(read_offset_history(config, group=chosen.read_by), ids)
+    history = read_offset_history(config, group=chosen.read_by)
+    unreadable = UnreadableRecords()
+    for batch in history.to_batches():
+        unreadable.add(batch)
+    commits = commits_of(history, ids)
     wanted = {tp: found for tp, found in commits.items() if not chosen.topics or tp.topic in chosen.topics}
-    if not commits:
+    if not commits and not unreadable.count:
         _check_group(admin, chosen.read_by)
     if not wanted:
         of = f" for {', '.join(chosen.topics)}" if chosen.topics else ""
-        raise RangeGone(f"__consumer_offsets holds no commit of group {chosen.read_by}{of}")
+        why = f": {unreadable}" if unreadable.count else ""
+        raise RangeGone(f"__consumer_offsets holds no commit of group {chosen.read_by}{of}{why}")
     since, until = chosen.times()
     read: dict[TopicPartition, ReadByGroup] = {}
-    missing: list[str] = []
+    missing = [str(unreadable)] if unreadable.count else []
     for tp, found in sorted(wanted.items()):
         try:
             one = read_between(tp, found, since, until)
