@@ -42,12 +42,19 @@ def test_records_of_every_form_are_sent(broker: odradek.Broker) -> None:
     rich = {"value": b"v", "key": "k", "headers": {"h": b"1"}, "partition": 1, "timestamp": 1234}
     send_records(broker.bootstrap_servers, "forms", [{"value": "ü", "partition": 0}, rich])
     send_records(broker.bootstrap_servers, "forms", (one for one in [("k", None)]))
+    texts = {"value": "t", "headers": {"shop": "kávé", "empty": "", "none": None}}
+    pairs = {"value": "p", "headers": [("a", "1"), ("a", b"2")]}
+    send_records(broker.bootstrap_servers, "forms", [texts, pairs, {"value": "n", "headers": None}])
     settings: Any = {"group_id": "forms", "auto_offset_reset": "earliest", "columns": [*COLUMNS, "headers"]}
     with odradek.Consumer(broker.bootstrap_servers, **settings) as consumer:
         consumer.subscribe(["forms"])
         records = []
-        while len(records) < 3:
+        while len(records) < 6:
             records += consumer.poll(10.0).records()
+    of_value = {one.value: one.headers for one in records}
+    assert of_value[b"t"] == (("shop", "kávé".encode()), ("empty", b""), ("none", None)), "texts are sent as UTF-8"
+    assert (of_value[b"p"], of_value[b"n"]) == ((("a", b"1"), ("a", b"2")), ())
+    records = [one for one in records if one.value not in (b"t", b"p", b"n")]
     seen = {(one.key, one.value, one.headers) for one in records}
     assert {(None, "ü".encode(), ()), (b"k", b"v", (("h", b"1"),)), (b"k", None, ())} == seen
     (timed,) = [one for one in records if one.value == b"v"]
@@ -60,6 +67,9 @@ def test_records_of_every_form_are_sent(broker: odradek.Broker) -> None:
         ({"val": b"x"}, "record 1 has the field 'val'"),
         (7, "record 1: the value is bytes, a text or None, not int"),
         ((1, b"x"), "record 1: the key is"),
+        ({"headers": {"h": 7}}, "record 1: the header 'h' is bytes, a text or None, not int"),
+        ({"headers": "h"}, "record 1: the headers are a mapping or a list of pairs, not 'h'"),
+        ({"headers": {b"h": b"1"}}, "record 1: the name of a header is a text, not b'h'"),
     ],
 )
 def test_a_record_of_another_form_is_refused_before_any_is_sent(

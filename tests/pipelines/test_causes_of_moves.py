@@ -1,8 +1,9 @@
-"""Each known way to move a committed offset back, with the cause that the analysis names."""
+"""Each known way to move a committed offset back or forward, with the cause that the analysis and the monitor name."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import confluent_kafka as ck
 import kafka
 import pytest
 from confluent_kafka.admin import AdminClient
+from support.brokers import eventually
 from support.publish import commit_raw
 
 import odradek
@@ -21,11 +23,17 @@ import odradek.aio
 from odradek import OffsetAndMetadata, TopicPartition
 from odradek.cli.main import run
 from odradek.client import ConsumerGroupMetadata
+from odradek.client.config import as_config
 from odradek.history.analysis import analyse_offset_history
+from odradek.history.verdict_rules import VerdictRules
+from odradek.monitor.group_tracker import GroupTracker
+from odradek.monitor.http.json_api import findings as live_findings
+from odradek.monitor.offsets_reader import OffsetsTopicReader, ReaderOptions
 from odradek.spark.offsets.commit_marks import mark_commit
 
 TOPIC = TopicPartition("orders", 0)
 FROM, TO = 200, 50
+GROUPS_TOOL = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
 
 class Place(NamedTuple):
@@ -309,33 +317,109 @@ def by_group(broker: odradek.Broker) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def findings() -> Iterator[dict[str, list[dict[str, Any]]]]:
-    with odradek.Broker() as broker, odradek.Admin(broker.bootstrap_servers) as admin:
+Findings = dict[str, list[dict[str, Any]]]
+CAUSES = {one.__name__: cause for one, cause in WAYS.items()} | {"expiry": "restarted without an offset"}
+
+
+def of_monitor(broker: odradek.Broker) -> Findings:
+    """The moves that the monitor reports, for each group."""
+    reader = OffsetsTopicReader(as_config(broker.bootstrap_servers), GroupTracker(VerdictRules()), ReaderOptions())
+    eventually(lambda: reader.step() or reader.is_ready, what="a complete view")
+    found: Findings = {}
+    for one in live_findings(reader):
+        found.setdefault(one["group"], []).append(one)
+    return found
+
+
+def findings_of_all_ways() -> tuple[Findings, Findings]:
+    """Moves each group from ``FROM`` to ``TO``. Returns the findings of the analysis and of the monitor.
+
+    No cleaner removes earlier commits: eight days later it may, before the analysis reads them."""
+    with (
+        odradek.Broker(config={"log.cleaner.enable": "false"}) as broker,
+        odradek.Admin(broker.bootstrap_servers) as admin,
+    ):
         broker.create_topic(TOPIC.topic, 1)
         with odradek.Producer(broker.bootstrap_servers) as producer:
-            for number in range(FROM):
+            for number in range(max(FROM, TO)):
                 producer.send(TOPIC.topic, b"%d" % number)
         for way in WAYS:
             way(Place(broker, admin, way.__name__))
-        found = by_group(broker)  # before the clock moves: the cleaner would remove the earlier commits
+        found, live = by_group(broker), of_monitor(broker)
         expiring = Place(broker, admin, "expiry")
         expiring.commit(FROM)
         broker.clock.advance(days=8)
         expiring.member(TO)
         found["expiry"] = by_group(broker)["expiry"]
-        yield found
+        return found, live
 
 
-@pytest.mark.parametrize("way", [way.__name__ for way in WAYS] + ["expiry"])
-def test_the_cause_is_right_or_unknown(findings: dict[str, list[dict[str, Any]]], way: str) -> None:
-    (found,) = [one for one in findings[way] if one["kind"] == "rewind"]
-    causes = {one.__name__: cause for one, cause in WAYS.items()} | {"expiry": "restarted without an offset"}
-    assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, causes[way]), found["text"]
+@pytest.fixture(scope="module")
+def moved_back() -> tuple[Findings, Findings]:
+    return findings_of_all_ways()
+
+
+@pytest.fixture(scope="module")
+def moved_forward() -> Iterator[tuple[Findings, Findings]]:
+    with pytest.MonkeyPatch.context() as patched:
+        for name, offset in (("FROM", TO), ("TO", FROM)):
+            patched.setattr(sys.modules[__name__], name, offset)
+        yield findings_of_all_ways()
+
+
+@pytest.mark.parametrize("way", CAUSES)
+def test_the_cause_is_right_or_unknown(moved_back: tuple[Findings, Findings], way: str) -> None:
+    (found,) = [one for one in moved_back[0][way] if one["kind"] == "rewind"]
+    assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, CAUSES[way]), found["text"]
     is_text_of_reader = (
         "A member of the group moved" in found["text"] or "The Spark query itself moved" in found["text"]
     )
-    assert is_text_of_reader == (causes[way] == "reader")
+    assert is_text_of_reader == (CAUSES[way] == "reader")
     is_unknown = "who committed next is unknown" in found["text"]
     assert is_unknown == (way == "deletion_and_a_tool"), "no member ever joined"
     assert ("Spark query itself" in found["text"]) == (way == "query_with_an_older_checkpoint")
+
+
+@pytest.mark.parametrize("way", CAUSES)
+def test_a_move_forward_is_a_jump_only_if_no_reader_made_it(moved_forward: tuple[Findings, Findings], way: str) -> None:
+    """A reader, or a program that may be one, moves forward when it reads: the topic shows no skipped record."""
+    found = [one for one in moved_forward[0].get(way, []) if one["kind"] in ("rewind", "jump")]
+    if CAUSES[way] in ("reset", "restarted without an offset"):
+        (jump,) = found
+        assert (jump["kind"], jump["from_offset"], jump["to_offset"]) == ("jump", FROM, TO), jump["text"]
+        assert jump["cause"] == CAUSES[way], jump["text"]
+        assert (jump["certainty"] == "certain") == (CAUSES[way] == "reset"), "who starts anew may have read them"
+    else:
+        assert found == [], found[0]["text"]
+
+
+@pytest.mark.parametrize("moved", ["moved_back", "moved_forward"])
+def test_the_monitor_names_the_same_causes(moved: str, request: pytest.FixtureRequest) -> None:
+    batch, live = request.getfixturevalue(moved)
+
+    def moves(found: Findings) -> set[tuple[str, ...]]:
+        rows = (row for name, rows in found.items() if name != "expiry" for row in rows)
+        return {
+            (row["group"], row["kind"], row["cause"], row["text"]) for row in rows if row["kind"] in ("rewind", "jump")
+        }
+
+    assert moves(live) == moves(batch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("had_members", "cause"), [(False, "unknown"), (True, "reset")])
+def test_a_reset_of_kafkas_own_tool(had_members: bool, cause: str, kafka_tools: Any) -> None:
+    with odradek.Broker() as broker, odradek.Admin(broker.bootstrap_servers) as admin:
+        broker.create_topic(TOPIC.topic, 1)
+        with odradek.Producer(broker.bootstrap_servers) as producer:
+            for number in range(FROM):
+                producer.send(TOPIC.topic, b"%d" % number)
+        place = Place(broker, admin, "java")
+        if had_members:
+            place.member(FROM)
+        else:
+            place.commit(FROM)
+        scope = ["--group", place.group, "--topic", TOPIC.topic, "--to-offset", str(TO), "--execute"]
+        kafka_tools.run(GROUPS_TOOL, "--bootstrap-server", place.bootstrap, "--reset-offsets", *scope)
+        (found,) = [one for one in by_group(broker)[place.group] if one["kind"] == "rewind"]
+        assert (found["from_offset"], found["to_offset"], found["cause"]) == (TO, FROM, cause), found["text"]

@@ -14,7 +14,8 @@ def send_records(bootstrap_servers: str, topic: str, records: Iterable[object]) 
     """Sends records and returns when the broker has acknowledged all of them.
 
     A record is its value, or a pair of key and value, or a mapping with any of ``value``, ``key``, ``headers``,
-    ``partition`` and ``timestamp`` (in ms). Keys and values are bytes, texts (sent as UTF-8) or None.
+    ``partition`` and ``timestamp`` (in ms). Keys, values and the values of headers are bytes, texts (sent as UTF-8) or
+    None. Headers are a mapping, or a list of pairs.
 
     Raises TypeError for any other record, with its place in the list, and for one value in place of a list; and the
     errors of ``Producer``.
@@ -51,7 +52,19 @@ def _fields(place: int, record: object) -> dict[str, Any]:
     for name in ("key", "value"):
         if name in fields:
             fields[name] = _data(place, name, fields[name])
+    if fields.get("headers") is not None:
+        fields["headers"] = _headers(place, fields["headers"])
     return fields
+
+
+def _headers(place: int, given: object) -> list[tuple[str, bytes | None]]:
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, list | tuple) or not all(isinstance(one, list | tuple) and len(one) == 2 for one in pairs):
+        raise TypeError(f"record {place}: the headers are a mapping or a list of pairs, not {given!r}")
+    for name, _ in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"record {place}: the name of a header is a text, not {name!r}")
+    return [(name, _data(place, f"header {name!r}", value)) for name, value in pairs]
 
 
 def _data(place: int, name: str, given: object) -> bytes | None:

@@ -24,7 +24,7 @@ class _CountedEvent(threading.Event):
         return found
 
 
-def test_only_one_batch_waits_for_kernels_that_load_slowly() -> None:
+def test_only_one_batch_waits_for_kernels_that_load_slowly(caplog: pytest.LogCaptureFixture) -> None:
     may_end = threading.Event()
 
     class SlowLoader(kernel_loader.KernelLoader):
@@ -39,6 +39,9 @@ def test_only_one_batch_waits_for_kernels_that_load_slowly() -> None:
     finally:
         may_end.set()
     assert event.expired == 1
+    (record,) = [record for record in caplog.records if record.name == "odradek.kernels"]
+    assert record.levelname == "WARNING"
+    assert "take more than a second to load: plain Python decodes records until then" in record.getMessage()
 
 
 class _Compiler:

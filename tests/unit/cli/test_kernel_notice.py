@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from odradek.batches.kernels import kernel_cache
 from odradek.cli.main import run
 from odradek.cli.pipeline import history as pipeline_history
 from odradek.cli.progress_lines import kernel_notice
@@ -14,9 +15,14 @@ from odradek.cli.progress_lines import kernel_notice
 KERNELS = logging.getLogger("odradek.kernels")
 
 
+@pytest.fixture(autouse=True)
+def _first_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_cache, "_noted", set())
+
+
 def compile_kernels() -> None:
     for folder in ("batches", "history"):
-        KERNELS.info("numba compiles kernels, which takes seconds (once; %s keeps the code)", folder)
+        kernel_cache._note_compilation(folder)
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

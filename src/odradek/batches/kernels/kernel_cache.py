@@ -159,13 +159,16 @@ def _cache_of(function: Any) -> _KernelCache | None:
     return _KernelCache(function)
 
 
-@functools.cache
 def _note_compilation(directory: str | None) -> None:
-    """Logs that numba compiles, once for each directory."""
-    kept = (
-        "no directory can keep it: each process compiles" if directory is None else f"once; {directory} keeps the code"
-    )
-    logger.info("numba compiles kernels, which takes seconds (%s)", kept)
+    """Logs that numba compiles, before the first kernel; once more if no directory keeps kernels."""
+    if (is_kept := directory is not None) in _noted:
+        return
+    _noted.add(is_kept)
+    kept = f"once; {directory} keeps the code" if is_kept else "no directory can keep it: each process compiles"
+    logger.warning("numba compiles kernels, which takes seconds (%s)", kept)
+
+
+_noted: set[bool] = set()
 
 
 # --- the globals of a kernel ------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ logger = logging.getLogger("odradek.kernels")
 WORTH_LOADING_BYTES = 1 << 20
 """Plain Python decodes this number of bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
 _LONGEST_LOAD_S = 2.0
+_SILENCE_S = 1.0
 _ROUNDS = 3
 """How often this process lets another process compile the kernels, before it compiles them in its own thread."""
 _COMPILE = "import sys; sys.path[:] = {path!r}; from odradek.batches.kernels.kernel_compile import main; main()"
@@ -58,8 +59,15 @@ class KernelLoader:
         self.decoded_bytes += count + 1024
         if self.decoded_bytes >= WORTH_LOADING_BYTES:
             self.begin()
-            if not self.tried.wait(self._longest_load_s):
-                self.tried.set()  # on a busy machine, each later batch would wait as long as this one
+            silence_s = min(_SILENCE_S, self._longest_load_s)
+            if not self.tried.wait(silence_s):
+                logger.warning(
+                    "numba and the kernels that decode records take more than a second to load: plain Python decodes "
+                    "records until then"
+                )
+                left_s = self._longest_load_s - silence_s
+                if left_s <= 0 or not self.tried.wait(left_s):
+                    self.tried.set()  # on a busy machine, each later batch would wait as long as this one
 
     def wait(self, timeout_s: float | None) -> bool:
         thread = self._thread
