@@ -557,3 +557,17 @@ def test_ctrl_c_while_a_typed_line_is_sent_does_not_lose_it(
 
 def count_of(admin: Admin, topic: str) -> int:
     return admin.list_offsets({TopicPartition(topic, 0): LATEST})[TopicPartition(topic, 0)].offset
+
+
+def test_a_topic_that_the_broker_creates_is_named(
+    bootstrap: str, admin: Admin, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its name may be a slip. Kafka's console producer warns, too."""
+    (file := tmp_path / "lines").write_text("a\n")
+    admin.create_topics([NewTopic(f"{topic}-orders", 1, 1)])
+    for name, meant in ((f"{topic}-ordres", f" (did you mean {topic}-orders?)"), (f"{topic}-orders", None)):
+        for warning in (f"Warning: topic {name} did not exist{meant}: the broker has created it.\n", ""):
+            assert run(["produce", name, "--file", str(file), "-b", bootstrap]) == 0
+            out, error = capsys.readouterr()
+            assert out == f"1 record sent to {name}, each acknowledged.\n"
+            assert error == (warning if meant else "")

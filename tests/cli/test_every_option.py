@@ -51,7 +51,7 @@ VALUES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 # Values that are right there, or that another error comes before.
 RIGHT = {
-    ("transactions list", "REGEX", "*"), ("groups reset", "GROUP", "no-such-group"), ("serve", "NAME", "a"),
+    ("transactions list", "REGEX", "*"), ("serve", "NAME", "a"),
     ("consume", "GROUP", "no-such-group"), ("zookeeper migrate", "HOST:PORT[,HOST:PORT]", NOWHERE),
     ("transactions find-hanging", "TOPIC", "no-such-topic"),
     ("cluster convert", "DIR", "file"), ("cluster convert", "DIR", "file/x"), ("cluster convert", "DIR", "fifo"),

@@ -55,6 +55,8 @@ Capture = pytest.CaptureFixture[str]
         ("transactions list --state Ongoing", "--state: here, the column TransactionState"),
         ("zookeeper list", "no such command 'list': here, odradek zookeeper groups"),
         ("pipeline run x.yaml", "no such command 'run': here, odradek pipeline ingest, transform or replay"),
+        ("transactions list help -b h:1", "unexpected argument help: here, --help"),
+        ("topics list help -b h:1", "unexpected argument help: here, --help"),
         ("pipeline replay t --to-topic u -b h:1", "unexpected argument t: is it a topic? Here, --topics t"),
         ("pipeline ingest --once", "no such option --once: here, --available-now"),
         ("groups list --timeout 5s -b h:1", "--timeout '5s': expected a whole number without a unit (5s is 5000)"),

@@ -22,24 +22,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from odradek.batches.columns import WRITE_COLUMNS
 from odradek.batches.row_sets import needs_columns
 from odradek.cli.command_config import read_properties, without_values
-from odradek.cli.options import client_config, connect
+from odradek.cli.options import client_config
 from odradek.cli.produce import csv_rows
 from odradek.cli.produce.encoded_rows import encoded_rows, given_schema
 from odradek.cli.produce.standard_input import AwaitedInput
 from odradek.cli.produce.table_rows import is_ordinary, json_records
+from odradek.cli.produce.topic_lookup import look_up
 from odradek.cli.produce.topic_partitions import TopicPartitions
 from odradek.cli.records import formats
 from odradek.cli.records.record_lines import from_json
 from odradek.cli.terminal import CommandError, note, print_json, progress, warning_lines
 from odradek.cli.termination import EXIT_INTERRUPTED, uninterrupted
-from odradek.cli.undo_file import pasted
 from odradek.core.counts import counted, plural, span, was
 from odradek.core.errors import ErrorCode, KafkaError, OdradekError
 from odradek.core.ids import LAST_MS
 from odradek.text.encodings import UTF16, is_utf16
 from odradek.text.json_literals import elements, members, refuse_repeated, strict_json
 from odradek.text.printable import printable, shortened
-from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,7 +101,7 @@ def run_produce(line: ProduceLine) -> int:
             made as producer,
             progress("Sending", total, unit, lambda: _line(topic, file, count, is_typed)) as advance,
         ):
-            _look_up(producer, line)
+            look_up(producer, line)
             encode, has_begun = schema and schema.encoder(), True
             try:
                 for batch, size in batches:
@@ -204,24 +203,6 @@ def _send(producer: Producer, topic: str, rows: pa.RecordBatch | Rows, before: i
             raise
         where = f"{span(first, end + 1, 'record')}: {error.message}"
         raise ValueError(f"{where} (max.request.size=BYTES in the file of --command-config)") from error
-
-
-def _look_up(producer: Producer, line: ProduceLine) -> None:
-    """Looks the topic up, so that the command fails at once with the error that the first record would get."""
-    from odradek.client.errors import UnknownTopic
-
-    try:
-        producer.partitions_for(line.topic)
-    except UnknownTopic as error:
-        if not line.no_create:
-            raise
-        with connect(line.bootstrap, 5_000, line.command_config) as admin:
-            meant = nearest(line.topic, admin.describe_topics())
-        command = pasted("odradek", "topics", "create", line.topic, "--partitions", "N", b=line.bootstrap)
-        raise CommandError(
-            f"unknown topic {line.topic}{meant}: create it with `{command}`, or omit --no-create, and the broker"
-            " creates it (if its auto.create.topics.enable is true)"
-        ) from error
 
 
 def _input(

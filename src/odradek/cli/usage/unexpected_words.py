@@ -34,6 +34,8 @@ def meant_by(extra: str, command: Any, path: str, given: Sequence[str]) -> str:
 
     ``extra``: the words, with spaces between. ``path``: the words of the command. ``given``: the whole command line."""
     first = extra.partition(" ")[0]
+    if extra.casefold() == "help":
+        return ": here, --help"
     before, value = _option_with_a_value_before(command, given, extra)
     is_list = bool(before) and _ADDRESS.fullmatch(value) is not None
     if path in _OTHERS and not _ADDRESS.fullmatch(first) and _TOPIC.fullmatch(first):
