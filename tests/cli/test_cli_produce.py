@@ -475,13 +475,13 @@ def test_input_that_has_ended_is_not_waited_for(
 ) -> None:  # fmt: skip
     """Before the mend, a slow start and an input without a record brought the line about the wait."""
     admin.create_topics([NewTopic(topic, 1, 1)])
-    look_up = produce._look_up
+    look_up = produce.look_up
 
     def slow(*given: Any) -> None:
         time.sleep(0.3)
         look_up(*given)
 
-    monkeypatch.setattr(produce, "_look_up", slow)
+    monkeypatch.setattr(produce, "look_up", slow)
     pace_of_lines.first_s, pace_of_lines.growth = 0.02, 2
     end = piped(monkeypatch)
     os.write(end, b"value,key\n1,2,3\n")

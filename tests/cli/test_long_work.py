@@ -100,8 +100,9 @@ def test_a_member_says_that_it_has_no_partition(bootstrap: str, filled: str, cap
 
 
 @pytest.mark.usefixtures("at_once")
-def test_produce_says_that_it_waits_for_standard_input(bootstrap: str, topic: str) -> None:
+def test_produce_says_that_it_waits_for_standard_input(bootstrap: str, admin: Admin, topic: str) -> None:
     """In a process, because standard input stays open."""
+    admin.create_topics([NewTopic(topic, 1, 1)])
     line = [*odradek_command(), "produce", topic, "-b", bootstrap]
     pipe = subprocess.PIPE
     with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
