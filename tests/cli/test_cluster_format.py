@@ -74,7 +74,9 @@ def test_a_formatted_directory_is_refused_or_left_as_it_is(tmp_path: Path, capsy
 @pytest.mark.parametrize("text", ["short", "A" * 22, "J8aAPcfLQt2bqs1JT_rM/Q", ""])
 def test_a_wrong_cluster_id_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     formatted(tmp_path / "d", "--node-id", "1", "--cluster-id", text, code=2)
-    wanted = f"--cluster-id: {text!r} is no id of a cluster" if text else "--cluster-id is empty: give ID"
+    form = "an id of a cluster has 22 characters (letters, digits, - and _): leave it out for a new cluster"
+    why = "it is the id of no cluster" if text == "A" * 22 else form
+    wanted = f"--cluster-id {text!r}: {why}" if text else "--cluster-id is empty: give ID"
     assert f"odradek: {wanted}" in capsys.readouterr().err
     assert not (tmp_path / "d").exists()
 

@@ -208,6 +208,8 @@ def test_names_are_given_once(groups: dict[str, str], capsys: Capture) -> None:
     assert (code, error) == (2, "odradek: give --group or --all-groups, not both (group 'a')\n")
     code, out, _ = call(groups, capsys, "groups", "describe", groups["healthy"], "--group", groups["healthy"])
     assert (code, out.count("CURRENT-OFFSET")) == (0, 1)
+    _, _, error = call(groups, capsys, "produce", "orders", "--topic", "orders ")
+    assert error == "odradek: topic orders and --topic 'orders ': give one topic, as an argument or with --topic\n"
 
 
 def test_each_group_is_reset_alone(

@@ -127,8 +127,9 @@ def check_visible(name: str, option: str) -> None:
 
 
 def shown_name(name: str) -> str:
-    """Returns a name for a line with another one: with escapes if the two may look alike."""
-    return name if name.isascii() and name.isprintable() else ascii(name)
+    """Returns a name for a line with another one: with escapes if the two may look alike, in quotes with a space at an
+    end."""
+    return name if name.isascii() and name.isprintable() and name == name.strip() else ascii(name)
 
 
 def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[list[str], list[tuple[str, int]]]:

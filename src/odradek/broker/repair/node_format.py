@@ -35,9 +35,12 @@ class FormattedNode(NamedTuple):
 def check_cluster_id(text: str) -> str:
     """Returns the id of a cluster. Raises ConfigError for a text of another form."""
     if not _CLUSTER_ID.fullmatch(text) or text == "A" * len(text):
+        is_zero = _CLUSTER_ID.fullmatch(text)
+        form = "an id of a cluster has 22 characters (letters, digits, - and _)"
+        why = "it is the id of no cluster" if is_zero else form
         raise ConfigError(
-            f"--cluster-id: {text!r} is no id of a cluster: it has 22 letters, digits, - and _. Leave it out for a new "
-            "cluster, or take that of the other nodes from their meta.properties"
+            f"--cluster-id {text!r}: {why}: leave it out for a new cluster, or take that of the other nodes from their "
+            "meta.properties"
         )
     return text
 
