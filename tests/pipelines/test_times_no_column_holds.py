@@ -245,6 +245,13 @@ def test_a_replay_of_what_a_group_has_read_names_what_it_cannot_know(
         replay(far_commits, read_by="far", output=tmp_path / "u", spark=spark)
 
 
+def test_the_dump_has_the_exact_number(far_commits: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["offsets", "dump", "--group", "far", "-b", far_commits]) == 0
+    assert f"commitTimestamp={FAR}, " in capsys.readouterr().out
+    assert run(["offsets", "dump", "--group", "far", "--json", "-b", far_commits]) == 0
+    assert f'"commitTimestamp":{FAR}' in capsys.readouterr().out
+
+
 def test_a_group_with_no_other_record_is_there(far_commits: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "history", "-b", far_commits, "--group", "far"]) == 0
     shown = capsys.readouterr().out
