@@ -137,7 +137,7 @@ def test_top(place: Place, offset: int, capsys: Capture) -> None:
 
 
 def test_the_history(place: Place, offset: int, capsys: Capture, tmp_path: Path) -> None:
-    """The table has the number as it is. No finding follows from it: nobody has read again or passed a record yet."""
+    """The table has the number as it is. No finding follows from it: no record was read again or passed yet."""
     import pyarrow.parquet as pq
 
     line = ["pipeline", "history", "--group", place.group(offset), "--json", "--output", str(tmp_path)]

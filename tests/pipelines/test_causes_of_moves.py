@@ -388,7 +388,9 @@ def test_a_move_forward_is_a_jump_only_if_no_reader_made_it(moved_forward: tuple
         (jump,) = found
         assert (jump["kind"], jump["from_offset"], jump["to_offset"]) == ("jump", FROM, TO), jump["text"]
         assert jump["cause"] == CAUSES[way], jump["text"]
-        assert (jump["certainty"] == "certain") == (CAUSES[way] == "reset"), "who starts anew may have read them"
+        assert (jump["certainty"] == "certain") == (CAUSES[way] == "reset"), (
+            "a reader without an offset may have read them"
+        )
     else:
         assert found == [], found[0]["text"]
 

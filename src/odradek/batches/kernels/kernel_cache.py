@@ -24,6 +24,7 @@ from numba import types
 from numba.core.caching import FunctionCache
 
 from odradek.batches.kernels.compile_lock import CompileLock, private_directory
+from odradek.batches.kernels.kernel_loader import COMPILING
 
 logger = logging.getLogger("odradek.kernels")
 
@@ -165,7 +166,7 @@ def _note_compilation(directory: str | None) -> None:
         return
     _noted.add(is_kept)
     kept = f"once; {directory} keeps the code" if is_kept else "no directory can keep it: each process compiles"
-    logger.warning("numba compiles kernels, which takes seconds (%s)", kept)
+    logger.warning("%s, which takes seconds (%s)", COMPILING[1], kept)
 
 
 _noted: set[bool] = set()

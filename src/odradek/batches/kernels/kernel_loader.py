@@ -23,6 +23,8 @@ logger = logging.getLogger("odradek.kernels")
 
 WORTH_LOADING_BYTES = 1 << 20
 """Plain Python decodes this number of bytes in some hundredths of a second. Each RecordBatch counts as 1 KiB more."""
+COMPILING = ("compiling the kernels that decode records", "numba compiles kernels")
+"""How the warnings about a compilation begin: in another process, and in this one (``kernel_cache``)."""
 _LONGEST_LOAD_S = 2.0
 _SILENCE_S = 1.0
 _ROUNDS = 3
@@ -194,8 +196,7 @@ def run_compiler(lock: CompileLock, executable: str | None = None) -> bool:
     except OSError:
         return False
     logger.warning(
-        "compiling the kernels that decode records: once on this computer, in the background, some seconds; until then "
-        "plain Python decodes them"
+        "%s: once on this computer, in the background, some seconds; until then plain Python decodes them", COMPILING[0]
     )
     return compiler.wait() == 0
 
