@@ -72,6 +72,12 @@ while True:
 from odradek.history.analysis import analyse_offset_history
 analyse_offset_history(bootstrap)
 """,
+    "send_batch": """
+import pyarrow as pa
+from odradek import Producer
+with Producer(bootstrap) as producer:
+    producer.send_batch(topic, pa.RecordBatch.from_pydict({"value": [b"a"] * 1_000}))
+""",
     "read_offset_history": """
 from odradek.history import read_offset_history
 read_offset_history(bootstrap)
