@@ -124,10 +124,17 @@ def expected(pair: Pair, at: int) -> dict[str, Any]:
         row["value_version"] = version
     if late := [ms for ms in times_of(record) if abs(ms) > (1 << 63) // 1000]:
         reason = f"a column of times does not hold its time {late[0]} ms"
-        return row | {"kind": "unknown", "key": key, "value": value, "reason": reason}
+        return row | {
+            "kind": "unknown",
+            "group": records.group_of_key(key),
+            "key": key,
+            "value": value,
+            "reason": reason,
+        }
     match record:
         case UnknownRecord():
             row |= {"kind": "unknown", "key": key, "value": value, "reason": record.reason}
+            row["group"] = records.group_of_key(key)
         case OffsetCommitRecord():
             row |= {"kind": "offset_commit"} | record.key._asdict()
             if record.value is not None:
@@ -173,7 +180,8 @@ OWN = {"members", "details", "member_id", "generation", "state_timestamp", "prot
 @pytest.mark.behaviour(11, 12, part=True)
 @given(st.lists(anything, max_size=8))
 def test_every_record_is_read_as_by_the_row_decoder(pairs: list[Pair]) -> None:
-    """Commits, groups and tombstones have equal values. Unknown and damaged records keep their bytes."""
+    """Commits, groups and tombstones have equal values. Unknown and damaged records keep their bytes, and their group
+    if the whole key can be read."""
     for at, (pair, row) in enumerate(zip(pairs, decoded(pairs), strict=True)):
         wanted = expected(pair, at)
         of_newer_protocols = wanted["kind"] not in ("unknown", "offset_commit", "group_metadata")
