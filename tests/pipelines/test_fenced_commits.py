@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ from table_rows import KINDS, QUERY, Rows, Table, begun_table, plan
 from odradek import Consumer, Producer
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, KafkaError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
-from odradek.pipelines.checkpoint import PlannedBatch
+from odradek.core.ids import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from odradek.pipelines.checkpoint import COMMITTED, PlannedBatch
 from odradek.pipelines.ingestion.job import Ingest
 from odradek.pipelines.options import IngestOptions
 from odradek.pipelines.sources import Source
@@ -238,3 +239,25 @@ def test_a_reset_during_a_transaction_stays(world: World, monkeypatch: pytest.Mo
     run.add(1)
     run.close()
     assert world.offset() == 3
+
+
+def test_an_open_transaction_of_another_client_does_not_hold_up_the_run(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before, each micro-batch waited for the end of that transaction, up to 60 s."""
+    run = GroupRun(world, "a")
+    with Producer(world.bootstrap, transactional_id=unique("foreign"), transaction_timeout_ms=50_000) as foreign:
+        foreign.init_transactions()
+        foreign.begin_transaction()
+        foreign.send_offsets_to_transaction({world.tp: OffsetAndMetadata(3)}, ConsumerGroupMetadata(world.group))
+        begun = time.monotonic()
+        for batch in (0, 1):
+            run.add(batch)
+            assert run.group.state == COMMITTED
+            assert world.offset() == 10 * batch + 10
+        assert time.monotonic() - begun < 20
+        foreign.commit_transaction()
+    assert world.offset() == 20, "the later record of the two"
+    run.close()
+    says = f"group {world.group} has the table's offsets, and a transaction of another client is open"
+    assert [one.getMessage().startswith(says) for one in caplog.records if one.levelname == "WARNING"] == [True]

@@ -60,8 +60,10 @@ def test_without_such_a_rename_the_line_about_an_incomplete_entry_has_the_remedy
     assert folder.create("log-1.json", TEXT)
     assert not folder.create("log-1.json", "b")
     assert (tmp_path / "log-1.json").read_text() == TEXT
-    with pytest.raises(StorageError, match=r"It is incomplete: .* remove this file from _odradek/batches") as refused:
-        FileLog("t", lambda change: {}).parse(2, "")
+    with pytest.raises(
+        StorageError, match=r"it is empty\. A run was killed while .* move this file out of _odradek"
+    ) as refused:
+        FileLog("t", lambda change: {}).parse(2, "", is_newest=True)
     assert "\n" not in str(refused.value)
 
 

@@ -172,7 +172,7 @@ def test_a_run_with_anything_to_read_starts_spark(
 def test_a_damaged_checkpoint_is_refused_before_spark(admin: Admin, topic: str, tmp_path: Path, run: Run) -> None:
     checkpoint = _finished_run(admin, topic, tmp_path / "t")
     (checkpoint / "offsets" / "0").write_text("v1\n{}\nno offset\n")
-    with pytest.raises(StorageError, match="offsets/0 is not an offset of this query"):
+    with pytest.raises(StorageError, match="offsets/0 is damaged: it is no JSON"):
         run()
 
 

@@ -466,9 +466,9 @@ def test_a_table_that_has_lost_its_description_says_so(tmp_path: Path) -> None:
     """Before, the message said that the checkpoint belongs to another query."""
     checkpoint = tmp_path / "t" / "_odradek" / "checkpoint"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "odradek-table").write_text("an id")
+    (checkpoint / "odradek-table").write_text("a" * 32)
     table = LocalLocation(tmp_path / "t")
-    with pytest.raises(ConfigError, match=r"has lost _odradek/table\.json, with which its checkpoint began: restore"):
+    with pytest.raises(ConfigError, match=r"has lost _odradek/table\.json, with which it began"):
         check_checkpoint(LocalLocation(checkpoint), table, None, has_batches=False)
     other, new = "belongs to another query than the one for", r"belongs to another query, and \S+new is a new table"
     for id, place, text in (("another id", tmp_path / "t", other), (None, tmp_path / "new", new)):
@@ -491,6 +491,7 @@ def test_checksums_without_their_files_are_removed(tmp_path: Path) -> None:
 def test_of_two_runs_that_begin_with_one_checkpoint_one_marks_it(tmp_path: Path) -> None:
     """Both see no mark. Before, the mark of the second replaced that of the first, or one of their renames failed."""
     checkpoint, table = LocalLocation(tmp_path / "checkpoint"), LocalLocation(tmp_path / "table")
+    first = "1" * 32
 
     class Late(LocalLocation):
         """Sees the mark of another run only after its own check."""
@@ -501,8 +502,8 @@ def test_of_two_runs_that_begin_with_one_checkpoint_one_marks_it(tmp_path: Path)
             self.looks -= 1
             return None if self.looks >= 0 else super().read_text(name)
 
-    bind(checkpoint, table, "first", has_batches=False)
-    bind(Late(checkpoint.path), table, "first", has_batches=False)
+    bind(checkpoint, table, first, has_batches=False)
+    bind(Late(checkpoint.path), table, first, has_batches=False)
     with pytest.raises(ConfigError, match="belongs to another query"):
-        bind(Late(checkpoint.path), table, "second", has_batches=False)
-    assert [path.read_text() for path in checkpoint.path.iterdir()] == ["first\n"]
+        bind(Late(checkpoint.path), table, "2" * 32, has_batches=False)
+    assert [path.read_text() for path in checkpoint.path.iterdir()] == [f"{first}\n"]

@@ -410,7 +410,7 @@ def test_an_entry_that_cannot_be_read_stops_the_run(tmp_path: Path) -> None:
     begun_table("parquet", tmp_path, "a").add(Rows(10), plan(0))
     newest = max((tmp_path / "b").glob("log-*.json"))
     newest.write_text("{")
-    with pytest.raises(StorageError, match=r"entry \d+ of the log of .*/t cannot be read"):
+    with pytest.raises(StorageError, match=r"entry \d+ of the log of .*/t \(log-\d+\.json\) is damaged: it is no JSON"):
         begun_table("parquet", tmp_path, "b")
 
 

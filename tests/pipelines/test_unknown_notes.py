@@ -165,7 +165,7 @@ def test_a_damaged_description_of_a_table_names_what_helps(text: str, tmp_path: 
     """Before, the line named only the file."""
     (tmp_path / "_odradek").mkdir()
     (tmp_path / "_odradek" / "table.json").write_text(text)
-    with pytest.raises(StorageError, match=r"_odradek/table.json cannot be parsed: .*: restore this file from a copy"):
+    with pytest.raises(StorageError, match=r"_odradek/table.json is damaged: .*: restore this file from a copy"):
         check_table(LocalLocation(tmp_path), Target("t").shape())
 
 

@@ -25,10 +25,13 @@ from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.offsets.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, parse_options
+from odradek.text.damaged_files import NO_TEXT, DamagedFile, fault_of, remedied_by
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
 NO_BATCH = -1
+_OFFSET_LINES = 3
+_VERSION = re.compile(r"v\d+", re.ASCII)
 _NEXT_RUN = "The next run commits it"
 RESTORE = (
     "Restore the checkpoint. For a table, a new one can begin at the table's offsets instead: `odradek pipeline adopt` "
@@ -77,6 +80,8 @@ def newest_batch(checkpoint: Path) -> LatestBatch:
     path = folder / str(max(batches))
     try:
         text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DamagedFile(str(path), NO_TEXT, RESTORE) from error
     except OSError as error:
         raise StorageError(f"{path} is not an offset of this query: {one_line(error)}. {RESTORE}") from error
     return LatestBatch(max(batches), _offset_of(text, str(path)))
@@ -133,10 +138,19 @@ def query_id(checkpoint: Location) -> str:
 
     Raises StorageError.
     """
+    text = text_in(checkpoint, "metadata")
+    if text is None:
+        raise StorageError(f"{checkpoint.uri}/metadata is missing: it has the id of the query. {RESTORE}")
     try:
-        return str(parse_json(checkpoint.read_text("metadata") or "")["id"])
+        return str(parse_json(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{checkpoint.uri} is not a checkpoint of a query: {one_line(error)}. {RESTORE}") from error
+        raise DamagedFile(f"{checkpoint.uri}/metadata", fault_of(text, error), RESTORE) from error
+
+
+def text_in(checkpoint: Location, name: str) -> str | None:
+    """Returns the text of a file of a checkpoint; None if there is no such file. Raises StorageError."""
+    with remedied_by(RESTORE):
+        return checkpoint.read_text(name)
 
 
 def remove_unfinished_plan(checkpoint: Location) -> None:
@@ -159,6 +173,37 @@ def remove_sums_without_files(checkpoint: Location) -> None:
                 log.delete(name)
 
 
+def check_readable(checkpoint: Location, done: int | None, newest: int | None) -> None:
+    """Checks the files that Spark reads when a query begins: its errors name neither the file nor what helps. ``done``,
+    ``newest``: as for ``commits_without_offsets``. Raises StorageError."""
+    if newest is not None:
+        query_id(checkpoint)
+        for number in range(max(0, newest - 1), newest + 1):
+            _offset_at(checkpoint, number)
+    text = None if done is None else text_in(checkpoint, f"commits/{done}")
+    if text is None:
+        return
+    name, (version, _, content) = f"{checkpoint.uri}/commits/{done}", text.partition("\n")
+    if text.strip():
+        _check_version(version, name)
+    _check_object(content, name)
+
+
+def _check_object(text: str, name: str) -> None:
+    """Checks a part of a file of Spark's logs that is a JSON object. Raises StorageError."""
+    try:
+        if not isinstance(parse_json(text), dict):
+            raise TypeError
+    except (ValueError, TypeError) as error:
+        raise DamagedFile(name, fault_of(text, error), RESTORE) from error
+
+
+def _check_version(line: str, name: str) -> None:
+    """Checks the first line of a file of Spark's logs. Raises StorageError."""
+    if _VERSION.fullmatch(line.strip()) is None:
+        raise DamagedFile(name, "its first line is no version of Spark's log", RESTORE)
+
+
 def commits_without_offsets(checkpoint: Location, done: int | None, newest: int | None) -> str:
     """Returns what is wrong if a later micro-batch is done than the newest one with offsets; otherwise an empty text.
     Spark would repeat the newest one, plan the next one, which is noted as done, and fail after it, in every run.
@@ -177,7 +222,7 @@ def commits_without_offsets(checkpoint: Location, done: int | None, newest: int 
 def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: int) -> BatchPlan:
     """Returns a micro-batch for the table's commit. Raises StorageError."""
     before = None
-    if batch_id > 0 and (batch_id == 1 or checkpoint.read_text(f"offsets/{batch_id - 2}") is not None):
+    if batch_id > 0 and (batch_id == 1 or text_in(checkpoint, f"offsets/{batch_id - 2}") is not None):
         before = covers_of(planned_batch(checkpoint, batch_id - 1).ranges)
     known = planned.begin.offsets
     return BatchPlan(
@@ -194,7 +239,7 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
 
 
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:
-    text = checkpoint.read_text(f"offsets/{batch_id}")
+    text = text_in(checkpoint, f"offsets/{batch_id}")
     if text is None:
         raise StorageError(
             f"{checkpoint.uri}/offsets/{batch_id} is missing: it has the offsets of the micro-batch. {RESTORE}"
@@ -229,7 +274,7 @@ def commit_group(source: Source, checkpoint: Location) -> CommitState:
     if not (options.commit_offsets or options.offsets_in_transaction) or options.group_id is None:
         return CommitState(False, "commitOffsets is false")
     done = _numbers(checkpoint, "commits")
-    text = checkpoint.read_text(f"offsets/{max(done)}") if done else None
+    text = text_in(checkpoint, f"offsets/{max(done)}") if done else None
     if text is None:
         return CommitState(False, UNFINISHED, _NEXT_RUN)
     end = _offset_of(text, f"{checkpoint.uri}/offsets/{max(done)}")
@@ -463,7 +508,17 @@ def _numbers(checkpoint: Location, log: str) -> list[int]:
 def _offset_of(text: str, name: str) -> SourceOffset:
     """Reads a file of Spark's offset log: a version, the query's metadata, then one line for each source. Our source is
     the only one."""
+    lines = text.splitlines()
+    if len(lines) < _OFFSET_LINES:
+        fault = "it is empty" if not text.strip() else "it has no line with the offsets of the source"
+        raise DamagedFile(name, fault, RESTORE)
+    version, settings, offsets = lines[:_OFFSET_LINES]
+    _check_version(version, name)
+    if settings.strip():
+        _check_object(settings, name)
     try:
-        return SourceOffset.from_json(parse_json(text.splitlines()[2]))
-    except (ValueError, IndexError, OdradekError) as error:
+        return SourceOffset.from_json(parse_json(offsets))
+    except ValueError as error:
+        raise DamagedFile(name, fault_of(offsets, error), RESTORE) from error
+    except OdradekError as error:
         raise StorageError(f"{name} is not an offset of this query: {one_line(error)}. {RESTORE}") from error

@@ -23,7 +23,7 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.exclusive_names import give_name
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
 from odradek.pipelines.local_errors import local_error
-from odradek.text.printable import one_line
+from odradek.text.damaged_files import FOLDER, NO_TEXT, DamagedFile
 from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class FileStatus(NamedTuple):
 
 
 class Location(Protocol):
-    """A folder. Methods raise StorageError; a local ``delete`` raises OSError. ``uri``: the folder's name for users."""
+    """A folder. Methods raise StorageError. ``uri``: the folder's name for users."""
 
     uri: str
 
@@ -97,7 +97,7 @@ class Location(Protocol):
         ...
 
     def read_text(self, name: str) -> str | None:
-        """Returns a file's text; None if there is no such file."""
+        """Returns a file's text; None if there is no such file. Raises DamagedFile, too."""
         ...
 
     def write_text(self, name: str, text: str) -> None:
@@ -244,7 +244,11 @@ class LocalLocation:
             return (self.path / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise DamagedFile(str(self.path / name), NO_TEXT) from error
+        except IsADirectoryError as error:
+            raise DamagedFile(str(self.path / name), FOLDER) from error
+        except OSError as error:
             raise local_error(self.path / name, "read", error) from error
 
     def write_text(self, name: str, text: str) -> None:
@@ -277,7 +281,10 @@ class LocalLocation:
         return True
 
     def delete(self, name: str) -> None:
-        (self.path / name).unlink(missing_ok=True)
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise local_error(self.path / name, "removed", error) from error
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -460,7 +467,7 @@ class HadoopLocation:
         try:
             return None if found is None else found.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise StorageError(f"{path.toString()} cannot be read: {one_line(error)}") from error
+            raise DamagedFile(path.toString(), NO_TEXT) from error
 
     def write_text(self, name: str, text: str) -> None:
         path, new = self._at(name), self._at(f"{name}.new")

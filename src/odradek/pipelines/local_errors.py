@@ -10,8 +10,10 @@ from odradek.core.errors import StorageError
 from odradek.text.printable import one_line
 
 _RIGHTS = (errno.EACCES, errno.EPERM)
+_SHORT = (*_RIGHTS, errno.EISDIR)
 _NO_ROOM = "Make room, and run the command again"
 _REMEDIES = {
+    errno.EISDIR: "A file has this name otherwise: give the folder another name, and run the command again",
     errno.EROFS: "Mount its file system with the right to write, or give a folder elsewhere",
     errno.ENOSPC: _NO_ROOM,
     errno.EDQUOT: f"The user's quota is used up. {_NO_ROOM}",
@@ -24,7 +26,7 @@ _REMEDIES = {
 def local_error(path: Path, action: str, error: Exception) -> StorageError:
     """Returns the error that ``path`` cannot be ``action`` (``read``, ``written``), with the cause and the remedy."""
     number = error.errno if isinstance(error, OSError) else None
-    why = os.strerror(number) if number in _RIGHTS else one_line(error)
+    why = os.strerror(number) if number in _SHORT else one_line(error)
     return StorageError(f"{path} cannot be {action}: {why}{remedy_of(error, path)}")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.values.arguments import ArgumentError, wrong
+from odradek.text.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.text.json_depth import parse_json
-from odradek.text.printable import one_line
 
 STATE = "_odradek"
 BATCHES = "batches"
@@ -40,6 +41,12 @@ _LOST_FOLDER = (
     f"If it was one, its folder {STATE} is lost or was replaced: restore this folder from a copy of the table, or "
     f"{ANOTHER_TABLE}"
 )
+_RESTORE_FILE = f"It has the table's id and layout: restore this file from a copy of the table, or {ANOTHER_TABLE}"
+_RESTORE_MARK = (
+    "It has the id of the table to which the checkpoint belongs: restore the checkpoint from a copy, or let a new one "
+    "begin at the table's offsets: `odradek pipeline adopt` shows how"
+)
+_ID = re.compile(r"[0-9a-f]{32}")
 _BEGUN = frozenset(("offsets", "metadata"))
 """Spark's files, of which a checkpoint has one as soon as its query has begun."""
 _OF_A_CHECKPOINT = _BEGUN | {"commits", "sources", "state", TABLE_MARK}
@@ -98,7 +105,7 @@ def check_table(table: Location, shape: TableLayout, log_has_records: Callable[[
     anything. Raises ConfigError if the location has a table of another layout that is not empty, or
     anything that ``check_not_foreign`` refuses; StorageError.
     """
-    text = table.child(STATE).read_text(_FILE)
+    text = _text_of(table)
     if text is None:
         check_not_foreign(table, shape)
         return None
@@ -128,7 +135,7 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
     others = [name for name in names if name != STATE]
     if not others or is_delta:
         return
-    text = table.child(STATE).read_text(_FILE)
+    text = _text_of(table)
     if _STREAM_LOG in names:
         raise ConfigError(
             f"{table.uri} has {_STREAM_LOG}: a streaming query of Spark writes to this folder, too, and Spark reads "
@@ -159,7 +166,7 @@ def begin_table(
     """
     table_id = check_table(table, shape, log_has_records)
     state = table.child(STATE)
-    text = state.read_text(_FILE)
+    text = _text_of(table)
     if table_id is None or text is None or _parse(table, text).layout != _as_stored(shape):
         table_id = table_id or uuid.uuid4().hex
         stored = {"version": 1, "id": table_id, _RUNS: True, _ISOLATION: isolation, "shape": _as_stored(shape)}
@@ -176,7 +183,7 @@ def begin_table(
 def has_runs(table: Location) -> bool:
     """Returns whether a version of odradek began the table that notes the run of each micro-batch. Raises
     StorageError."""
-    text = table.child(STATE).read_text(_FILE)
+    text = _text_of(table)
     return text is not None and _parse(table, text).has_runs
 
 
@@ -195,14 +202,20 @@ def _parse(table: Location, text: str) -> _Stored:
         stored = parse_json(text)
         found = _Stored(str(stored["id"]), dict(stored["shape"]), stored.get(_RUNS) is True)
         version = stored["version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(
-            f"{name} cannot be parsed: {one_line(error)}. It has the table's id and layout: restore this file from a "
-            f"copy of the table, or {ANOTHER_TABLE}"
-        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFile(name, fault_of(text, error), _RESTORE_FILE) from error
     if version != 1:
-        raise StorageError(f"{name} was written by another version of odradek ({version})")
+        raise StorageError(
+            f"{name} was written by another version of odradek (it has version {version!r}, and not 1). Use that "
+            f"version for this table, or {ANOTHER_TABLE}"
+        )
     return found
+
+
+def _text_of(table: Location) -> str | None:
+    """Returns the text of the table's file; None if there is none. Raises StorageError."""
+    with remedied_by(_RESTORE_FILE):
+        return table.child(STATE).read_text(_FILE)
 
 
 def _as_stored(shape: TableLayout) -> dict[str, object]:
@@ -225,7 +238,7 @@ def _has_records(
 def check_new(checkpoint: Location, table: Location) -> None:
     """Raises ConfigError if a new table gets the checkpoint of another query. Writes nothing."""
     is_used = _is_used(checkpoint, _mark_of(checkpoint))  # before the table: another run may begin both meanwhile
-    is_new = table.child(STATE).read_text(_FILE) is None and not set(table.children()) - {STATE}
+    is_new = _text_of(table) is None and not set(table.children()) - {STATE}
     if is_used and is_new:
         raise ConfigError(
             f"the checkpoint {checkpoint.uri} belongs to another query, and {table.uri} is a new table: give it a "
@@ -239,11 +252,9 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
     mark = _mark_of(checkpoint)
     if mark is not None and mark == table_id:
         return
-    if mark is not None and table_id is None and checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/"):
-        raise ConfigError(
-            f"{table.uri} has lost {STATE}/{_FILE}, with which its checkpoint began: restore this file, or "
-            f"{ANOTHER_TABLE}"
-        )
+    is_inside = checkpoint.uri.startswith(f"{table.uri.rstrip('/')}/")
+    if table_id is None and (has_batches or (mark is not None and is_inside)):
+        raise ConfigError(f"{table.uri} has lost {STATE}/{_FILE}, with which it began. {_RESTORE_FILE}")
     if table_id is None and has_batches is False:
         check_new(checkpoint, table)
     if _is_used(checkpoint, mark):
@@ -272,7 +283,11 @@ def check_checkpoint(checkpoint: Location, table: Location, table_id: str | None
 
 def _mark_of(checkpoint: Location) -> str | None:
     """Returns the id of the table whose query has this checkpoint; None if it has no mark."""
-    text = checkpoint.read_text(TABLE_MARK)
+    with remedied_by(_RESTORE_MARK):
+        text = checkpoint.read_text(TABLE_MARK)
+    if text is not None and _ID.fullmatch(text.strip()) is None:
+        fault = "it is empty" if not text.strip() else "it has no id of a table"
+        raise DamagedFile(f"{checkpoint.uri}/{TABLE_MARK}", fault, _RESTORE_MARK)
     return None if text is None else text.strip()
 
 
@@ -314,7 +329,7 @@ def bind(checkpoint: Location, table: Location, table_id: str, *, has_batches: b
 
 def mark(checkpoint: Location, table_id: str) -> bool:
     """Marks a checkpoint as that of a table, unless it has a mark: then returns False."""
-    if checkpoint.read_text(TABLE_MARK) is not None:
+    if _mark_of(checkpoint) is not None:
         return False
     checkpoint.make()
     return checkpoint.create(TABLE_MARK, table_id + "\n")
@@ -322,7 +337,7 @@ def mark(checkpoint: Location, table_id: str) -> bool:
 
 def stored_layout(table: Location) -> TableLayout:
     """Returns the layout with which a table was begun. Raises ConfigError if there is none, StorageError."""
-    text = table.child(STATE).read_text(_FILE)
+    text = _text_of(table)
     if text is None and DELTA_LOG in table.children():
         raise ConfigError(
             f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "

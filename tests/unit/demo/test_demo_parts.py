@@ -297,7 +297,7 @@ def test_a_rewind_without_a_topic_does_nothing(killed: _Demo) -> None:
 
 def test_an_invalid_checkpoint_raises_a_storage_error(killed: _Demo) -> None:
     (killed.query.checkpoint / "offsets" / "5").write_text("v1\n{}\n-")
-    with pytest.raises(StorageError, match="offsets/5 is not an offset of this query"):
+    with pytest.raises(StorageError, match="offsets/5 is damaged: it is no JSON"):
         killed.run("-20")
 
 

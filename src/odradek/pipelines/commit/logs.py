@@ -26,7 +26,15 @@ from odradek.pipelines.commit.operations import (
     Steps,
     TableChange,
 )
-from odradek.pipelines.commit.state import ANOTHER_TABLE, BatchPlan, TableState, cut_off, of_json, to_json
+from odradek.pipelines.commit.state import (
+    ANOTHER_TABLE,
+    BatchPlan,
+    TableState,
+    cut_off,
+    of_json,
+    to_json,
+)
+from odradek.text.damaged_files import DamagedFile, fault_of
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
@@ -51,10 +59,17 @@ class CommitLog(Protocol):
     def forget(self, newest: LogPosition) -> Steps[None]: ...
 
 
+RESTORE_NOTES = f"Restore the notes that belong to the table from a copy of it, or {ANOTHER_TABLE}"
 _INCOMPLETE = (
-    ". It is incomplete: a run was killed while it created the entry, on a file system without hard links. If no run "
-    "writes to the table, remove this file from _odradek/batches, and run the command again"
+    "A run was killed while it created this newest entry, on a file system without hard links, or the file was "
+    "changed. If no run writes to the table, move this file out of _odradek/batches, and run the command again: it "
+    "goes on, or says which notes to restore"
 )
+
+
+def entry_name(number: int) -> str:
+    """Returns the name of the file of an entry."""
+    return f"log-{number:020d}.json"
 
 
 class FileLog:
@@ -88,7 +103,7 @@ class FileLog:
         while (text := (yield ReadEntry(known.number + 1))) is not None:
             if not (yield from self._is_base_held(known)):
                 return None
-            known = self.parse(known.number + 1, text)
+            known = self.parse(known.number + 1, text, is_newest=True)
         return known
 
     def _found(self) -> Steps[LogPosition]:
@@ -99,13 +114,15 @@ class FileLog:
             if not numbers:
                 text = yield ReadEntry(1)
                 if not (yield IsMarked()):
-                    return self.parse(1, text) if text is not None else (yield from self._before_first())
+                    return (
+                        self.parse(1, text, is_newest=True) if text is not None else (yield from self._before_first())
+                    )
                 continue  # entry 1 was forgotten, so an entry 1 was created again
             found = max(numbers)
             text = yield ReadEntry(found)
             if text is None:
                 continue  # it was forgotten after the list was made
-            position = self.parse(found, text)
+            position = self.parse(found, text, is_newest=True)
             self._lowest, self._is_lowest_sure = min(numbers), False
             if (yield from self._is_linked(position)):
                 return position
@@ -150,7 +167,7 @@ class FileLog:
                 f"{self._name} cannot be written: {failed}. It is not known whether entry {number} of its log will be "
                 "there: its files stay, and the next run checks the log"
             ) from failed
-        position = self.parse(number, held)
+        position = self.parse(number, held, is_newest=True)
         if position.token != token:
             return None
         if not (yield from self._is_base_held(base)) and not (yield from self._is_followed(position)):
@@ -198,19 +215,22 @@ class FileLog:
             yield DeleteEntry(self._lowest)
             self._lowest += 1
 
-    def parse(self, number: int, text: str) -> LogPosition:
-        """Returns the entry with this number and text. Raises StorageError."""
+    def parse(self, number: int, text: str, *, is_newest: bool = False) -> LogPosition:
+        """Returns the entry with this number and text. ``is_newest``: no entry is known after it. Raises
+        StorageError."""
+        name = f"entry {number} of the log of {self._name} ({entry_name(number)})"
         try:
             content = parse_json(text)
             if content["version"] != _VERSION:
-                raise ValueError(f"version {content['version']} is not {_VERSION}")
+                raise StorageError(
+                    f"{name} was written by another version of odradek (it has version {content['version']!r}, and not "
+                    f"{_VERSION}). Use that version for this table, or {ANOTHER_TABLE}"
+                )
             state: TableState = of_json(content["state"])
             return LogPosition(number, state, str(content["token"]), content)
-        except (ValueError, KeyError, TypeError) as error:
-            remedy = "" if text.endswith("\n") else _INCOMPLETE
-            raise StorageError(
-                f"entry {number} of the log of {self._name} cannot be read: {one_line(error)}{remedy}"
-            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            remedy = _INCOMPLETE if is_newest and not text.endswith("\n") else RESTORE_NOTES
+            raise DamagedFile(name, fault_of(text, error), remedy) from error
 
 
 class VersionLog:

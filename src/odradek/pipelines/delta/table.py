@@ -47,6 +47,7 @@ from odradek.pipelines.commit.state import Added, BatchPlan, RunTag, TableRefuse
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.delta.commit_history import with_history
 from odradek.pipelines.delta.leftovers import DeltaLeftovers
+from odradek.pipelines.delta.log_errors import text_of, unreadable
 from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
@@ -57,7 +58,6 @@ from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
 from odradek.pipelines.values.arguments import wrong
-from odradek.text.printable import one_line
 from odradek.text.table_paths import check_descriptors, delta_uri
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class DeltaTable(CommitDriver):
         try:
             yield
         except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {_text_of(error)}") from error
+            raise unreadable(self._table.uri, error) from error
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
@@ -166,7 +166,7 @@ class DeltaTable(CommitDriver):
         try:
             yield
         except DeltaError as error:
-            raise StorageError(_text_of(error)) from error
+            raise StorageError(text_of(error)) from error
 
     def close(self) -> None:
         """Removes files of this run and of ended runs in and beside the table. Keeps files that this run has committed
@@ -175,7 +175,7 @@ class DeltaTable(CommitDriver):
         if self._run is None or not self._adding.acquire(blocking=False):
             return  # another thread is about to commit: a later run removes the files
         try:
-            with contextlib.suppress(StorageError, OSError):  # a later run removes them
+            with contextlib.suppress(StorageError, OSError), self._reading():  # a later run removes them
                 self._drive(self._run.end())
         finally:
             self._adding.release()
@@ -210,7 +210,7 @@ class DeltaTable(CommitDriver):
         try:
             self._log(self._schema_of(batch.schema))
         except (DeltaError, OSError) as error:
-            raise StorageError(f"the Delta table {self._table.uri} cannot be read: {_text_of(error)}") from error
+            raise unreadable(self._table.uri, error) from error
 
     def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
         """Adds a micro-batch in one table commit, unless the table already has it; returns its counts.
@@ -225,7 +225,7 @@ class DeltaTable(CommitDriver):
                 self._log(self._schema_of(rows.schema))
                 added: Added = self._drive(self._machine.add(plan)).added
             except (DeltaError, OSError) as error:
-                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {_text_of(error)}") from error
+                raise StorageError(f"the Delta table {self._table.uri} cannot be written: {text_of(error)}") from error
             finally:
                 self._rows = None
         return added
@@ -268,7 +268,7 @@ class DeltaTable(CommitDriver):
             except DeltaProtocolError as error:
                 raise StorageError(
                     f"the rows of the Delta table {self._table.uri} cannot be read, so it is not known which records "
-                    f"it has: {_text_of(error)} Remove these features (ALTER TABLE … DROP FEATURE), or read into a new "
+                    f"it has: {text_of(error)} Remove these features (ALTER TABLE … DROP FEATURE), or read into a new "
                     "--output"
                 ) from error
             return {} if rows is None else row_ends(rows, partitions, left_out)
@@ -482,14 +482,6 @@ class DeltaTable(CommitDriver):
             values[unquote(column)] = None if value == NULL else unquote(value)
         statistics = json.dumps({"numRecords": file.rows, **file.statistics})
         return AddAction(file.name, file.size, values, int(time.time() * 1000), True, statistics)
-
-
-def _text_of(error: Exception) -> str:
-    """Returns an error of deltalake in one line. deltalake does not know the mount tables in Spark's settings."""
-    text = one_line(error)
-    if "viewfs" in text:
-        text += ". Give the folder that viewfs has mounted (hdfs://…, file:…) as --output"
-    return text
 
 
 def _type_name(kind: object) -> str:

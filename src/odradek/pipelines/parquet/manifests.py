@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from odradek.core.errors import StorageError
+from odradek.pipelines.commit.logs import RESTORE_NOTES
 from odradek.pipelines.commit.state import REPLAY, Added, QueryState, TableState, of_text
 from odradek.pipelines.filesystems import Location
+from odradek.text.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.text.json_depth import parse_json
-from odradek.text.printable import one_line
 
 _BATCH = "batch-"
 
@@ -61,14 +61,16 @@ class Manifests:
         ]
 
     def _read(self, name: str) -> dict[str, object]:
+        with remedied_by(RESTORE_NOTES):
+            text = self._folder.read_text(name) or ""
         try:
-            manifest: dict[str, object] = parse_json(self._folder.read_text(name) or "")
+            manifest: dict[str, object] = parse_json(text)
             if manifest["version"] != 1 or not {"staged", "moves", "rows", "bad"} <= manifest.keys():
                 raise ValueError("it is of another version")
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"{self._folder.child(name).uri} is not a manifest of a micro-batch: {one_line(error)}"
-            ) from error
+            if not isinstance(manifest["moves"], list):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedFile(self._folder.child(name).uri, fault_of(text, error), RESTORE_NOTES) from error
         return manifest
 
 

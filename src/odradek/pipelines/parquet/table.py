@@ -31,7 +31,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.driver import CommitDriver
-from odradek.pipelines.commit.logs import FileLog
+from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
     CreateEntry,
@@ -67,6 +67,7 @@ from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
+from odradek.text.damaged_files import remedied_by
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -229,15 +230,15 @@ class ParquetTable(CommitDriver):
     def _perform(self, operation: object) -> object:
         match operation:
             case ReadEntry(number):
-                return self._notes.read_text(_name_of(number))
+                return self._text_of(entry_name(number))
             case CreateEntry(number, text):
-                return self._notes.create(_name_of(number), text)
+                return self._notes.create(entry_name(number), text)
             case ListEntries():
                 return [int(name[len(_ENTRY) : -5]) for name in self._notes.children() if _is_entry(name)]
             case DeleteEntry(number):
-                self._notes.delete(_name_of(number))
+                self._notes.delete(entry_name(number))
             case IsMarked():
-                return self._notes.read_text(_MARK) is not None
+                return self._notes.has(_MARK)
             case MarkForgotten():
                 self._notes.create(_MARK, "")
             case ReadEarlier():
@@ -260,6 +261,10 @@ class ParquetTable(CommitDriver):
             case _:
                 return super()._perform(operation)
         return None
+
+    def _text_of(self, name: str) -> str | None:
+        with remedied_by(RESTORE_NOTES):
+            return self._notes.read_text(name)
 
     def _earlier_state(self) -> TableState:
         """Returns the state that an earlier version has noted, for a table without a log."""
@@ -298,7 +303,7 @@ class ParquetTable(CommitDriver):
 
     def _offsets_of(self, position: LogPosition) -> dict[TopicPartition, tuple[int, int]]:
         """Returns the offsets of the micro-batch of an entry: they begin where the entry before it ends."""
-        former = self._notes.read_text(_name_of(position.number - 1))
+        former = self._text_of(entry_name(position.number - 1))
         before = TableState() if former is None else self._log.parse(position.number - 1, former).state
         states = (before.newest_query, position.state.newest_query)
         offsets, ends = (({} if one is None else one.offsets or {}) for one in states)
@@ -329,10 +334,6 @@ class ParquetTable(CommitDriver):
                 " or let the table go on without these rows: `odradek pipeline adopt` shows how"
             )
         return [(name, target) for name, target in moves if target not in self.lost]
-
-
-def _name_of(number: int) -> str:
-    return f"{_ENTRY}{number:020d}.json"
 
 
 def _is_entry(name: str) -> bool:

@@ -28,6 +28,7 @@ from typing import NamedTuple
 from odradek.core.errors import OdradekError, StorageError
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems import Location
+from odradek.text.damaged_files import DamagedFile
 from odradek.text.json_depth import parse_json
 
 RUNS = "runs"
@@ -183,7 +184,7 @@ def _records(runs: Location) -> list[RunRecord]:
     found = []
     for name in dict.fromkeys(name.removesuffix(".new") for name in runs.children()):
         if name.endswith(".json"):
-            tries = (_read(runs.read_text(one)) for one in (name, f"{name}.new", name))
+            tries = (_read(runs, one) for one in (name, f"{name}.new", name))
             record = next((one for one in tries if one is not None), None)
             if record is not None:
                 found.append(record)
@@ -252,9 +253,9 @@ def _process(pid: int) -> str:
     return f"{pid}"
 
 
-def _read(text: str | None) -> RunRecord | None:
-    """Returns the record in a file's text; None if the file was removed or is being written."""
+def _read(runs: Location, name: str) -> RunRecord | None:
+    """Returns the record in a file; None if the file was removed, is being written, or is damaged."""
     try:
-        return RunRecord(**parse_json(text or ""))
-    except (ValueError, TypeError):
+        return RunRecord(**parse_json(runs.read_text(name) or ""))
+    except (ValueError, TypeError, DamagedFile):
         return None

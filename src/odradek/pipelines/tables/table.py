@@ -18,6 +18,7 @@ from odradek.pipelines.checkpoint import (
     CommitState,
     GroupStart,
     PlannedBatch,
+    check_readable,
     commits_without_offsets,
     drop_overruled_plan,
     group_start,
@@ -252,6 +253,7 @@ class Table:
         newest = newest_number(self.checkpoint)
         if lacks := commits_without_offsets(self.checkpoint, done, newest):
             raise TableRefused(f"{lacks}. {REMEDY}")
+        check_readable(self.checkpoint, done, newest)
         if newest is None:
             return
         is_done = done == newest

@@ -21,6 +21,7 @@ from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import (
     COMMITTED,
     CommitState,
+    check_readable,
     commit_group,
     commits_without_offsets,
     idle_state,
@@ -179,16 +180,18 @@ def run_transform(
     spark = get_spark() if is_uri(job.checkpoint) else None
     started = time.monotonic()
     checkpoint = location_of(job.checkpoint, spark)
-    if checkpoint.read_text(TABLE_MARK) is not None:
+    if checkpoint.has(TABLE_MARK):
         raise ConfigError(
             f"the checkpoint {job.checkpoint} belongs to the query of a table: give the transform a folder of its own"
         )
     newest_commit = newest_done(checkpoint)
-    if lacks := commits_without_offsets(checkpoint, newest_commit, newest_number(checkpoint)):
+    newest = newest_number(checkpoint)
+    if lacks := commits_without_offsets(checkpoint, newest_commit, newest):
         raise StorageError(
             f"{lacks}. Nothing was sent. Restore the checkpoint, or use a new one that starts after the records in the "
             "topic"
         )
+    check_readable(checkpoint, newest_commit, newest)
     _check_topic(job, checkpoint, newest_commit)
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:

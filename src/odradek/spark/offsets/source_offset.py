@@ -10,6 +10,7 @@ from uuid import UUID
 
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
+from odradek.text.printable import shortened
 
 Offsets = Mapping[TopicPartition, int]
 TopicIds = Mapping[str, UUID | None]
@@ -45,9 +46,9 @@ class SourceOffset:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SourceOffset:
         """Reads the JSON of ``to_json``, or of Spark's own Kafka source. Raises ConfigError."""
-        extra = value.get(EXTRA, {})
-        topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
         try:
+            extra = value.get(EXTRA, {})
+            topics = {topic: partitions for topic, partitions in value.items() if topic != EXTRA}
             return cls(
                 positions=flat(topics, int),
                 origins=flat(extra.get("from", {}), int),
@@ -60,7 +61,9 @@ class SourceOffset:
                 after=str(extra.get("after", "")),
             )
         except (AttributeError, TypeError, ValueError) as error:
-            raise ConfigError(f"the checkpoint has an offset that is not from this source: {value}") from error
+            raise ConfigError(
+                f"the checkpoint has an offset that is not from this source: {shortened(str(value))}"
+            ) from error
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON value, always in the same order, because Spark compares the text."""

@@ -23,7 +23,7 @@ def stable_offsets(
     try:
         return admin.list_group_offsets(group, partitions, require_stable=True)
     except RequestTimedOut as error:
-        if getattr(error.__cause__, "code", None) is not ErrorCode.unstable_offset_commit:
+        if not is_unstable(error):
             raise
         message = (
             f"group {group} has offsets of an open transaction, of another query or of this query's last micro-batch:"
@@ -42,6 +42,11 @@ def stable_offsets(
                 " docs/transactions.md, section 'A transaction that hangs in the offsets topic'"
             )
         raise RequestTimedOut(message) from error
+
+
+def is_unstable(error: RequestTimedOut) -> bool:
+    """Returns whether a look-up of stable offsets has ended because a transaction is open."""
+    return getattr(error.__cause__, "code", None) is ErrorCode.unstable_offset_commit
 
 
 def _hanging(admin: Admin, group: str) -> list[HangingTransaction]:
