@@ -442,6 +442,18 @@ def test_a_dead_run_does_not_block_and_its_files_are_removed_when_it_is_surely_d
         assert location.children() == []
 
 
+def test_a_clock_that_is_ahead_does_not_make_a_dead_run_live(location: LocalLocation) -> None:
+    """Before, the run was "last seen 0 s ago" until our clock had reached the time in its file."""
+    other = record(location, seen_s=time.time() + 30 * 86_400)
+    path = location.path / f"{other}.json"
+    os.utime(path, (time.time() - 20,) * 2)
+    with pytest.raises(StorageError, match=r"last seen 2\d s ago\. If that run is dead, wait"):
+        Run(location).begin()
+    os.utime(path, (time.time() - 100,) * 2)
+    with begun(location) as run:
+        assert run.gone == {other}
+
+
 def test_a_run_in_another_container_of_the_same_name_is_live_while_it_renews_its_record(
     location: LocalLocation,
 ) -> None:

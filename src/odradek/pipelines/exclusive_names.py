@@ -1,13 +1,16 @@
-"""A name for a complete file of this machine, unless the name is taken."""
+"""Names for complete files of this machine: a name that may be taken, and a name in another folder."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
 import os
+import shutil
 import sys
+import uuid
 from pathlib import Path
 
+PROBE = ".probe-"
 _NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """What ``link`` says on a file system without hard links: some network file systems and removable disks."""
 _HERE = -100
@@ -32,6 +35,41 @@ def give_name(new: Path, path: Path) -> None:
                 file.write(new.read_text(encoding="utf-8"))
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def can_move(source: Path, target: Path) -> bool:
+    """Returns whether something can be moved from one folder to another. Two mounts of one device have its number, and
+    nothing can be moved between them. Raises OSError."""
+    name = f"{PROBE}{uuid.uuid4().hex}"
+    probe = source / name
+    probe.mkdir()
+    try:
+        probe = probe.rename(target / name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        return False
+    finally:
+        probe.rmdir()
+    return True
+
+
+def move(old: Path, new: Path) -> None:
+    """Moves a file; to another mount by a copy, which gets its name when it is complete. Raises OSError."""
+    try:
+        old.replace(new)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        copy = new.with_name(f".{new.name}.{uuid.uuid4().hex[:12]}")
+        try:
+            shutil.copyfile(old, copy)
+            with copy.open("rb") as file:
+                os.fsync(file.fileno())
+            copy.replace(new)
+        finally:
+            copy.unlink(missing_ok=True)
+        old.unlink(missing_ok=True)
 
 
 def rename_exclusively(old: Path, new: Path) -> bool:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.exclusive_names import give_name
+from odradek.pipelines.exclusive_names import can_move, give_name, move
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
 from odradek.pipelines.local_errors import local_error
 from odradek.text.damaged_files import FOLDER, NO_TEXT, DamagedFile
@@ -167,13 +167,20 @@ class LocalLocation:
         return LocalLocation(self.path / name)
 
     def sibling(self, prefix: str, suffix: str) -> LocalLocation | None:
-        """Also returns None if files cannot be moved from there: another file system, or no permission."""
+        """Also returns None if files cannot be moved from there: another file system or mount, or no permission. A
+        folder on another mount is used if it has something: an earlier version has left it."""
         beside = self.path.parent / f"{prefix}{self.path.name}{suffix}"
-        try:
-            beside.mkdir(exist_ok=True)
-            if beside.stat().st_dev == self.path.stat().st_dev and os.access(beside, os.W_OK | os.X_OK):
-                return LocalLocation(beside)
-        except OSError:
+        for _ in range(_TRIES):
+            try:
+                beside.mkdir(exist_ok=True)
+                is_usable = beside.stat().st_dev == self.path.stat().st_dev and os.access(beside, os.W_OK | os.X_OK)
+                if is_usable and (can_move(beside, self.path) or any(beside.iterdir())):
+                    return LocalLocation(beside)
+                beside.rmdir()
+            except FileNotFoundError:  # another run has removed the empty folder meanwhile
+                continue
+            except OSError:
+                pass
             return None
         return None
 
@@ -223,7 +230,7 @@ class LocalLocation:
                 final = self.path / target
                 final.parent.mkdir(parents=True, exist_ok=True)
                 try:
-                    (source.path / name).replace(final)
+                    move(source.path / name, final)
                 except FileNotFoundError:
                     if not final.exists():  # else an earlier try has moved it
                         raise _missing(source.path / name, final) from None

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
+from odradek.pipelines.exclusive_names import PROBE
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.values.reader import ERROR
@@ -86,7 +87,7 @@ class Staging:
 
     def has_other_runs(self) -> bool:
         """Returns whether there are folders of other runs."""
-        return any(name != self.run.text for name in self.root.children())
+        return any(name != self.run.text and not name.startswith(PROBE) for name in self.root.children())
 
     def remove_runs(self, can_publish: Callable[[RunTag], bool], dead: Collection[str] | None) -> None:
         """Removes the folders of runs that can publish no more, and then the root if it is empty.
