@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from restored_broker import offsets_of
 from support.brokers import unique
 from support.forks import run_steps
-from support.publish import create_topic, publish
+from support.publish import create_topic, numbers, publish
+from transaction_runs import committed_records
+
+from odradek.cli.main import run as odradek
+from odradek.core.errors import OdradekError
+from odradek.pipelines import transform
 
 
 @pytest.mark.parametrize("good", [0, 5])
@@ -35,3 +41,65 @@ def test_a_reset_skips_a_value_that_ends_each_run(bootstrap: str, tmp_path: Path
     reset = ["groups", "reset", "-b", bootstrap, "--group", topic, "--topic", topic, "--to-offset", str(good + 1)]
     ends(run_steps([*reset, "--mark", "--execute"], ingest, ingest), 0)
     assert offsets_of(tmp_path / "t", "parquet") == [(0, at) for at in (*range(good), good + 1)]
+
+
+class TransformRuns:
+    """A transform whose rows are the offsets of the records. 20 records are done, and 20 more are there."""
+
+    def __init__(self, bootstrap: str, spark: Any, root: Path, *, is_begun: bool) -> None:
+        self.bootstrap, self.spark, self.checkpoint = bootstrap, spark, root / "checkpoint"
+        self.topic, self.target = unique("in"), unique("out")
+        for name in (self.topic, self.target):
+            create_topic(bootstrap, name)
+        publish(bootstrap, self.topic, numbers(20))
+        if is_begun:
+            self.run()
+            publish(bootstrap, self.topic, numbers(20))
+
+    def run(self, value: str = "CAST(offset AS string)") -> int:
+        return transform(
+            self.bootstrap, topics=self.topic, group=self.topic, to_topic=self.target, checkpoint=self.checkpoint,
+            sql=f"SELECT {value} AS value FROM records", spark=self.spark,
+        ).rows  # fmt: skip
+
+    def fail(self) -> None:
+        """A run that fails after it has planned a micro-batch."""
+        with pytest.raises(OdradekError, match="a bad value"):
+            self.run("IF(offset % 20 = 10, CAST(raise_error('a bad value') AS string), CAST(offset AS string))")
+
+    def reset(self, offset: int) -> None:
+        line = ["groups", "reset", "-b", self.bootstrap, "--group", self.topic, "--topic", self.topic]
+        assert odradek([*line, "--to-offset", str(offset), "--mark", "--execute"]) == 0
+
+    def rows(self) -> list[int]:
+        return [int(record.value) for record in committed_records(self.bootstrap, self.target)]
+
+
+@pytest.mark.parametrize("to", [5, 25, 31])
+def test_a_transform_follows_a_reset_after_a_failed_plan(to: int, bootstrap: str, spark: Any, tmp_path: Path) -> None:
+    """Before, it wrote the rows of the plan first, and then those from the reset's offset on once more."""
+    runs = TransformRuns(bootstrap, spark, tmp_path, is_begun=True)
+    runs.fail()
+    runs.reset(to)
+    runs.run()
+    assert sorted(runs.rows()) == sorted([*range(20), *range(to, 40)])
+    assert runs.run() == 0
+
+
+def test_a_transform_follows_a_reset_after_a_failed_first_plan(bootstrap: str, spark: Any, tmp_path: Path) -> None:
+    runs = TransformRuns(bootstrap, spark, tmp_path, is_begun=False)
+    runs.fail()
+    runs.reset(11)
+    assert runs.run() == 9
+    assert runs.rows() == list(range(11, 20))
+
+
+def test_a_plan_whose_transaction_was_committed_stays(bootstrap: str, spark: Any, tmp_path: Path) -> None:
+    """The driver was killed before Spark noted the micro-batch as done. Its rows are in the topic."""
+    runs = TransformRuns(bootstrap, spark, tmp_path, is_begun=True)
+    runs.run()
+    for name in ("1", ".1.crc"):
+        (runs.checkpoint / "commits" / name).unlink()
+    runs.reset(38)
+    runs.run()
+    assert sorted(runs.rows()) == sorted([*range(40), 38, 39])

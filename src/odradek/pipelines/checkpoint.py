@@ -366,6 +366,16 @@ def drop_overruled_plan(source: Source, checkpoint: Location) -> bool:
     return True
 
 
+def planned_at_ms(checkpoint: Location, batch_id: int) -> int | None:
+    """Returns the time at which Spark has planned a micro-batch; None if the checkpoint does not say it. Raises
+    StorageError."""
+    _, settings, *_ = [*(text_in(checkpoint, f"offsets/{batch_id}") or "").splitlines(), "", ""]
+    try:
+        return int(parse_json(settings)["batchTimestampMs"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def commit_end(lookups: Lookups, end: SourceOffset, output: str, look: str = "") -> CommitState:
     """Commits the end of a micro-batch that the table ``output`` has. A failure is in the returned state. ``look``: the
     file in which the planner of the next micro-batch finds what was seen. Raises nothing."""

@@ -273,9 +273,9 @@ class DeltaTable(CommitDriver):
                 ) from error
             return {} if rows is None else row_ends(rows, partitions, left_out)
 
-    def marks(self, spans: Spans) -> Marks:
-        """Returns the times and keys of the rows in these ranges, without those of replays; none if deltalake cannot
-        read a feature of the table. Reads the table. Raises ConfigError, StorageError."""
+    def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
+        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``marks_in``); none if deltalake
+        cannot read a feature of the table. Reads the table. Raises ConfigError, StorageError."""
         from deltalake.exceptions import DeltaProtocolError
 
         with self._reading():
@@ -283,7 +283,7 @@ class DeltaTable(CommitDriver):
                 rows = self._dataset()
             except DeltaProtocolError:
                 return {}
-            return {} if rows is None else marks_in(rows, spans)
+            return {} if rows is None else marks_in(rows, spans, files_of)
 
     def _dataset(self) -> ds.FileSystemDataset | None:
         """Returns the table's rows; None if there is no table. Raises ConfigError, and the errors of deltalake."""

@@ -39,10 +39,17 @@ _REPORTED = (CorruptRecord, TimeOutOfRange, LogTruncated, TopicRecreated, Unknow
 
 
 class LogRows:
-    """The comparison. ``ids``: the topic ids when the ranges were planned. ``rows``: returns rows of the table."""
+    """The comparison. ``ids``: the topic ids when the ranges were planned. ``rows``: returns rows of the table.
+    ``remedy``: what the user can do about a log with other records."""
 
-    def __init__(self, options: ReadOptions, ids: Mapping[str, UUID | None], rows: Callable[[Spans], Marks]) -> None:
-        self._options, self._ids, self._rows = options, ids, rows
+    def __init__(
+        self,
+        options: ReadOptions,
+        ids: Mapping[str, UUID | None],
+        rows: Callable[[Spans], Marks],
+        remedy: str = data_loss.READ_ON,
+    ) -> None:
+        self._options, self._ids, self._rows, self._remedy = options, ids, rows, remedy
         self._config = as_config(options.client, default_api_timeout_ms=options.poll_timeout_ms)
 
     def check(self, positions: Mapping[TopicPartition, int]) -> None:
@@ -64,7 +71,9 @@ class LogRows:
                 if at is None:
                     below[tp] = first
                 elif not any(row.is_row_of(records[at]) for row in rows[at]):
-                    lost.append(data_loss.other_record_message(tp, positions[tp], at, records[at].time_ms))
+                    lost.append(
+                        data_loss.other_record_message(tp, positions[tp], at, records[at].time_ms, self._remedy)
+                    )
         data_loss.fail_or_warn(sorted(lost), fail=self._options.fail_on_data_loss, file=self._options.losses_to)
 
     def _newest(self, tp: TopicPartition, end: int) -> dict[int, RecordMark]:

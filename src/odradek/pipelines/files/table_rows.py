@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -48,9 +49,11 @@ Marks = dict[TopicPartition, dict[int, list[RecordMark]]]
 """By partition and offset; an offset has several rows if a reset has added them again."""
 
 
-def parquet_marks(location: Location, partition_by: Sequence[str], spans: Spans) -> Marks:
-    """Returns the marks of the rows in these ranges of a Parquet table. Spark reads a table at a URI of Hadoop. Raises
-    OSError, StorageError."""
+def parquet_marks(
+    location: Location, partition_by: Sequence[str], spans: Spans, files_of: re.Pattern[str] | None = None
+) -> Marks:
+    """Returns the marks of the rows in these ranges of a Parquet table. ``files_of``: as for ``marks_in``. Spark reads
+    a table at a URI of Hadoop. Raises OSError, StorageError."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 
@@ -58,24 +61,27 @@ def parquet_marks(location: Location, partition_by: Sequence[str], spans: Spans)
     if not files:
         return {}
     if isinstance(location, HadoopLocation):
-        return _marks_by_spark(location.rows(_TYPES), partition_by, spans)
+        return _marks_by_spark(location.rows(_TYPES), partition_by, spans, files_of)
     folder = folder_of(location)
     folders = ds.partitioning(pa.schema([(name, pa.string()) for name in partition_by]), flavor="hive")
     names = [folder.path(file.name) for file in files]
     form = ds.ParquetFileFormat(coerce_int96_timestamp_unit="ms")  # Spark's own form of times; in ns they overflow
-    return marks_in(ds.dataset(names, format=form, filesystem=folder.filesystem, partitioning=folders), spans)
+    return marks_in(ds.dataset(names, format=form, filesystem=folder.filesystem, partitioning=folders), spans, files_of)
 
 
-def _marks_by_spark(rows: DataFrame, partition_by: Sequence[str], spans: Spans) -> Marks:
+def _marks_by_spark(
+    rows: DataFrame, partition_by: Sequence[str], spans: Spans, files_of: re.Pattern[str] | None
+) -> Marks:
     from pyspark.sql import functions as f
 
     found: Marks = {}
+    named = f.input_file_name().rlike(f"/{(files_of or REPLAYS).pattern}$")
     for some in _parts(sorted(spans.items()), _PARTITIONS):
         conditions = [
             (f.col("topic") == tp.topic)
             & (f.col("partition") == tp.partition)
             & f.col("offset").between(first, end - 1)
-            & ~f.input_file_name().rlike(f"/{REPLAYS.pattern}$")
+            & (~named if files_of is None else named)
             for tp, (first, end) in some
         ]
         wanted = rows.where(functools.reduce(operator.or_, conditions))
@@ -87,13 +93,16 @@ def _marks_by_spark(rows: DataFrame, partition_by: Sequence[str], spans: Spans) 
     return found
 
 
-def marks_in(dataset: ds.FileSystemDataset, spans: Spans) -> Marks:
-    """Returns the marks of the rows in these ranges, without those of replays. It opens the files of the newest
-    micro-batches first, and no further ones if those have rows of each range. Raises OSError."""
+def marks_in(dataset: ds.FileSystemDataset, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
+    """Returns the marks of the rows in these ranges: of files with the names ``files_of``; None: of all files except
+    those of replays. It opens the files of the newest micro-batches first, and no further ones if those have rows of
+    each range. Raises OSError."""
     import pyarrow.dataset as ds
 
     found: Marks = {}
-    for files in _newest_first([one for one in dataset.get_fragments() if not is_named(one.path, REPLAYS)]):
+    named = REPLAYS if files_of is None else files_of
+    kept = [one for one in dataset.get_fragments() if is_named(one.path, named) != (files_of is None)]
+    for files in _newest_first(kept):
         part = ds.FileSystemDataset(files, dataset.schema, dataset.format, dataset.filesystem)
         left = [one for one in sorted(spans.items()) if one[0] not in found]
         for some in _parts(left, _PARTITIONS):

@@ -172,11 +172,11 @@ class ParquetTable(CommitDriver):
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
 
-    def marks(self, spans: Spans) -> Marks:
-        """Returns the times and keys of the rows in these ranges, without those of replays. Reads the table. Raises
-        StorageError."""
+    def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
+        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``parquet_marks``). Reads the
+        table. Raises StorageError."""
         try:
-            return parquet_marks(self._table, self._partition_by, spans)
+            return parquet_marks(self._table, self._partition_by, spans, files_of)
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
 

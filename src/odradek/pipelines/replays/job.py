@@ -25,6 +25,7 @@ from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_valu
 from odradek.pipelines.queries import plain_timestamps, spark_failures
 from odradek.pipelines.replays.input import Replay, Replayed, ReplayRanges, Selection, find
 from odradek.pipelines.replays.progress import subtract
+from odradek.pipelines.replays.replayed_logs import check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
 from odradek.pipelines.tables.table import Table, Target, open_table
@@ -128,10 +129,11 @@ def _isolation_of(job: Replay) -> str:
 
 def _left(job: Replay, table: Table, query: str) -> ReplayRanges:
     """Returns the ranges that earlier runs of the replay have not added. Logs a warning if replays with other options
-    have added some of them."""
+    have added some of them. Raises DataLoss, and the errors of lookups and of the table."""
     plan = _plan(job, query)
     own, every = table.find_replayed(plan)
     done = [] if own is None else own.done_in(plan.topics)
+    check_replayed_logs(job, table, query, done)
     left = subtract(job.found.ranges, [Range(*piece) for piece in done])
     again = [] if every is None or job.again else overlap(left, every.done_in(plan.topics))
     if again:

@@ -167,9 +167,11 @@ def _check_unsent(run: _ReplayRun) -> None:
         tp, offset = sent
         raise ReplayRefused(
             f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
-            f"the last transaction) or was deleted, and the target has records of this replay, for example {tp} at "
-            f"offset {offset}: this run would send them twice. Replay what is missing by other ranges (the records' "
-            f"headers {REPLAYED_FROM} name what is there), or use 'again' to send all of it once more"
+            f"the last transaction) or was deleted, or its offsets went with a source topic that was deleted; and the "
+            f"target has records of this replay, for example {tp} at offset {offset}: this run could send them twice. "
+            f"If a source topic was deleted and created again, none of its present records was sent: use 'again', "
+            f"which sends all of it once more. Otherwise replay what is missing by other ranges (the records' headers "
+            f"{REPLAYED_FROM} name what is there), or use 'again'"
         )
 
 

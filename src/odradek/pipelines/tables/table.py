@@ -51,6 +51,7 @@ from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
 from odradek.pipelines.files.table_folders import folder_of, log_options
+from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
 from odradek.pipelines.given_options import check_local_folder, check_place
@@ -526,6 +527,10 @@ class Table:
         state = self._writer.state(plan)
         return state.of(plan.query), state.queries.get(ANY_REPLAY)
 
+    def marks(self, spans: Spans, files_of: re.Pattern[str]) -> Marks:
+        """Returns the marks of the rows in these ranges, in files with these names. Raises the errors of reading."""
+        return self._writer.marks(spans, files_of)
+
     def close(self) -> None:
         self._locked.close()
 
@@ -571,9 +576,7 @@ def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[ob
 
     There is no lock for a table with a URI, and none on Windows.
     """
-    if not isinstance(location, LocalLocation):
-        return contextlib.ExitStack()
-    if sys.platform == "win32":
+    if not isinstance(location, LocalLocation) or sys.platform == "win32":
         return contextlib.ExitStack()
     import fcntl
 

@@ -24,11 +24,14 @@ from odradek.pipelines.checkpoint import (
     check_readable,
     commit_group,
     commits_without_offsets,
+    drop_overruled_plan,
     idle_state,
     newest_done,
     newest_number,
+    planned_at_ms,
     planned_batch,
     query_id,
+    remove_sums_without_files,
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
@@ -47,6 +50,7 @@ from odradek.pipelines.values.arguments import about
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
 from odradek.spark.driver.micro_batch_number import group_of_numbers
+from odradek.spark.driver.micro_batch_transactions import is_unwritten
 from odradek.spark.options import parse_options, parse_size
 from odradek.spark.progress import progress_options
 from odradek.spark.writes.write_options import parse_write_options
@@ -195,12 +199,24 @@ def run_transform(
     _check_topic(job, checkpoint, newest_commit)
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:
+        _follow_reset(job, checkpoint, newest_commit, newest)
         done = _run_query(job, checkpoint, spark or get_spark(), stop, (advance, watch))
     else:
         done = Transformed(0, 0, time.monotonic() - started, group)
     if watch is not None:
         watch.on_end(done.group)
     return done
+
+
+def _follow_reset(job: Transform, checkpoint: Location, done: int | None, newest: int | None) -> None:
+    """Removes the plan of a micro-batch that is not in the topic, if the group was reset since: otherwise its rows
+    would be written before the query follows the reset. ``done``, ``newest``: the newest micro-batches. Raises
+    StorageError, OdradekError."""
+    if newest is None or done == newest or job.first_batch is not None:
+        return
+    writing, begun_ms = parse_write_options(job.writing), planned_at_ms(checkpoint, newest)
+    if is_unwritten(writing, query_id(checkpoint), newest, begun_ms):
+        drop_overruled_plan(job.source, checkpoint)
 
 
 def _check_topic(job: Transform, checkpoint: Location, done: int | None) -> None:
@@ -255,6 +271,7 @@ def _run_query(
         rows = job.step.rows(source.stream(spark))
         check_rows(rows, write.options)
         remove_unfinished_plan(checkpoint)
+        remove_sums_without_files(checkpoint)
         run_query(rows, add, checkpoint.spark_uri, trigger=trigger, stop=stop)
         group = commit_group(source, checkpoint)
     return Transformed(sum(seen), len(seen), time.monotonic() - started, group)

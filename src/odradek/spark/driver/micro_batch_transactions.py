@@ -29,6 +29,7 @@ from odradek.history.log_ends import retention
 from odradek.spark import compatibility
 from odradek.spark.driver.micro_batch_groups import MicroBatchGroups, check_members
 from odradek.spark.driver.micro_batch_number import (
+    BATCH_MARK,
     BatchTimes,
     MicroBatchRefused,
     check_first,
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.spark.transactions")
 _outputs = MicroBatchOutputs()
+_COMMITTED = ("PrepareCommit", "CompleteCommit")
+"""The states of a transactional id whose last transaction was committed."""
 
 
 class WriterFenced(OdradekError):
@@ -210,7 +213,7 @@ class TransactionalWriter:
         Call it before InitProducerId, which hides the outcome of the last transaction.
         """
         transactional_id = _transactional_id(query, self.topic)
-        if _state_of(admin, transactional_id) not in ("PrepareCommit", "CompleteCommit"):
+        if _state_of(admin, transactional_id) not in _COMMITTED:
             return False
         if self._number(admin, query) is not None:
             return False
@@ -288,6 +291,29 @@ def _state_of(admin: Admin, transactional_id: str) -> str | None:
         if error.code is not ErrorCode.unsupported_version:  # before Kafka 3.0
             raise
         return "Empty"
+
+
+def is_unwritten(options: WriteOptions, query: str, batch: int, begun_ms: int | None) -> bool:
+    """Returns whether a planned micro-batch is not in the topic, and no driver can write it any more: fences earlier
+    drivers, and aborts what they have left open. False if that is unknown. ``begun_ms``: the time at which it was
+    planned; None if unknown. Raises OdradekError."""
+    assert options.topic is not None
+    transactional_id, partition = _transactional_id(query, options.topic), TopicPartition(options.topic, 0)
+    with Admin(options.client) as admin:
+
+        def number() -> OffsetAndMetadata | None:
+            return stable_offsets(admin, group_of_numbers(query), [partition]).get(partition)
+
+        state = _state_of(admin, transactional_id)
+        if state in _COMMITTED and number() is None:
+            return False  # it was deleted or has expired; a fence would hide this from the writer
+        if state is not None:
+            admin.fence_producers([transactional_id])
+        last = number()
+        if last is not None:
+            return last.metadata.startswith(BATCH_MARK) and last.offset == batch - 1
+        is_young = begun_ms is not None and time.time() * 1000 - begun_ms < retention(admin)[0]
+        return batch == 0 and is_young
 
 
 def _execution_of(spark: SparkSession, query: str) -> object:

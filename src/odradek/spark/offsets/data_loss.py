@@ -34,7 +34,7 @@ _LAST_SHOWN_MS = 253_402_300_800_000
 _PUT_BACK = (
     "the data directory of its broker was put back from an older copy and has grown again, or the log was truncated"
 )
-_READ_ON = (
+READ_ON = (
     "Put the newer directory back; or find the first new record by its time, and read on from there: odradek groups "
     "reset --mark with --to-datetime or --to-offset"
 )
@@ -179,19 +179,30 @@ def replaced_message(partition: TopicPartition, tail: LogTail) -> str:
     read."""
     return (
         f"{partition}: it was read up to offset {tail.end}, and the log has another batch of records at offset "
-        f"{tail.base} now: {_PUT_BACK}. So records below offset {tail.end} are new, and were not read. {_READ_ON}"
+        f"{tail.base} now: {_PUT_BACK}. So records below offset {tail.end} are new, and were not read. {READ_ON}"
     )
 
 
-def other_record_message(partition: TopicPartition, position: int, offset: int, time_ms: int | None) -> str:
+def replayed_beyond_message(partition: TopicPartition, position: int, log_end: int, remedy: str) -> str:
+    """Returns the message that the log ends below the offset up to which a replay has read it."""
+    return (
+        f"{partition}: earlier runs of this replay have read it up to offset {position}, and it ends at {log_end}: the "
+        f"data directory of its broker was put back from an older copy, or the log was truncated. So new records below "
+        f"offset {position} would be left out. {remedy}"
+    )
+
+
+def other_record_message(
+    partition: TopicPartition, position: int, offset: int, time_ms: int | None, remedy: str = READ_ON
+) -> str:
     """Returns the message that the log has another record at an offset than the table. ``time_ms``: that of the log's
-    record."""
+    record. ``remedy``: what the user can do."""
     of = ""
     if time_ms is not None and 0 <= time_ms < _LAST_SHOWN_MS:
         of = f" of {datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return (
         f"{partition}: it was read up to offset {position}, and the log has another record{of} at offset {offset} now "
-        f"than the table: {_PUT_BACK}. So records below offset {position} are new, and were not read. {_READ_ON}"
+        f"than the table: {_PUT_BACK}. So records below offset {position} are new, and were not read. {remedy}"
     )
 
 
