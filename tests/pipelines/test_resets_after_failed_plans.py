@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,8 @@ from support.publish import create_topic, numbers, publish
 from transaction_runs import committed_records
 
 from odradek.cli.main import run as odradek
-from odradek.core.errors import OdradekError
+from odradek.client.admin import Admin
+from odradek.core.errors import OdradekError, StorageError
 from odradek.pipelines import transform
 
 
@@ -103,3 +106,25 @@ def test_a_plan_whose_transaction_was_committed_stays(bootstrap: str, spark: Any
     runs.reset(38)
     runs.run()
     assert sorted(runs.rows()) == sorted([*range(40), 38, 39])
+
+
+def test_a_transform_with_an_older_checkpoint_and_no_number_has_one_way_on(
+    bootstrap: str, admin: Admin, spark: Any, tmp_path: Path
+) -> None:
+    """Before, the line asked for ``first_batch``, and each of its two values lost rows or wrote them twice."""
+    runs = TransformRuns(bootstrap, spark, tmp_path, is_begun=False)
+    runs.run()
+    shutil.copytree(runs.checkpoint, tmp_path / "copy")
+    for _ in range(2):
+        publish(bootstrap, runs.topic, numbers(10))
+        runs.run()
+    query = json.loads((runs.checkpoint / "metadata").read_text())["id"]
+    admin.delete_groups([f"odradek-{query}"])
+    shutil.rmtree(runs.checkpoint)
+    shutil.copytree(tmp_path / "copy", runs.checkpoint)
+    publish(bootstrap, runs.topic, numbers(5))
+    with pytest.raises(StorageError, match=rf"has committed offset 40 of {runs.topic}-0 .* ends at 20\. Nothing was"):
+        runs.run()
+    runs.checkpoint = tmp_path / "new"
+    assert runs.run() == 5
+    assert sorted(runs.rows()) == list(range(45))

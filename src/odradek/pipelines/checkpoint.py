@@ -14,10 +14,11 @@ from pathlib import Path
 from odradek.core.errors import OdradekError, StorageError
 from odradek.core.ids import NO_EPOCH, OffsetAndMetadata, TopicPartition
 from odradek.lag.reset_mark import asks_for_reset
+from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
+from odradek.spark.offsets.commit_marks import is_of_query, is_of_table, mark_commit, other_output, with_output
 from odradek.spark.offsets.group_look import GroupLook
 from odradek.spark.offsets.initial_offsets import UnknownStart, without_start
 from odradek.spark.offsets.lookups import Lookups
@@ -25,7 +26,6 @@ from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.offsets.plan import CommitDecision, GroupReset, decide_commits, ranges
 from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, parse_options
-from odradek.text.damaged_files import NO_TEXT, DamagedFile, fault_of, remedied_by
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 
@@ -364,6 +364,28 @@ def drop_overruled_plan(source: Source, checkpoint: Location) -> bool:
         return False
     checkpoint.child("offsets").delete(str(number))
     return True
+
+
+def overtaken_by(
+    checkpoint: Location, committed: Mapping[TopicPartition, OffsetAndMetadata], done: int | None, newest: int | None
+) -> str:
+    """Returns what shows that a checkpoint is an older copy: its query has committed offsets to the group, in the
+    transactions of its micro-batches, that the checkpoint does not have. Otherwise returns an empty text.
+    ``committed``: the group's commits, looked up before the numbers ``done`` and ``newest``. Raises StorageError."""
+    if newest is None:
+        return ""
+    planned = planned_batch(checkpoint, newest)
+    starts = planned.end.offsets if done == newest else planned.begin.offsets
+    for tp, end in sorted(planned.end.offsets.items()):
+        one = committed.get(tp)
+        if one is None or not is_of_query(one, planned.end.query) or one.offset in (end, starts.get(tp, end)):
+            continue
+        if one.offset > starts.get(tp, 0):
+            return (
+                f"the checkpoint {checkpoint.uri} is older than its output: its query has committed offset "
+                f"{one.offset} of {tp} to the group, and the checkpoint ends at {end}"
+            )
+    return ""
 
 
 def planned_at_ms(checkpoint: Location, batch_id: int) -> int | None:

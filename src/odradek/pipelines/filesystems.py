@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO, TypeVar
 
 from odradek.core.errors import StorageError
+from odradek.pipelines.commit.damaged_files import FOLDER, NO_TEXT, DamagedFile
 from odradek.pipelines.exclusive_names import can_move, give_name, move
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
 from odradek.pipelines.local_errors import local_error
-from odradek.text.damaged_files import FOLDER, NO_TEXT, DamagedFile
 from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:

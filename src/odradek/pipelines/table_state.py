@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.values.arguments import ArgumentError, wrong
-from odradek.text.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.text.json_depth import parse_json
 
 STATE = "_odradek"

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from odradek.core.errors import ConfigError, OdradekError, StorageError
+from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of
 from odradek.pipelines.commit.operations import (
     CommitVersion,
     CreateEntry,
@@ -34,7 +35,6 @@ from odradek.pipelines.commit.state import (
     of_json,
     to_json,
 )
-from odradek.text.damaged_files import DamagedFile, fault_of
 from odradek.text.json_depth import parse_json
 from odradek.text.printable import one_line
 

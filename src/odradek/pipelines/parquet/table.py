@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
+from odradek.pipelines.commit.damaged_files import remedied_by
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
 from odradek.pipelines.commit.machine import TableRun, drive
@@ -67,7 +68,6 @@ from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.manifests import Manifests
-from odradek.text.damaged_files import remedied_by
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:

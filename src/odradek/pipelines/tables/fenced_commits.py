@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class FencedCommits:
         self._client = client
         self._table_id = table_id
         self._producer: Producer | None = None
+        self._pause = threading.Event()  # only waited for
         self._has_looked = False  # for open transactions of others
 
     def fence(self) -> None:
@@ -97,7 +98,7 @@ class FencedCommits:
         """Waits until the commit is visible. If the group has other offsets then, another client has committed: waits
         until they are sure. Raises OdradekError."""
         for wait_s in _WAITS_S:
-            time.sleep(wait_s)
+            self._pause.wait(wait_s)
             found = admin.list_group_offsets(group, commits)
             if all(tp in found and _is_same(found[tp], commit) for tp, commit in commits.items()):
                 return

@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odradek.core.errors import OdradekError, StorageError
+from odradek.pipelines.commit.damaged_files import DamagedFile
 from odradek.pipelines.files.staging import DAY_S
 from odradek.pipelines.filesystems import Location
-from odradek.text.damaged_files import DamagedFile
 from odradek.text.json_depth import parse_json
 
 RUNS = "runs"

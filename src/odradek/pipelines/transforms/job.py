@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.checkpoint import (
     COMMITTED,
@@ -28,6 +29,7 @@ from odradek.pipelines.checkpoint import (
     idle_state,
     newest_done,
     newest_number,
+    overtaken_by,
     planned_at_ms,
     planned_batch,
     query_id,
@@ -188,6 +190,7 @@ def run_transform(
         raise ConfigError(
             f"the checkpoint {job.checkpoint} belongs to the query of a table: give the transform a folder of its own"
         )
+    committed = _committed(job)
     newest_commit = newest_done(checkpoint)
     newest = newest_number(checkpoint)
     if lacks := commits_without_offsets(checkpoint, newest_commit, newest):
@@ -196,6 +199,11 @@ def run_transform(
             "topic"
         )
     check_readable(checkpoint, newest_commit, newest)
+    if older := overtaken_by(checkpoint, committed, newest_commit, newest):
+        raise StorageError(
+            f"{older}. Nothing was sent. Restore the checkpoint, or use a new --checkpoint, which begins at the offsets"
+            " of the group: each transaction has committed them with its rows"
+        )
     _check_topic(job, checkpoint, newest_commit)
     group = idle_state(job.source, checkpoint) if job.trigger is None else None
     if group is None:
@@ -206,6 +214,13 @@ def run_transform(
     if watch is not None:
         watch.on_end(done.group)
     return done
+
+
+def _committed(job: Transform) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    """Returns the commits of the job's group. Raises OdradekError."""
+    options = parse_options(job.source.all_options(), streaming=True)
+    with Admin(with_short_timeouts(options.client)) as admin:
+        return admin.list_group_offsets(job.source.group)
 
 
 def _follow_reset(job: Transform, checkpoint: Location, done: int | None, newest: int | None) -> None:

@@ -46,6 +46,11 @@ def other_query(commit: OffsetAndMetadata | None, query: str) -> str:
     return found if query and found != query else ""
 
 
+def is_of_query(commit: OffsetAndMetadata, query: str) -> bool:
+    """Returns whether the query with this id made this commit; False if one of the ids is unknown."""
+    return query != "" and mark_of(commit) is not None and _parts(commit)[2] == query
+
+
 def with_output(commit: OffsetAndMetadata, output: str) -> OffsetAndMetadata:
     """Returns a marked commit that names the output of its query, shortened at its start if it is long."""
     offset, reset_id, query, _ = _parts(commit)
