@@ -9,6 +9,7 @@ topics. Then the promise is resolved, and the next event starts. The controller 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType, TracebackType
@@ -174,8 +175,9 @@ class _Event:
         self.is_written = False
 
 
-class Controller:
-    """The queue of write events.
+class Controller(ABC):
+    """The controller as a node has it: the node itself (``QuorumController``), or another one
+    (``remote/remote_controller``). What changes the catalogue of this node takes turns in one queue.
 
     Methods that return a promise may resolve it with an exception (``scheduler.value_of``). Methods that return
     ``Steps`` raise the exception. These steps have no client: they are for the broker itself, its owner and tests.
@@ -193,6 +195,133 @@ class Controller:
     def waiting(self) -> int:
         """The number of events that run or wait."""
         return len(self._queue)
+
+    # --- what the controller does -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def write(
+        self,
+        operation: Operation[T],
+        context: ControllerRequestContext | None = None,
+        *,
+        validate_only: bool = False,
+        max_records: int | None = MAX_CHANGE_RECORDS,
+    ) -> Deferred[T]:
+        """Returns the promise of the operation's result, which is resolved when the records are committed and
+        published."""
+
+    @abstractmethod
+    def create_topic(self, new: TopicSpec) -> Steps[Topic]:
+        """Creates one topic. Raises KafkaError or ConfigError."""
+
+    @abstractmethod
+    def auto_create(self, names: Collection[str], context: ControllerRequestContext) -> Deferred[dict[str, KafkaError]]:
+        """Creates the missing topics with the broker's defaults. The promise has the errors of the refused topics, or a
+        KafkaError if the whole request is refused."""
+
+    @abstractmethod
+    def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
+        """Creates the topic of a coordinator if it does not exist. A failure is only logged, as in Kafka."""
+
+    @abstractmethod
+    def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
+        """Allocates a producer id block to a broker."""
+
+    # --- the queue ----------------------------------------------------------------------------------------------
+
+    def _queued(self) -> _QueueEntry:
+        """Adds an entry to the queue. ``with self._queued() as entry: yield entry.at_front`` waits for the earlier
+        events."""
+        return _QueueEntry(self._queue)
+
+    def apply(self, steps: Steps[None]) -> Steps[None]:
+        """Runs steps between two events. A snapshot of this node sees all that they apply, or nothing."""
+        with self._queued() as entry:
+            yield entry.at_front
+            yield from steps
+
+    # --- requests -----------------------------------------------------------------------------------------------
+
+    def new_topic(self, topic: TopicSpec) -> CreateTopic:
+        """Returns the catalogue's request for a topic, with the broker's defaults for -1. Raises ConfigError."""
+        config = self._broker.config
+        count, factor = topic.partition_count, topic.replication_factor
+        return CreateTopic(
+            topic.name,
+            self._broker.new_uuid(),
+            config.num_partitions if count == -1 else count,
+            config.default_replication_factor if factor == -1 else factor,
+            topic.assignments,
+            check_topic_configs(topic.configs, config),
+        )
+
+    def _has_defaults(self, name: str) -> bool:
+        """Returns whether the broker's defaults apply to a topic of this name. Internal topics have settings of their
+        own."""
+        return name != METADATA_TOPIC and name not in self._broker.coordinators.topics
+
+    def report_missing_topic(self, name: str, error: OdradekError) -> None:
+        """Logs why the topic of a coordinator cannot be created: once, although clients ask again and again."""
+        if self._faults_of_topics.get(name) != str(error):
+            self._faults_of_topics[name] = str(error)
+            log.error("%s cannot be created, so its clients get COORDINATOR_NOT_AVAILABLE: %s", name, error)
+
+    def update_features(
+        self, request: UpdateFeatures, context: ControllerRequestContext | None = None, *, validate_only: bool = False
+    ) -> Deferred[None]:
+        """Changes the levels of all named features or of none.
+
+        With the feature ELIGIBLE_LEADERS, ``min.insync.replicas`` may be set for all brokers, but not for one. So
+        enabling the feature deletes the value of each broker, and stores one for all. Disabling it keeps that one.
+        """
+
+        def update(change: Change) -> Steps[None]:
+            level_update = request.updates.get(ELIGIBLE_LEADERS)
+            if level_update is not None:
+                yield from self._least_isr_for_all(change, is_enabled=level_update.level > 0)
+            yield from change.add(request)
+
+        return self.write(update, context, validate_only=validate_only)
+
+    def _least_isr_for_all(self, change: Change, *, is_enabled: bool) -> Steps[None]:
+        """Adds the changes of ``min.insync.replicas`` that come with a level of ELIGIBLE_LEADERS, as Kafka's
+        ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` does."""
+        catalog, config = self._broker.catalog, self._broker.config
+        if config.eligible_leaders:
+            if not is_enabled:
+                yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.cluster_wide[MIN_ISR]}))
+        elif is_enabled and MIN_ISR not in catalog.configs(BROKER, ""):
+            yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.texts.get(MIN_ISR, "1")}))
+        for name in catalog.configured_resources(BROKER) if is_enabled else ():
+            if name and MIN_ISR in catalog.configs(BROKER, name):
+                yield from change.add(AlterConfigs(BROKER, name, {MIN_ISR: None}))
+
+    # --- snapshots ----------------------------------------------------------------------------------------------
+
+    def begin_snapshot(self) -> None:
+        """Starts a snapshot of the catalogue in the background, unless one is in progress."""
+        if not self._is_snapshotting:
+            self._is_snapshotting = True
+            self._broker.scheduler.start(self._snapshot()).then(self._end_snapshot)
+
+    def _snapshot(self) -> Steps[None]:
+        with self._queued() as entry:
+            yield entry.at_front
+            steps = self._broker.metadata_log.begin_snapshot(self._broker.catalog.state, self._broker.in_thread)
+        yield from steps
+
+    def _end_snapshot(self, result: Exception | None) -> None:
+        """Logs a failure. The controller makes the next snapshot when it is due."""
+        self._is_snapshotting = False
+        if isinstance(result, OSError) and is_passing(result):
+            return  # the owner of failed writes has logged it, and makes the snapshot due when writes succeed
+        if result is not None:
+            foreseen = isinstance(result, OSError | KafkaError)
+            log.error("no snapshot of the catalogue was made: %s", result, exc_info=None if foreseen else result)
+
+
+class QuorumController(Controller):
+    """This node as the controller: its write events go to the quorum of the metadata log."""
 
     # --- write events -------------------------------------------------------------------------------------------
 
@@ -262,31 +391,7 @@ class Controller:
                     broker.leftovers.add(change.records, change.packed)
         return result
 
-    def _queued(self) -> _QueueEntry:
-        """Adds an entry to the queue. ``with self._queued() as entry: yield entry.at_front`` waits for the earlier
-        events."""
-        return _QueueEntry(self._queue)
-
-    def apply(self, steps: Steps[None]) -> Steps[None]:
-        """Runs steps between two events. A snapshot of this node sees all that they apply, or nothing."""
-        with self._queued() as entry:
-            yield entry.at_front
-            yield from steps
-
     # --- topics -------------------------------------------------------------------------------------------------
-
-    def new_topic(self, topic: TopicSpec) -> CreateTopic:
-        """Returns the catalogue's request for a topic, with the broker's defaults for -1. Raises ConfigError."""
-        config = self._broker.config
-        count, factor = topic.partition_count, topic.replication_factor
-        return CreateTopic(
-            topic.name,
-            self._broker.new_uuid(),
-            config.num_partitions if count == -1 else count,
-            config.default_replication_factor if factor == -1 else factor,
-            topic.assignments,
-            check_topic_configs(topic.configs, config),
-        )
 
     def create_topic(self, new: TopicSpec) -> Steps[Topic]:
         """Creates one topic. Raises KafkaError or ConfigError."""
@@ -327,11 +432,6 @@ class Controller:
         yield from self.steps_of(create, event)
         return refused
 
-    def _has_defaults(self, name: str) -> bool:
-        """Returns whether the broker's defaults apply to a topic of this name. Internal topics have settings of their
-        own."""
-        return name != METADATA_TOPIC and name not in self._broker.coordinators.topics
-
     def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
         """Creates the topic of a coordinator if it does not exist."""
         event = _Event()
@@ -352,12 +452,6 @@ class Controller:
         except OdradekError as error:
             self.report_missing_topic(name, error)
 
-    def report_missing_topic(self, name: str, error: OdradekError) -> None:
-        """Logs why the topic of a coordinator cannot be created: once, although clients ask again and again."""
-        if self._faults_of_topics.get(name) != str(error):
-            self._faults_of_topics[name] = str(error)
-            log.error("%s cannot be created, so its clients get COORDINATOR_NOT_AVAILABLE: %s", name, error)
-
     def raise_epochs(self, epochs: Iterable[tuple[tuple[str, int], int]]) -> Steps[None]:
         """Begins new leader epochs for partitions that may have lost records. Raises KafkaError."""
         from odradek.broker.metadata.lone_broker import RaiseEpochs
@@ -367,64 +461,9 @@ class Controller:
             batch, rest = rest[:MAX_CHANGE_RECORDS], rest[MAX_CHANGE_RECORDS:]
             yield from self.steps_of(_operation(RaiseEpochs(dict(batch))))
 
-    # --- features and producer ids ------------------------------------------------------------------------------
-
-    def update_features(
-        self, request: UpdateFeatures, context: ControllerRequestContext | None = None, *, validate_only: bool = False
-    ) -> Deferred[None]:
-        """Changes the levels of all named features or of none.
-
-        With the feature ELIGIBLE_LEADERS, ``min.insync.replicas`` may be set for all brokers, but not for one. So
-        enabling the feature deletes the value of each broker, and stores one for all. Disabling it keeps that one.
-        """
-
-        def update(change: Change) -> Steps[None]:
-            level_update = request.updates.get(ELIGIBLE_LEADERS)
-            if level_update is not None:
-                yield from self._least_isr_for_all(change, is_enabled=level_update.level > 0)
-            yield from change.add(request)
-
-        return self.write(update, context, validate_only=validate_only)
-
-    def _least_isr_for_all(self, change: Change, *, is_enabled: bool) -> Steps[None]:
-        """Adds the changes of ``min.insync.replicas`` that come with a level of ELIGIBLE_LEADERS, as Kafka's
-        ``ConfigurationControlManager.maybeGenerateElrSafetyRecords`` does."""
-        catalog, config = self._broker.catalog, self._broker.config
-        if config.eligible_leaders:
-            if not is_enabled:
-                yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.cluster_wide[MIN_ISR]}))
-        elif is_enabled and MIN_ISR not in catalog.configs(BROKER, ""):
-            yield from change.add(AlterConfigs(BROKER, "", {MIN_ISR: config.texts.get(MIN_ISR, "1")}))
-        for name in catalog.configured_resources(BROKER) if is_enabled else ():
-            if name and MIN_ISR in catalog.configs(BROKER, name):
-                yield from change.add(AlterConfigs(BROKER, name, {MIN_ISR: None}))
-
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
-        """Allocates a producer id block to a broker, which reads the block from a record (``producer_ids``)."""
+        """The broker reads the block from a record (``producer_ids``)."""
         return self.write(_operation(AllocateProducerIds(broker_id)))
-
-    # --- snapshots ----------------------------------------------------------------------------------------------
-
-    def begin_snapshot(self) -> None:
-        """Starts a snapshot of the catalogue in the background, unless one is in progress."""
-        if not self._is_snapshotting:
-            self._is_snapshotting = True
-            self._broker.scheduler.start(self._snapshot()).then(self._end_snapshot)
-
-    def _snapshot(self) -> Steps[None]:
-        with self._queued() as entry:
-            yield entry.at_front
-            steps = self._broker.metadata_log.begin_snapshot(self._broker.catalog.state, self._broker.in_thread)
-        yield from steps
-
-    def _end_snapshot(self, result: Exception | None) -> None:
-        """Logs a failure. The controller makes the next snapshot when it is due."""
-        self._is_snapshotting = False
-        if isinstance(result, OSError) and is_passing(result):
-            return  # the owner of failed writes has logged it, and makes the snapshot due when writes succeed
-        if result is not None:
-            foreseen = isinstance(result, OSError | KafkaError)
-            log.error("no snapshot of the catalogue was made: %s", result, exc_info=None if foreseen else result)
 
 
 def _operation(request: CatalogRequest) -> Operation[None]:

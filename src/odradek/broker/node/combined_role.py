@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.broker.controller.write_events import Controller
+from odradek.broker.controller.write_events import QuorumController
 from odradek.broker.membership.incarnation import BrokerMembership
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
@@ -151,7 +151,7 @@ class _AtController:
         ControllerRole.check_broker_name(self._role, name)
 
 
-class LocalController(Controller):
+class LocalController(QuorumController):
     """The controller of a node with both roles."""
 
     def __init__(self, node: Node, role: CombinedRole) -> None:
@@ -159,7 +159,7 @@ class LocalController(Controller):
         self._role = role
 
     def allocate_producer_ids(self, broker_id: int) -> Deferred[None]:
-        """As ``Controller``. The record has the broker epoch, as in every cluster."""
+        """As ``QuorumController``. The record has the broker epoch, as in every cluster."""
         role = self._role
         allocated = role.registered_brokers.submit(
             lambda control, _: control.allocate_producer_ids(broker_id, role.membership.lifecycle.epoch)

@@ -32,7 +32,7 @@ class LoneRole(WriterRole):
         lost = node.directory.opener.lost_epochs()
         if lost:
             with metadata_log_errors(node):
-                node.finish(node.controller.raise_epochs(lost.items()))
+                node.finish(self.controller.raise_epochs(lost.items()))
 
     def _begin_epochs(self) -> None:
         """Begins a new leader epoch for every partition, after an unclean stop. Raises StorageError."""

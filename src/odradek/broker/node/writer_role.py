@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from odradek.broker.controller.write_events import Controller
+from odradek.broker.controller.write_events import QuorumController
 from odradek.broker.metadata.quorum import Quorums
 from odradek.broker.metadata.stored_catalog import metadata_config
 from odradek.broker.metadata_log.log import DIRECTORY
@@ -47,13 +47,15 @@ class WriterRole:
     """The maker of the quorums of this process. The process of a test may have another one."""
     joined: Deferred[Exception | None] | None = None
     stored: StoredCatalog
+    controller: QuorumController
 
     def __init__(self, node: Node, changes: StartChanges = NO_CHANGES) -> None:
         self.node = node
         self._changes = changes
 
-    def new_controller(self) -> Controller:
-        return Controller(self.node)
+    def new_controller(self) -> QuorumController:
+        self.controller = QuorumController(self.node)
+        return self.controller
 
     def new_catalog(self) -> CatalogState | None:
         """Returns an empty catalogue; None for that of a lone broker."""
