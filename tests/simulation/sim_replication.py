@@ -27,7 +27,7 @@ from sim_replication_schedules import ENTRIES, FAULTS_MS, Fault, schedule
 from support.replica_log import AbstractBatch
 from support.world import START_MS, SimulationFailure, World
 
-from odradek.cluster.partitions.isr_changes import IsrChange
+from odradek.cluster.partitions.isr_proposals import IsrProposal
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
 from odradek.replication.effects import FindOffset
@@ -196,7 +196,7 @@ class ReplicationScenario:
         self._to_controller(broker, ask)
 
     def alter(
-        self, broker: ReplicaBroker, changes: list[IsrChange], answer: Callable[[IsrAnswer | ErrorCode], None]
+        self, broker: ReplicaBroker, changes: list[IsrProposal], answer: Callable[[IsrAnswer | ErrorCode], None]
     ) -> None:
         """An AlterPartition. Requests that are sent again have other connections, so they come in any order, but only
         to the process that the connection was opened to."""
@@ -212,7 +212,7 @@ class ReplicationScenario:
 
         self.world.after(self._lateness(broker, changes), partial(self._to_controller, broker, ask))
 
-    def _lateness(self, leader: ReplicaBroker, changes: list[IsrChange]) -> int:
+    def _lateness(self, leader: ReplicaBroker, changes: list[IsrProposal]) -> int:
         """Returns how long a request is on its way before the network has it. A fault "late ISR" is for the next leader
         that asks to add a follower: its requests come late, the first one last, and something happens to the follower.
         """
@@ -226,7 +226,7 @@ class ReplicationScenario:
         first, last = (1_600, LATE_MS) if since_ms else (LATE_MS, 2 * LATE_MS)
         return self.dice.randrange(max(first - since_ms, 20), last - since_ms + 20)
 
-    def _joins(self, changes: list[IsrChange]) -> list[int]:
+    def _joins(self, changes: list[IsrProposal]) -> list[int]:
         """Returns the brokers that would join an ISR."""
         known = self.controller.view.partitions
         names = [(PartitionName(change.topic_id.int, change.partition_id), change) for change in changes]

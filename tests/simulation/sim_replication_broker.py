@@ -18,7 +18,7 @@ from support.world import Alarm
 
 from odradek.broker.replication.isr_changes import IsrChangeQueue
 from odradek.catalog.registrations import PartitionRegistration
-from odradek.cluster.partitions.isr_changes import IsrChange
+from odradek.cluster.partitions.isr_proposals import IsrProposal
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import LATEST, NO_PRODUCER_ID, FetchingReplica
@@ -281,7 +281,7 @@ class ReplicaBroker:
         for answer in parked:
             answer()
 
-    def alter_isrs(self, changes: list[IsrChange]) -> Deferred[IsrAnswer | ErrorCode | None]:
+    def alter_isrs(self, changes: list[IsrProposal]) -> Deferred[IsrAnswer | ErrorCode | None]:
         """Sends an AlterPartition. After its time, no answer counts: its connection is closed."""
         promise: Deferred[IsrAnswer | ErrorCode | None] = Deferred()
 

@@ -11,7 +11,7 @@ from sim_replication_broker import ReplicaBroker
 from support.replica_log import AbstractLog
 
 from odradek.cluster.control import ClusterControl
-from odradek.cluster.partitions import elections, isr_changes
+from odradek.cluster.partitions import elections, isr_proposals
 from odradek.cluster.partitions.elections import Election, ElectionRules
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import NO_EPOCH, FetchingReplica
@@ -341,13 +341,13 @@ BUGS: dict[str, Plant] = {
         (_LEADER, "_joins", _at_the_watermark_alone)
     ),
     "a fenced follower joins (KIP-841)": _replacing(
-        (_LEADER, "_may_join", _fenced_may_join), (isr_changes, "_is_eligible", _fenced_at_the_controller)
+        (_LEADER, "_may_join", _fenced_may_join), (isr_proposals, "_is_eligible", _fenced_at_the_controller)
     ),
     "a follower joins for another incarnation (KIP-903)": _replacing(
         (_LEADER, "_may_join", _any_incarnation),
         (_LEADER, "_is_former", lambda self, replica: False),
         _wrapped(_LEADER, "_propose", _anonymous),
-        (isr_changes, "_is_eligible", _any_epoch_at_the_controller),
+        (isr_proposals, "_is_eligible", _any_epoch_at_the_controller),
     ),
     "the watermark does not wait for who is about to join (KIP-497)": _replacing(
         (_LEADER, "_moved", _pending_is_ignored)
@@ -367,12 +367,12 @@ BUGS: dict[str, Plant] = {
         _wrapped(_LEADER, "on_registration", _older_registration_counts),
     ),
     "a request that comes after a later one counts": _replacing(
-        (isr_changes.NewestRequests, "check", lambda self, broker_id, broker_epoch, number: None)
+        (isr_proposals.NewestRequests, "check", lambda self, broker_id, broker_epoch, number: None)
     ),
     "the controller compares no broker epochs (KIP-903)": _replacing(
-        (isr_changes, "_is_eligible", _any_epoch_at_the_controller)
+        (isr_proposals, "_is_eligible", _any_epoch_at_the_controller)
     ),
-    "the controller takes any partition epoch": _replacing(_wrapped(isr_changes, "_fault", _any_partition_epoch)),
+    "the controller takes any partition epoch": _replacing(_wrapped(isr_proposals, "_fault", _any_partition_epoch)),
     "each stop is clean (KIP-966)": _replacing(_wrapped(ClusterControl, "_end_incarnation", _always_clean)),
     "those that left stay eligible (KIP-966)": _replacing(
         _wrapped(elections, "_eligible", _eligible_below_the_minimum)

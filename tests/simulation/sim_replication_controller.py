@@ -20,7 +20,7 @@ from odradek.cluster.control import ClusterControl
 from odradek.cluster.nodes.registrations import BrokerRegistration, NewBroker
 from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.cluster.partitions.elections import Election
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.cluster.records import Endpoint
 from odradek.core.effects import result_of
 from odradek.core.errors import ErrorCode, KafkaError
@@ -148,7 +148,7 @@ class SimulatedController:
         while self.is_up and self._control.sessions.next_end_ms() <= self._now_ms():
             self._decide(self._control.fence_one(self._now_ms()))
 
-    def alter_isrs(self, broker_id: int, epoch: int, changes: list[IsrChange], number: int) -> IsrAnswer | ErrorCode:
+    def alter_isrs(self, broker_id: int, epoch: int, changes: list[IsrProposal], number: int) -> IsrAnswer | ErrorCode:
         """Returns the result of each partition, or the error of the whole request."""
         try:
             results = self._decide(self._control.change_isrs(broker_id, epoch, changes, number))

@@ -21,7 +21,7 @@ from odradek.cluster.cluster_catalog import ClusterCatalog, ControlResult, Contr
 from odradek.cluster.nodes.registrations import NewBroker, NewController, offline_directories
 from odradek.cluster.nodes.sessions import BrokerHeartbeat, BrokerSessions, BrokerState
 from odradek.cluster.partitions.elections import Election
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState, NewestRequests, change_isrs
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState, NewestRequests, change_isrs
 from odradek.cluster.partitions.leader_elections import (
     ElectionResults,
     balance_leaders,
@@ -267,10 +267,10 @@ class ClusterControl:
     # --- partitions ---------------------------------------------------------------------------------------------
 
     def change_isrs(
-        self, broker_id: int, broker_epoch: int, asked: Sequence[IsrChange], number: int
+        self, broker_id: int, broker_epoch: int, asked: Sequence[IsrProposal], number: int
     ) -> ControlSteps[list[IsrState | ErrorCode]]:
-        """Generates the records of the ISRs that a leader asks for: ``cluster/partitions/isr_changes``. ``number``: of
-        its request.
+        """Generates the records of the ISRs that a leader asks for (``partitions/isr_proposals``). ``number``: of its
+        request.
 
         Raises KafkaError (STALE_BROKER_EPOCH, REQUEST_TIMED_OUT for a copy that comes too late)."""
         self.catalog.nodes.check_epoch(broker_id, broker_epoch)

@@ -16,7 +16,7 @@ from odradek.cluster.cluster_catalog import ControlSteps
 from odradek.cluster.control import MAX_PRODUCER_ID, Directories, ReplicaDirectory
 from odradek.cluster.nodes.sessions import NEVER, BrokerHeartbeat, BrokerState
 from odradek.cluster.partitions.elections import Election
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState, NewestRequests
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState, NewestRequests
 from odradek.cluster.partitions.leader_elections import MOST_AT_ONCE
 from odradek.cluster.partitions.partition_changes import unclean_elections
 from odradek.cluster.records import BrokerRegistrationChangeRecord, UnregisterBrokerRecord
@@ -338,7 +338,7 @@ def alter(cluster: ControlledCluster, number: int, *isr: int) -> ErrorCode | lis
     epochs = {each: cluster.catalog.nodes.brokers[each].epoch for each in ALL}
     members = tuple(FetchingReplica(each, epochs[each]) for each in isr)
     now = cluster.partition("t")
-    change = IsrChange(cluster.catalog.topics["t"].id, 0, now.leader_epoch, now.partition_epoch, members)
+    change = IsrProposal(cluster.catalog.topics["t"].id, 0, now.leader_epoch, now.partition_epoch, members)
     try:
         return cluster.decide(cluster.control.change_isrs(1, epochs[1], [change], number))
     except KafkaError as error:
@@ -389,7 +389,7 @@ def test_an_unclean_election_names_the_new_leader_and_who_had_the_records(cluste
     cluster.create("t", (1, 2))
     cluster.request(AlterConfigs(TOPIC, "t", {"unclean.leader.election.enable": "true"}))
     epochs = {number: cluster.catalog.nodes.brokers[number].epoch for number in ALL}
-    change = IsrChange(cluster.catalog.topics["t"].id, 0, 0, 0, (FetchingReplica(1, epochs[1]),))
+    change = IsrProposal(cluster.catalog.topics["t"].id, 0, 0, 0, (FetchingReplica(1, epochs[1]),))
     cluster.decide(cluster.control.change_isrs(1, epochs[1], [change], number=1))
     fence = BrokerHeartbeat(1, epochs[1], NEVER, True, False)
     (line,) = lines_of(cluster, lambda: cluster.control.heartbeat(fence, Directories()))
@@ -444,7 +444,7 @@ def test_many_leaders_are_balanced_in_parts(cluster: ControlledCluster) -> None:
     assert cluster.decided(cluster.control.balance_leaders()) == ([], False)  # broker 1 is not in sync
     epoch = cluster.catalog.nodes.brokers[2].epoch
     asked = [
-        IsrChange(cluster.catalog.topics["t"].id, one.partition_id, one.leader_epoch, one.partition_epoch,
+        IsrProposal(cluster.catalog.topics["t"].id, one.partition_id, one.leader_epoch, one.partition_epoch,
                   (FetchingReplica(2), FetchingReplica(1)))
         for one in cluster.catalog.topics["t"].partitions
     ]  # fmt: skip

@@ -33,8 +33,8 @@ from uuid import UUID
 
 from odradek.broker.limits.quotas import CONSUMER_BYTE_RATE
 from odradek.broker.loop.long_lists import dict_in_steps, list_in_steps
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.broker.partitions.fetch_readers import COMMITTED, CONSUMER, FollowerReader, RackReader
 from odradek.broker.partitions.fetch_sessions import FetchContext, RequestedPartition, TopicKey
 from odradek.broker.partitions.partition_roles import PartitionRole

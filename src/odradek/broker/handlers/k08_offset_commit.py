@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 from odradek.broker.handlers.authorization import DENIED, is_allowed
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps, finish
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode

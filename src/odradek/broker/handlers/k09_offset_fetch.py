@@ -20,8 +20,8 @@ from uuid import UUID
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import ReplySize, elements, reply
 from odradek.broker.loop.long_lists import list_in_steps
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import finish
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred, gather
 from odradek.core.errors import ErrorCode

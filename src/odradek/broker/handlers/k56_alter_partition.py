@@ -11,9 +11,9 @@ from uuid import UUID
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
@@ -53,12 +53,12 @@ def handle(controller: ControllerServices, context: Context, message: AlterParti
     return reply(context, {"error_code": ErrorCode.none, "topics": topics})
 
 
-def _change(version: int, topic_id: UUID, part: PartitionData) -> IsrChange:
+def _change(version: int, topic_id: UUID, part: PartitionData) -> IsrProposal:
     if version < 3:
         isr = tuple(map(FetchingReplica, part.new_isr))  # type: ignore[attr-defined]  # a field of version 2
     else:
         isr = tuple(FetchingReplica(member.broker_id, member.broker_epoch) for member in part.new_isr_with_epochs)
-    return IsrChange(
+    return IsrProposal(
         topic_id, part.partition_index, part.leader_epoch, part.partition_epoch, isr, part.leader_recovery_state
     )
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.cluster.control import Directories
 from odradek.cluster.nodes.sessions import BrokerHeartbeat
 from odradek.core.access.acl import Operation

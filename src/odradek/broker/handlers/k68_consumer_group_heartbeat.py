@@ -13,7 +13,7 @@ from uuid import UUID
 from odradek.broker.handlers.authorization import is_allowed
 from odradek.broker.handlers.long_replies import elements
 from odradek.broker.handlers.long_replies import reply as long_reply
-from odradek.broker.loop.reserved_ids import NO_UUID
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.catalog.features import GROUP
 from odradek.core.access.acl import Operation, Resource
 from odradek.core.deferred import Deferred

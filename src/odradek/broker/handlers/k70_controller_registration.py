@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.cluster.nodes.registrations import NewController
 from odradek.cluster.records import Endpoint, FeatureRange
 from odradek.core.access.acl import Operation

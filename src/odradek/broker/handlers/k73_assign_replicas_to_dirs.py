@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.handlers.authorization import check_cluster
 from odradek.broker.handlers.long_replies import elements, reply
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import value_of
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.cluster.control import ReplicaDirectory
 from odradek.core.access.acl import Operation
 from odradek.core.errors import ErrorCode

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from odradek.broker.controller.observer_reads import ObserverFetch, ObserverReply
 from odradek.broker.handlers.authorization import check_cluster
-from odradek.broker.loop.reserved_ids import METADATA_TOPIC_ID, NO_UUID
+from odradek.broker.metadata_log.reserved_ids import METADATA_TOPIC_ID, NO_UUID
 from odradek.cluster.metadata_log.observers import LogPlace, ObserverKey
 from odradek.core.access.acl import Operation
 from odradek.core.deferred import Deferred

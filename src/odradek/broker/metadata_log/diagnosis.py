@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.metadata_log import mark as metadata_mark
 from odradek.broker.metadata_log import quorum_state
 from odradek.broker.metadata_log import snapshot as metadata_snapshot
 from odradek.broker.metadata_log.check import MetadataFault, check_log, noted_end, start_fault, synced_floor
 from odradek.broker.metadata_log.mark import MetadataMark
 from odradek.broker.metadata_log.quorum_state import QuorumState
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.broker.metadata_log.salvage import LostOffsets, NodeReader, Salvage
 from odradek.broker.metadata_log.stray_logs import (
     METADATA_DIRECTORY,

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.loop.reserved_ids import NO_UUID
 from odradek.broker.loop.scheduler import Steps
 from odradek.broker.loop.world import NodeWorld
 from odradek.broker.metadata.stored_catalog import StoredCatalog
@@ -20,6 +19,7 @@ from odradek.broker.metadata_log.log import DIRECTORY as METADATA_DIRECTORY
 from odradek.broker.metadata_log.log import MetadataConfig, MetadataLog
 from odradek.broker.metadata_log.mark import MetadataMark, encode_id
 from odradek.broker.metadata_log.replay import DamagedMetadata
+from odradek.broker.metadata_log.reserved_ids import NO_UUID
 from odradek.broker.metadata_log.stray_logs import (
     DELETE_SUFFIX,
     UndecidedDirectories,

@@ -2,7 +2,7 @@
 replies.
 
 Each has the newest version that Apache Kafka 4.3 has. ``cluster/nodes/lifecycle`` registers and sends heartbeats,
-``cluster/metadata_log/log_observer`` reads the log, leaders ask for ISRs (``cluster/partitions/isr_changes``).
+``cluster/metadata_log/log_observer`` reads the log, leaders ask for ISRs (``cluster/partitions/isr_proposals``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from odradek.broker.loop.reserved_ids import METADATA_TOPIC_ID, NO_UUID
+from odradek.broker.metadata_log.reserved_ids import METADATA_TOPIC_ID, NO_UUID
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.cluster.metadata_log.log_observer import MAX_WAIT_MS, PartReply, PartRequest, RecordsReply, RecordsRequest
 from odradek.cluster.metadata_log.observers import LogPlace, ObserverKey
 from odradek.cluster.nodes.lifecycle import HeartbeatReply
 from odradek.cluster.nodes.registrations import NewBroker
 from odradek.cluster.nodes.sessions import BrokerHeartbeat
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC, NO_NODE, NO_OFFSET
 
@@ -154,7 +154,7 @@ def _part_of_snapshot(reply: FetchSnapshotResponse) -> PartReply:
     return PartReply(part.error_code, leader.leader_id, leader.leader_epoch, part.size, part.position, data)
 
 
-def isr_changes(broker_id: int, broker_epoch: int, asked: Iterable[IsrChange]) -> NodeRequest[IsrAnswer | ErrorCode]:
+def isr_changes(broker_id: int, broker_epoch: int, asked: Iterable[IsrProposal]) -> NodeRequest[IsrAnswer | ErrorCode]:
     """Returns the request of a leader for the ISRs of partitions. Its answer is an error for the whole request
     (STALE_BROKER_EPOCH, NOT_CONTROLLER, …), or has the state of each partition after its change, or why it has none."""
     topics: dict[UUID, list[dict[str, object]]] = {}

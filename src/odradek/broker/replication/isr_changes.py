@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.replication.effects import AlteredIsr, AlterIsr
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         def on_alter_reply(self, asked: AlterIsr, answer: AlteredIsr | ErrorCode) -> None: ...
 
     class ControllerAccess(Protocol):
-        def alter_isrs(self, changes: list[IsrChange]) -> Deferred[IsrAnswer | ErrorCode | None]:
+        def alter_isrs(self, changes: list[IsrProposal]) -> Deferred[IsrAnswer | ErrorCode | None]:
             """Sends one AlterPartition. The promise has the result of each partition, the error of the whole request,
             or None without a reply."""
 
@@ -81,7 +81,7 @@ class IsrChangeQueue:
             return
         self._is_in_flight = True
         changes = [
-            IsrChange(topic_id, index, change.leader_epoch, change.partition_epoch, change.isr)
+            IsrProposal(topic_id, index, change.leader_epoch, change.partition_epoch, change.isr)
             for (topic_id, index), (_, change) in sent.items()
         ]
         self._controller.alter_isrs(changes).then(lambda answer: self._on_reply(sent, answer))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from odradek.broker.settings.config import BrokerConfig
     from odradek.catalog.registrations import PartitionRegistration
     from odradek.catalog.state import Topic
-    from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+    from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
     from odradek.core.errors import ErrorCode
     from odradek.replication.effects import ReplicaBroker
 
@@ -161,7 +161,7 @@ class NodeReplication:
     # --- the controller -----------------------------------------------------------------------------------------
 
     def alter_isrs(
-        self, changes: list[IsrChange]
+        self, changes: list[IsrProposal]
     ) -> Deferred[dict[tuple[UUID, int], IsrState | ErrorCode] | ErrorCode | None]:
         request = controller_messages.isr_changes(self._node.node_id, self._broker_epoch(), changes)
         return self._peers.send(self._controller_id, request, REQUEST_TIMEOUT_MS, channel=CONTROLLER_REQUESTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from odradek.broker.remote.controller_messages import isr_changes
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
 from odradek.wire import frames, schemas
@@ -22,7 +22,9 @@ def part(index: int, code: int = 0, leader: int = 0, isr: tuple[int, ...] = ()) 
 def test_a_request_for_isrs_has_each_topic_once_and_reads_the_state_of_each_partition() -> None:
     members = (FetchingReplica(1, 20), FetchingReplica(2))
     request = isr_changes(
-        1, 20, [IsrChange(ONE, 0, 3, 7, members), IsrChange(TWO, 1, 3, 7, members[:1], 1), IsrChange(ONE, 2, 5, 9, ())]
+        1,
+        20,
+        [IsrProposal(ONE, 0, 3, 7, members), IsrProposal(TWO, 1, 3, 7, members[:1], 1), IsrProposal(ONE, 2, 5, 9, ())],
     )
     frame = request.frame(4, "b")[4:]
     head = frames.read_request_head(frame)

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from odradek.broker.replication.isr_changes import RETRY_S, IsrChangeQueue
-from odradek.cluster.partitions.isr_changes import IsrChange, IsrState
+from odradek.cluster.partitions.isr_proposals import IsrProposal, IsrState
 from odradek.core.deferred import Deferred
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import FetchingReplica
@@ -21,10 +21,10 @@ class Controller:
     """Keeps requests and timers. ``run`` runs the timers."""
 
     def __init__(self) -> None:
-        self.requests: list[tuple[list[IsrChange], Deferred[Any]]] = []
+        self.requests: list[tuple[list[IsrProposal], Deferred[Any]]] = []
         self.timers: list[tuple[float, Callable[[], None]]] = []
 
-    def alter_isrs(self, changes: list[IsrChange]) -> Deferred[Any]:
+    def alter_isrs(self, changes: list[IsrProposal]) -> Deferred[Any]:
         self.requests.append((changes, Deferred()))
         return self.requests[-1][1]
 
@@ -82,7 +82,7 @@ def test_changes_of_one_tick_are_one_request_and_a_later_one_waits_for_its_reply
     second.ask()
     assert controller.run() == [0]
     assert controller.asked == [[(1, 0), (2, 0)]]
-    assert controller.requests[0][0][0] == IsrChange(FIRST, 0, 1, 0, (FetchingReplica(1, 5), FetchingReplica(2, -1)))
+    assert controller.requests[0][0][0] == IsrProposal(FIRST, 0, 1, 0, (FetchingReplica(1, 5), FetchingReplica(2, -1)))
     second.ask(3)
     assert controller.run() == [], "one request is in flight"
     state = IsrState(1, 1, (1, 2), 0, 1)

@@ -24,7 +24,7 @@ from odradek.core.ids import CORRELATION_IDS, NO_EPOCH, NO_NODE, FetchingReplica
 from odradek.core.pace import Pace
 
 
-class IsrChange(NamedTuple):
+class IsrProposal(NamedTuple):
     """A partition's new ISR, as its leader asks for it. ``isr``: each with the epoch of the incarnation that has caught
     up; an unknown one is not checked. ``leader_epoch`` and ``partition_epoch``: those that the leader has seen.
     ``recovery_state``: 1 until the leader has recovered from an unclean election."""
@@ -67,7 +67,7 @@ class NewestRequests:
 
 
 def change_isrs(
-    changes: PartitionChanges, broker_id: int, asked: Sequence[IsrChange]
+    changes: PartitionChanges, broker_id: int, asked: Sequence[IsrProposal]
 ) -> ControlSteps[list[IsrState | ErrorCode]]:
     """Generates the records of the ISRs that a leader asks for. The response has the result of each, in their order.
 
@@ -107,7 +107,7 @@ def _state(partition: PartitionRegistration) -> IsrState:
     )
 
 
-def _fault(changes: PartitionChanges, broker_id: int, topic: Topic | None, change: IsrChange) -> ErrorCode:
+def _fault(changes: PartitionChanges, broker_id: int, topic: Topic | None, change: IsrProposal) -> ErrorCode:
     """Returns why a change is refused, or NONE. As in Kafka, the epochs come before the rest."""
     if topic is None:
         return ErrorCode.unknown_topic_id
@@ -129,7 +129,7 @@ def _fault(changes: PartitionChanges, broker_id: int, topic: Topic | None, chang
     return ErrorCode.none
 
 
-def _is_possible(partition: PartitionRegistration, change: IsrChange) -> bool:
+def _is_possible(partition: PartitionRegistration, change: IsrProposal) -> bool:
     """Returns whether the ISR has only replicas, each once, and the leader; and a leader that recovers is alone."""
     isr = [member.broker_id for member in change.isr]
     if partition.leader == NO_NODE or partition.leader not in isr:
