@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from restored_broker import Restored
 
 __all__ = ["admin", "restored"]
+
+# An environment that was set up before the extra ``iceberg`` was a part of the extra ``test``.
+collect_ignore_glob = ["test_iceberg_*"] if importlib.util.find_spec("pyiceberg") is None else []
 
 
 @pytest.fixture(params=["plain", pytest.param("spark", marks=pytest.mark.slow)])

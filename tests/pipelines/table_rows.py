@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from odradek.core.ids import NO_TAILS, LogTails, TopicPartition
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.delta.table import DeltaTable
+from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, staged_file
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import ParquetTable
@@ -40,7 +41,7 @@ class Rows:
         self.rows = rows
         self.during = during
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         assert isinstance(location, LocalLocation)
         location.path.mkdir(parents=True, exist_ok=True)
         name = f"{prefix}-{os.urandom(6).hex()}-00000.parquet"

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.state import Added, RunFenced, TableRefused, covers_of
 from odradek.pipelines.delta.table import DeltaTable
+from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import ParquetTable
@@ -312,8 +313,8 @@ def test_a_file_that_is_neither_staged_nor_in_the_table_is_an_error(tmp_path: Pa
     lost: list[Path] = []
 
     class Lost(Rows):
-        def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-            found = super().write(location, prefix, partition_by)
+        def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
+            found = super().write(location, prefix, layout)
             assert isinstance(location, LocalLocation)
             lost.append(location.path / found[0].name)
             lost[0].unlink()

@@ -22,6 +22,7 @@ from odradek.core.ids import TopicPartition
 from odradek.pipelines.decoders.decoder import decoder_for
 from odradek.pipelines.files import table_writer
 from odradek.pipelines.files.batch_rows import found_files
+from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.partition_folders import by_folder
 from odradek.pipelines.files.settings import different_values
 from odradek.pipelines.files.staging import FilesNotSeen
@@ -75,7 +76,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[Batches], None]:
 
 def write(place: Path, partition_by: tuple[str, ...] = (), end: int = 10) -> TaskReport:
     writer = TableWriter(
-        options(), decoder_for(Values()), folder_of(LocalLocation(place)), "batch-000000-ab", partition_by
+        options(), decoder_for(Values()), folder_of(LocalLocation(place)), "batch-000000-ab", FolderLayout(partition_by)
     )
     sent: TableWriter = pickle.loads(pickle.dumps(writer))
     return sent.write([Piece(TP, 0, end, None)])

@@ -31,6 +31,7 @@ from sim_table_adoption import SimAdoption
 from sim_table_checkpoint import NO_START, Checkpoint, PlannedBatch, SimStart
 from sim_table_copies import NOTHING, TableOperator
 from sim_table_replays import SimReplays
+from sim_table_snapshots import SimSnapshots
 from sim_table_store import (
     FIRST_ROWS,
     OTHER,
@@ -65,7 +66,11 @@ from odradek.pipelines.commit.state import (
     covers_of,
     ends_of,
 )
+from odradek.pipelines.iceberg.notes import Note
 
+STORES: Mapping[str, type[SimStore]] = {"parquet": SimFiles, "delta": SimVersions, "iceberg": SimSnapshots}
+RESTORING = {"delta": 0.25, "iceberg": 0.5}
+"""The share of worlds in which another writer sets a table back to an earlier version or snapshot."""
 KEPT = 5, 3, 3
 """How many entries a simulated log keeps; the machine needs three. A driver's pause is soon longer than that."""
 
@@ -91,20 +96,21 @@ class Driver:
 class TableScenario:
     """One seed: a table of one kind, its drivers, and the events."""
 
-    def __init__(self, seed: int, events: int = 250) -> None:
+    def __init__(self, seed: int, events: int = 250, kind: str | None = None) -> None:
         self.random = random = Random(seed)
         self.events = events
         self.kind = random.choice(["parquet", "delta"])
-        is_exclusive = self.kind == "delta" or random.random() < 0.85
+        self.kind = self.kind if kind is None else kind
+        is_exclusive = self.kind != "parquet" or random.random() < 0.85
         self.faults = Faults(is_exclusive, random.choice([0, 0, 3, 12, 60, 200]), random.choice([0.0, 0.02, 0.1]))
         self.kept = random.choice(KEPT)
-        self.store: SimStore = (SimFiles if self.kind == "parquet" else SimVersions)(random, self.faults)
+        self.store: SimStore = STORES[self.kind](random, self.faults)
         self.group = SimGroup(self.store, fences=random.random() < 0.5)
         self.most_drivers = random.randint(2, 4) if is_exclusive else 1  # without exclusive create: one driver
         self.restores = random.random() < 0.5
         self.restores_parts = random.random() < 0.5
         self.restoring = Random(f"{seed} restores the table")
-        self.restores_table = self.kind == "delta" and self.restoring.random() < 0.25
+        self.restores_table = self.kind != "parquet" and self.restoring.random() < RESTORING[self.kind]
         self.checkpoint = Checkpoint()
         self.copies: list[Checkpoint] = []
         self.drivers: list[Driver] = []
@@ -176,7 +182,7 @@ class TableScenario:
         return driver
 
     def table_log(self) -> Any:
-        if self.kind == "delta":
+        if self.kind != "parquet":
             return VersionLog("t")
         assert isinstance(self.store, SimFiles)
         return FileLog("t", self.store.describe, self.kept)
@@ -533,12 +539,14 @@ class TableScenario:
                 how = self._last_run()
         if how != "finished":
             raise Broken(f"the last run ends with: {how}")
-        self.replays.check_end()
+        if not (isinstance(self.store, SimSnapshots) and self.store.was_unknown):  # then a replay counts as done
+            self.replays.check_end()
         self._check_end()
 
     @property
     def _may_be_refused(self) -> bool:
-        return self.was_restored or self.forgets or bool(self.store.restores) or self.operator.is_on
+        has_expired = isinstance(self.store, SimSnapshots) and self.store.has_expired  # so a RESTORE would not be seen
+        return self.was_restored or self.forgets or bool(self.store.restores) or self.operator.is_on or has_expired
 
     def _check_end(self) -> None:
         topics = self.topics
@@ -573,7 +581,9 @@ class TableScenario:
     def noted_offsets(self) -> Mapping[TopicPartition, int] | None:
         """The offsets in the table's newest notes; None if there are none."""
         store = self.store
-        if isinstance(store, SimVersions):
+        if isinstance(store, SimSnapshots):
+            query = None if store.note is None else Note.parse(store.note, "t").state.newest_query
+        elif isinstance(store, SimVersions):
             query = store.state().newest_query
         elif isinstance(store, SimFiles) and store.highest in store.entries:
             query = state.of_json(json.loads(store.entries[store.highest][0])["state"]).newest_query

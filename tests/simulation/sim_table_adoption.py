@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from sim_table_checkpoint import Checkpoint
-from sim_table_store import FIRST_ROWS, ROWS, Broken, SimPlan, SimVersions
+from sim_table_store import FIRST_ROWS, ROWS, Broken, SimPlan
 
 from odradek.core.errors import OdradekError
 from odradek.core.ids import EARLIEST, OffsetAndMetadata, TopicPartition
@@ -155,7 +155,7 @@ class AdoptedTable:
         found: TableState = drive(self._run.look(plan), self._perform)
         lost = None if found.lost is None else {tp: at for tp, at in found.lost.items() if tp in plan.offsets}
         newest = found.newest_query
-        if newest is None or newest.offsets is None or not isinstance(self._world.store, SimVersions):
+        if newest is None or newest.offsets is None or self._world.kind != "delta":
             return replace(found, lost=lost)
         known = {tp: at for tp, at in newest.offsets.items() if tp in plan.offsets}  # Delta's are asked for by name
         queries = {name: replace(one, offsets=known) if one is newest else one for name, one in found.queries.items()}

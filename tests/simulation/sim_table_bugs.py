@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -12,6 +14,7 @@ import sim_table
 import sim_table_store
 from sim_table import TableScenario
 from sim_table_adoption import ADOPTED, SimCheckpointFolder
+from sim_table_snapshots import SimSnapshots
 from sim_table_store import SimFiles, SimVersions, Version
 
 from odradek.pipelines.commit import logs, machine, state
@@ -19,8 +22,10 @@ from odradek.pipelines.commit import operations as op
 from odradek.pipelines.commit.logs import FileLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit
-from odradek.pipelines.commit.state import QueryState, RunTag, TableState
+from odradek.pipelines.commit.state import QueryState, RunTag, TableState, to_json
 from odradek.pipelines.files import row_ends
+from odradek.pipelines.iceberg import notes
+from odradek.pipelines.iceberg.notes import Note
 from odradek.pipelines.ingestion import adoption
 
 Bug = Callable[[], Any]
@@ -267,6 +272,55 @@ def _end_without_unfinished(real: Any) -> Any:
     return end
 
 
+def _run_of_the_rows(real: Any) -> Any:
+    """The run is that of the snapshot to which the table was set back, and not the newest one."""
+
+    def read(view: Any, table: str, evidence: Any) -> Any:
+        found, note = real(view, table, evidence)
+        held = view.snapshots.get(view.main)
+        run = None if held is None else RunTag.parse(held.summary.get(notes.RUN, ""))
+        return replace(found, run=found.run if run is None else run), note
+
+    return read
+
+
+def _state_of_the_property(view: Any, table: str, evidence: Any) -> Any:
+    note = Note() if view.note is None else Note.parse(view.note, table)
+    return replace(note.state, run=note.run), note
+
+
+def _any_snapshot_is_an_entry(real: Any) -> Any:
+    """The snapshot of a run without a micro-batch has the state, too."""
+
+    def after(self: Note, change: op.TableChange, base: TableState, snapshot: int) -> Any:
+        note, summary = real(self, change, base, snapshot)
+        if change.plan is None:
+            note = Note(change.run, snapshot, self.state)
+            summary[notes.STATE] = json.dumps(to_json(self.state))
+        return note, summary
+
+    return after
+
+
+@contextmanager
+def _any_run_committed() -> Iterator[None]:
+    """A commit demands only the branch main. Other writers set it back more often, so that it stands where it was."""
+    with patch.object(SimSnapshots, "is_demanded", lambda self, seen: self.main == seen.main):
+        yield
+
+
+ICEBERG_BUGS: dict[str, Bug] = {
+    "a commit demands nothing": _replacing(SimSnapshots, "is_demanded", lambda self, seen: True),
+    "a commit demands only main": _any_run_committed,
+    "a commit demands only the tag": _replacing(SimSnapshots, "is_demanded", lambda self, seen: self.tag == seen.tag),
+    "the property decides after a rollback": _replacing(notes, "read", _state_of_the_property),
+    "the rows decide which run is the newest": _replacing(notes, "read", _run_of_the_rows(notes.read)),
+    "the snapshot of a run hides a rollback": _replacing(Note, "after", _any_snapshot_is_an_entry(Note.after)),
+    "an expired snapshot is agreement": _replacing(notes, "_unknown", lambda state, evidence, table: state),
+    "only the current snapshot holds files": _replacing(SimSnapshots, "_held", lambda self: list(self.visible_files())),
+    "a replaced table has a new query start anywhere": _replacing(state, "check_lost", lambda found, plan: None),
+}
+"""Bugs of the notes and commits of Iceberg tables."""
 BUGS: dict[str, Bug] = {
     "a run removes files that it could not move": _replacing(TableRun, "end", _end_without_unfinished(TableRun.end)),
     "an adoption takes rows of a replay for the position": _replacing(row_ends, "REPLAYS", re.compile("(?!)")),
@@ -331,5 +385,5 @@ def planted(name: str | None) -> Iterator[None]:
     if name is None:
         yield
         return
-    with BUGS[name]():
+    with (BUGS | ICEBERG_BUGS)[name]():
         yield

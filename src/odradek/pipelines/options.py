@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.commit.state import Added
 
-TABLE_FORMATS = ("parquet", "delta")
+TABLE_FORMATS = ("parquet", "delta", "iceberg")
 WRITERS = ("workers", "spark")
 """``workers``: Spark's Python workers read, decode and write; ``spark``: Spark gets rows from them and writes files."""
 
@@ -71,8 +71,22 @@ StorageOptions = Annotated[
     Mapping[str, str] | None,
     Option("A storage option of deltalake. Repeatable.", "NAME=VALUE", name="--storage-option"),
 ]
+Catalog = Annotated[
+    str | None,
+    Option("With --table-format iceberg: a catalogue of pyiceberg's configuration, or its URI.", "NAME|URI"),
+]
+TableOption = Annotated[
+    str | None, Option("With --table-format iceberg: the table's namespace and name.", "NS.NAME", name="--table")
+]
+CatalogOptions = Annotated[
+    Mapping[str, str] | None,
+    Option("A property of the Iceberg catalogue. Repeatable.", "NAME=VALUE", name="--catalog-option"),
+]
 Master = Annotated[str, Option("The Spark master, such as local[4] or spark://HOST:PORT.", "URL")]
 SparkConf = Annotated[Mapping[str, str] | None, Option("A Spark setting. Repeatable.", "NAME=VALUE")]
+Output = Annotated[
+    str | Path | None, Option("The location of the table. For Iceberg, the catalogue has one.", "DIR|URI")
+]
 Topics = Annotated[str | Sequence[str], Option("Names of the topics to read.", "T[,T]")]
 SubscribePattern = Annotated[str | None, Option("A regular expression for the names of the topics to read.", "REGEX")]
 Trigger = Annotated[str | None, Option("Run until interrupted, with one micro-batch in each interval.", "10s")]
@@ -91,6 +105,9 @@ class PipelineOptions:
     bootstrap_servers: str
     _: KW_ONLY
     table_format: Annotated[str, Option("The format of the table.", choices=TABLE_FORMATS)] = "parquet"
+    catalog: Catalog = field(default=None, repr=False)
+    table: TableOption = None
+    catalog_options: CatalogOptions = field(default=None, repr=False)
     value_format: ValueFormatName = "raw"
     schema: Schema = None
     framing: FramingName = "none"
@@ -106,7 +123,8 @@ class PipelineOptions:
         ),
     ] = "keep"
     partition_by: Annotated[
-        str | Sequence[str], Option("Partition the table into folders by these columns.", "COL[,COL]")
+        str | Sequence[str],
+        Option("Partition the table by these columns; Iceberg: also by day(COL), bucket(N, COL).", "COL[,COL]"),
     ] = ()
     single_driver: SingleDriver = False
     files_per_batch: Annotated[int | None, Option("Use at most N tasks to write.", "N", minimum=1)] = None
@@ -128,7 +146,7 @@ class IngestOptions(PipelineOptions):
     """
 
     group: Annotated[str, Option("The consumer group; each micro-batch in the table is committed to it.", "GROUP")]
-    output: Annotated[str | Path, Option("The location of the table.", "DIR|URI")]
+    output: Output = None
     topics: Topics = ()
     subscribe_pattern: SubscribePattern = None
     checkpoint: Annotated[
@@ -272,7 +290,10 @@ class AdoptOptions:
     bootstrap_servers: str
     _: KW_ONLY
     group: Annotated[str, Option("The consumer group of the table; it is set to the table's offsets.", "GROUP")]
-    output: Annotated[str | Path, Option("The location of the table.", "DIR|URI")]
+    output: Output = None
+    catalog: Catalog = field(default=None, repr=False)
+    table: TableOption = None
+    catalog_options: CatalogOptions = field(default=None, repr=False)
     checkpoint: Annotated[
         str | Path | None, Option("The folder of Spark's checkpoint. Default: in the table's folder.", "DIR|URI")
     ] = None

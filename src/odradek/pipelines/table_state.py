@@ -31,6 +31,8 @@ BATCHES = "batches"
 _FILE = "table.json"
 TABLE_MARK = "odradek-table"
 DELTA_LOG = "_delta_log"
+_LOGS = {"delta": DELTA_LOG, "iceberg": "metadata"}
+"""The folder of a format's own log. A table that has one may be of another writer."""
 _STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
 _ISOLATION, _COMMITTED, _UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
@@ -127,13 +129,13 @@ def _other_option(table: Location, name: str, values: str) -> ArgumentError:
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:
-    """Raises ConfigError if the folder holds anything but a table of ours or a Delta table to add to, or a Parquet
-    table of ours that was converted to Delta. An empty folder is allowed. Writes nothing. Raises StorageError.
+    """Raises ConfigError if the folder holds anything but a table of ours, a table of Delta or Iceberg to add to, or a
+    Parquet table of ours that was converted to Delta. An empty folder is allowed. Writes nothing. Raises StorageError.
     """
     names = table.children()
-    is_delta = shape.table_format == "delta" and DELTA_LOG in names
+    has_log = _LOGS.get(shape.table_format) in names
     others = [name for name in names if name != STATE]
-    if not others or is_delta:
+    if not others or has_log:
         return
     text = _text_of(table)
     if _STREAM_LOG in names:

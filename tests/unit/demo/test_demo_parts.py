@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from odradek.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_
 from odradek.demo.single_reset import Query, Reset, reset_once
 from odradek.demo.state import DemoState, PendingRewind
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, found_files
 from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import Lake
@@ -388,7 +389,7 @@ class _StagedTables:
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
         self.tables = tables
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         assert isinstance(location, LocalLocation)
         _stage(location.path, self.tables)
         return [file for file in found_files(location) if file.rows]

@@ -13,7 +13,7 @@ import pytest
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.given_options import OF_A_QUERY, columns
+from odradek.pipelines.given_options import OF_A_QUERY, partition_terms
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
 from odradek.pipelines.ranges import parse_ranges
@@ -99,7 +99,7 @@ def test_an_option_that_says_the_same_is_accepted() -> None:
     [
         ({"topics": None}, "topics: expected text or a list of texts, not None"),
         ({"topics": [1]}, r"topics: expected text or a list of texts, not \[1\]"),
-        ({"output": None}, "output: expected text or a path, not None"),
+        ({"output": None}, "output is missing: give the location of the table"),
         ({"group": None}, "group: expected text, not None"),
         ({"flat": "no"}, "flat: expected True or False, not 'no'"),
         ({"files_per_batch": True}, "files_per_batch: expected a whole number or None, not True"),
@@ -169,7 +169,7 @@ def test_an_interval_of_nothing_or_of_years_is_refused(text: str) -> None:
 
 
 def test_columns_keep_their_order() -> None:
-    assert columns("topic, key,") == ("topic", "key")
+    assert partition_terms("topic, key,") == ("topic", "key")
 
 
 def test_a_replay_checks_its_arguments_before_the_cluster(tmp_path: Path) -> None:

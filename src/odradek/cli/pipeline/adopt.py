@@ -24,7 +24,7 @@ def run_adopt_command(request: AdoptLine) -> int:
     check_visible(request.group, "--group")
     check_pyspark()
     check_master_of(request)
-    if Path(str(request.output)).is_file():
+    if request.output is not None and Path(str(request.output)).is_file():
         raise CommandError(
             f"--output {request.output} is a file: give the folder of the table that `ingest` has written"
         )
@@ -32,16 +32,18 @@ def run_adopt_command(request: AdoptLine) -> int:
     from odradek.pipelines.ingestion.adoption import adopt
     from odradek.pipelines.options import AdoptOptions
 
-    check_place("output", str(request.output))
-    if not is_uri(str(request.output)):
+    if request.output is not None:
+        check_place("output", str(request.output))
+    if request.output is not None and not is_uri(str(request.output)):
         check_local_folder("output", local_path(str(request.output)))
     given = {field.name: getattr(request, field.name) for field in dataclasses.fields(AdoptOptions)}
     try:
         with spinner("looking at the table"):
             adoption = adopt(**given | {"options": request.source_options()})
     except OdradekError as error:
-        output = str(request.output)
-        if "is not a table of odradek" in str(error) and "://" not in output and not Path(output).exists():
+        output = str(request.output or request.table)
+        is_local = request.output is not None and "://" not in output
+        if is_local and "is not a table of odradek" in str(error) and not Path(output).exists():
             what = f"--output {output} does not exist: give the folder of the table that `ingest` has written"
             raise CommandError(what) from error
         raise
@@ -104,7 +106,7 @@ def _as_json(request: AdoptLine, adoption: Adoption) -> dict[str, object]:
         for tp, at in adoption.offsets.items()
     ]
     return {
-        "output": str(request.output),
+        "output": str(request.output or request.table),
         "group": request.group,
         "offsets": offsets,
         "known_by": adoption.known_by,

@@ -79,14 +79,15 @@ def _print_batch(request: IngestLine, added: Added) -> None:
 
 def print_result(request: IngestLine, done: Ingested) -> None:
     if request.as_json:
-        print_json({"output": request.output, "group": request.group, **_summary(done)})
+        print_json({"output": request.output or request.table, "group": request.group, **_summary(done)})
         return
     batches = "1 micro-batch" if done.batches == 1 else f"{done.batches:,} micro-batches"
     what = f"{counted(done.rows, 'record')} in {batches}" if done.batches else nothing_line("records", done.group)
     files = ""
     if done.batches and done.files is not None and done.size is not None:
         files = f", {counted(done.files, 'file')} of {done.size:,} bytes"
-    note(f"{what}{files} ({done.seconds:.1f} s), into {request.output}; {group_line(request.group, done.group)}")
+    where = request.output or request.table
+    note(f"{what}{files} ({done.seconds:.1f} s), into {where}; {group_line(request.group, done.group)}")
     if done.start is not None and done.start.offsets:
         at = ", ".join(f"{tp} at {offset}" for tp, offset in done.start.offsets.items())
         note(f"The table began at the offsets of group {request.group}: {at}.")

@@ -62,10 +62,10 @@ class PipelineLine(PipelineOptions):
 
     def check_table_options(self) -> None:
         """Raises CommandError for an option that has no effect on the table."""
-        if self.storage_options and self.table_format == "parquet":
+        if self.storage_options and self.table_format != "delta":
             raise CommandError(
                 "--storage-option is for --table-format delta: Parquet takes Spark's settings, --conf"
-                " spark.hadoop.NAME=VALUE"
+                " spark.hadoop.NAME=VALUE, and Iceberg --catalog-option NAME=VALUE"
             )
 
     def source_options(self) -> Mapping[str, str]:

@@ -145,7 +145,7 @@ def _read_json(replayed: ReplayRanges) -> dict[str, object]:
 
 
 def _print_result(request: ReplayLine, done: Replayed) -> None:
-    where = request.output or request.to_topic
+    where = request.output or request.table or request.to_topic
     if request.as_json:
         fields = dataclasses.asdict(done)
         print_json({"into": where} | {name: value for name, value in fields.items() if value is not None})

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import CommitGroup, FenceGroup, NewFiles
 from odradek.pipelines.commit.state import BatchPlan, QueryState, TableState
@@ -62,6 +63,11 @@ class CommitDriver(ABC):
     def check_notes(self, query: str) -> None:
         """Raises TableRefused if the table has files of this query, or of any later run, that its log does not know.
         ``query``: the id of a query or a replay, or empty. Raises StorageError."""
+
+    @abstractmethod
+    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
+        has noted."""
 
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries.

@@ -1,7 +1,7 @@
 """The log of a table: its newest entry, and the next entry by an exclusive create. Pure.
 
-``FileLog`` has one file for each entry, ``VersionLog`` is the log of a Delta table. docs/notes/table-commits.md has the
-rules about forgotten entries.
+``FileLog`` has one file for each entry, ``VersionLog`` is the log of a format with versions.
+docs/notes/table-commits.md has the rules about forgotten entries.
 """
 
 from __future__ import annotations
@@ -234,7 +234,8 @@ class FileLog:
 
 
 class VersionLog:
-    """The log of a Delta table."""
+    """The log of a table whose format has versions: of Delta, or the snapshots of Iceberg. ``name``: the table's name
+    for messages, with its format."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -268,13 +269,13 @@ class VersionLog:
         return after.state.run == wanted.run and (query is None or after.state.of(query) == wanted.of(query))
 
     def forget(self, newest: LogPosition) -> Steps[None]:
-        """Does nothing: Delta forgets its old versions by its own rules."""
+        """Does nothing: the format forgets its old versions by its own rules."""
         yield from ()
 
     def _unknown(self, change: TableChange, found: str, error: Exception | None) -> OutcomeUnknown:
         why = "another commit was faster" if error is None else one_line(error)
         what = "the entry of this run" if change.plan is None else f"micro-batch {change.plan.batch}"
         return OutcomeUnknown(
-            f"the Delta table {self._name} cannot be written: {why}. It is not known whether its log will have "
+            f"the {self._name} cannot be written: {why}. It is not known whether its log will have "
             f"{what} ({found}): its files stay, and the next run checks the log"
         )

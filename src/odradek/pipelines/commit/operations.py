@@ -101,7 +101,7 @@ class ReadEarlier:
     """→ the TableState in the notes of an earlier version of odradek; an empty one if there are none."""
 
 
-# --- Delta ------------------------------------------------------------------------------------------------------------
+# --- versions ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

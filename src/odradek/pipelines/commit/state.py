@@ -16,12 +16,10 @@ from odradek.core.ids import NO_TAILS, LogTail, LogTails, TopicPartition
 REPLAY = "replay-"
 ANY_REPLAY = REPLAY + "of-any-options.."
 """The key of the ranges that all replays together have added."""
-Piece = tuple[TopicPartition, int, int]
-"""A range of offsets: partition, start, end."""
+Piece = tuple[TopicPartition, int, int]  # a range of offsets: partition, start, end
+# The last way out of a refusal, as the end of its line.
 ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
-"""The last way out of a refusal, as the end of its line."""
-_BITS = 63
-"""The bits of a digest: Delta's ``txn`` has a signed integer of 64 bits."""
+_BITS = 63  # of a digest: Delta's ``txn`` has a signed integer of 64 bits
 
 
 class TableRefused(StorageError):
@@ -124,13 +122,15 @@ class TableState:
     query's id if an earlier version has written it. ``is_whole``: whether the offsets of the newest query have every
     partition that a query of this table has ever read. Earlier versions forgot partitions that were missing once.
     ``restored``: why the state is an earlier one than the newest entry's, for messages; empty if it is the newest.
-    ``starts``: the offset at which the table began to read a partition, as far as it is known; for audits."""
+    ``starts``: the offset at which the table began to read a partition, as far as it is known. ``is_known``: whether it
+    is known which entry the rows belong to."""
 
     run: RunTag = NO_RUN
     queries: Mapping[str, QueryState] = field(default_factory=dict)
     is_whole: bool = False
     restored: str = field(default="", compare=False)
     lost: Mapping[TopicPartition, int] | None = field(default=None, compare=False)
+    is_known: bool = field(default=True, compare=False)
     starts: Mapping[TopicPartition, int] = field(default_factory=dict, compare=False)
 
     def of(self, query: str) -> QueryState | None:
@@ -305,7 +305,9 @@ def _held_batch(state: TableState, plan: BatchPlan, table: str) -> QueryState | 
     known = state.of(plan.query)
     if plan.is_replay:
         check_lost(state, plan)
-        return _held_replay(known, plan, table)
+        if state.is_known or not plan.ranges:
+            return _held_replay(known, plan, table)
+        raise TableRefused(f"it is not known which ranges of replays are left. {REMEDY}")
     if known is None:
         _check_first(state, plan, table)
         return None
@@ -546,9 +548,6 @@ def cut_off(run: RunTag, table: str) -> RunFenced:
     )
 
 
-# --- the state as JSON ------------------------------------------------------------------------------------------------
-
-
 def to_json(state: TableState) -> dict[str, object]:
     """Returns the state as a JSON value."""
     queries = {name: _query_json(one) for name, one in state.queries.items()}
@@ -592,8 +591,9 @@ def of_json(value: Mapping[str, Any]) -> TableState:
 
 def _query_of(one: Mapping[str, Any]) -> QueryState:
     offsets = _offsets_of(one["offsets"]) if "offsets" in one else None
-    counts = Added(*one["added"])
     topics = {str(topic): str(digest) for topic, digest in one.get("topics", {}).items()}
     done = [(TopicPartition(str(t), int(p)), int(start), int(end)) for t, p, start, end in one.get("done", ())]
     tails = {TopicPartition(str(t), int(p)): LogTail(*map(int, tail)) for t, p, *tail in one.get("tails", ())}
-    return QueryState(int(one["batch"]), one["covers"], one["ends"], offsets, counts, topics, tuple(done), tails)
+    return QueryState(
+        int(one["batch"]), one["covers"], one["ends"], offsets, Added(*one["added"]), topics, tuple(done), tails
+    )

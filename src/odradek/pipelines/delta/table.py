@@ -51,6 +51,7 @@ from odradek.pipelines.delta.log_errors import text_of, unreadable
 from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
+from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.partition_folders import NULL
 from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
@@ -148,7 +149,7 @@ class DeltaTable(CommitDriver):
             number = take_number(self._newest(None).state.run.number)
         tag = RunTag(number, self._id[:8])
         self._staging.run = tag
-        self._run = TableRun(tag, VersionLog(self._table.uri), self._table.uri)
+        self._run = TableRun(tag, VersionLog(f"Delta table {self._table.uri}"), self._table.uri)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[None]:
@@ -374,10 +375,10 @@ class DeltaTable(CommitDriver):
         rows = self._rows
         assert rows is not None
         prefix = f"{prefix_of(plan.batch, plan.query)}-{self._machine.run.text}"
-        self._has_written = True
+        self._has_written, layout = True, FolderLayout(tuple(self._partition_by))
         if rows.in_place:
-            return rows.write(self._table, prefix, self._partition_by)
-        staged = self._staging.stage(rows, plan.batch, prefix, self._partition_by)
+            return rows.write(self._table, prefix, layout)
+        staged = self._staging.stage(rows, plan.batch, prefix, layout)
         named = [replace(file, name=table_file_name(file.name, prefix, number)) for number, file in enumerate(staged)]
         moves = [(file.name, to.name) for file, to in zip(staged, named, strict=True)]
         folder = self._staging.root.child(self._staging.batch(plan.batch))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.core.ids import NO_EPOCH, LogTail, TopicPartition
 from odradek.pipelines.decoders.decoder import Decoder
+from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout
 from odradek.pipelines.files.staging import FilesNotSeen, StagedFile, not_seen, staged_file, write_counted
 from odradek.pipelines.files.table_folders import UNREADABLE, TableFolder, folder_of
 from odradek.pipelines.files.table_writer import TableWriter
@@ -46,7 +47,7 @@ class BatchRows(Protocol):
         """The table's columns."""
         ...
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         """Writes the rows below a location. Checks that the driver sees each new file, and returns these files.
 
         Raises FilesNotSeen, RangesNotRead, BadRecords, StorageError.
@@ -69,8 +70,9 @@ class SparkRows:
     def schema(self) -> StructType:
         return self.frame.schema
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
-        found = [file for file in write_counted(self.frame, location, partition_by) if file.rows]
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
+        assert isinstance(layout, FolderLayout)  # of any other layout, only the workers can write files
+        found = [file for file in write_counted(self.frame, location, layout.columns) if file.rows]
         if self.check is not None:
             self.check(self.frame.sparkSession.read.schema(self.frame.schema).parquet(location.spark_uri))
         self.tails.update(self.read_tails())
@@ -105,9 +107,9 @@ class RangeRows:
     in_place = True
     tails: dict[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         folder = folder_of(location)
-        writer = TableWriter(self.options, self.decoder, folder, prefix, tuple(partition_by))
+        writer = TableWriter(self.options, self.decoder, folder, prefix, layout)
         tasks = self._tasks()
         reports: list[TaskReport] = []
         if tasks:
@@ -187,7 +189,7 @@ def _found(folder: TableFolder, report: TaskReport, file: FileReport) -> StagedF
     if (size, footer.num_rows) != (file.size, file.rows):
         found = f"{counted(footer.num_rows, 'row')} in {size:,} bytes"
         raise FilesNotSeen(not_seen(path, report.host, wanted, found))
-    return staged_file(file.name, size, footer)
+    return replace(staged_file(file.name, size, footer), partition=file.partition, footer=footer)
 
 
 def bad_record(bad: BadValue) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +25,7 @@ from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
 from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.exclusive_names import PROBE
+from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.statistics import file_statistics
 from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
 from odradek.pipelines.values.reader import ERROR
@@ -58,19 +59,22 @@ def not_seen(file: str, host: str | None, wanted: str, found: object) -> str:
 @dataclass(frozen=True)
 class StagedFile:
     """A file with its name in the staging folder. ``bad``: rows with a value in column ``error``. ``statistics``:
-    minima, maxima and null counts in Delta's form, by column."""
+    minima, maxima and null counts in Delta's form, by column. ``partition``: as in ``FileReport``. ``footer``: that of
+    the file, if the workers wrote it."""
 
     name: str
     size: int
     rows: int
     bad: int
     statistics: Mapping[str, object] = field(default_factory=dict)
+    partition: tuple[Any, ...] = ()
+    footer: pq.FileMetaData | None = field(default=None, repr=False, compare=False)
 
 
 class StagedRows(Protocol):
     """Rows that can write themselves into a folder."""
 
-    def write(self, location: Location, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         """Writes the rows and returns the files. Raises the errors of the write."""
 
 
@@ -107,12 +111,12 @@ class Staging:
     def _is_dead(self, name: str, dead: Collection[str] | None) -> bool:
         return dead is None or name in dead or self.root.child(name).age_s() > DAY_S
 
-    def stage(self, rows: StagedRows, batch_id: int, prefix: str, partition_by: Sequence[str]) -> list[StagedFile]:
+    def stage(self, rows: StagedRows, batch_id: int, prefix: str, layout: FileLayout) -> list[StagedFile]:
         """Writes the rows of a micro-batch; returns the files with rows. On a local location the files are synced.
 
         Raises the errors of ``rows.write``.
         """
-        return rows.write(self.root.child(self.batch(batch_id)), prefix, partition_by)
+        return rows.write(self.root.child(self.batch(batch_id)), prefix, layout)
 
 
 def write_counted(frame: DataFrame, location: Location, partition_by: Sequence[str] = ()) -> list[StagedFile]:

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +22,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.decoders.decoder import Decoder
-from odradek.pipelines.files.partition_folders import by_folder, check_partition_columns
-from odradek.pipelines.files.partition_values import usable_rows
+from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout, LaidOutRows
 from odradek.pipelines.files.settings import settings_for
 from odradek.pipelines.files.table_folders import TableFolder
 from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
@@ -45,21 +44,21 @@ FILE_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class TableWriter:
-    """The writer of one task. ``prefix``: the first part of the files' names. ``partition_by``: columns that become
-    folders."""
+    """The writer of one task. ``prefix``: the first part of the files' names. ``layout``: how rows are laid out in
+    files."""
 
     options: ReadOptions
     decoder: Decoder
     folder: TableFolder
     prefix: str
-    partition_by: tuple[str, ...] = ()
+    layout: FileLayout = field(default_factory=FolderLayout)
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
         """Reads the pieces and writes their rows. On an error, removes the files of the task. Raises DataLoss,
         StorageError, and the errors of the read.
         """
         started = time.monotonic()
-        files = OpenFiles(self.folder, self.prefix, _schema_in_files(self.decoder.schema, self.partition_by))
+        files = OpenFiles(self.folder, self.prefix, self.layout.schema(self.decoder.schema))
         bad = BadValues()
         read: list[PieceReport] = []
         by_piece = [PieceProgress(piece.partition, piece.start) for piece in pieces]
@@ -67,11 +66,11 @@ class TableWriter:
             for piece, progress in zip(pieces, by_piece, strict=True):
                 begun, count = time.monotonic(), 0
                 for records in read_piece(self.options, piece, progress):
-                    rows = usable_rows(self.decoder.decode(records), records, self.partition_by)
+                    rows = self.layout.usable(self.decoder.decode(records), records)
                     count += rows.num_rows
                     bad.look_at(rows, records)
-                    for folder, part in by_folder(rows, self.partition_by):
-                        files.add(folder, part)
+                    for part in self.layout.parts(rows):
+                        files.add(part)
                 read.append(PieceReport(piece.partition, count, time.monotonic() - begun))
             written = files.close()
         except BaseException as error:
@@ -94,11 +93,6 @@ class TableWriter:
             tails=tuple((one.partition, one.tail) for one in by_piece if one.tail is not None),
             undecided=tuple(one.partition for one in by_piece if one.is_undecided),
         )
-
-
-def _schema_in_files(schema: pa.Schema, partition_by: Sequence[str]) -> pa.Schema:
-    check_partition_columns(schema, partition_by)
-    return pa.schema([field for field in schema if field.name not in partition_by])
 
 
 class BadValues:
@@ -126,30 +120,31 @@ class OpenFiles:
         self._folder = folder
         self._prefix = f"{prefix}-{uuid.uuid4().hex[:12]}"
         self._schema = schema
-        self._open: OrderedDict[str, _File] = OrderedDict()
+        self._open: OrderedDict[tuple[str, tuple[Any, ...]], _File] = OrderedDict()
         self._begun: list[str] = []
         self._closed: list[FileReport] = []
         self._waiting = 0
 
-    def add(self, folder: str, rows: pa.RecordBatch) -> None:
-        """Adds rows to a folder of the table. ``folder`` is empty for a table without partition columns."""
-        file = self._open.get(folder)
+    def add(self, part: LaidOutRows) -> None:
+        """Adds rows to the file of their part."""
+        key = part.folder, part.values
+        file = self._open.get(key)
         if file is None:
             if len(self._open) >= OPEN_FILES:
                 self._close(next(iter(self._open)))
-            file = self._open[folder] = self._new(folder)
-        self._open.move_to_end(folder)
-        self._waiting += file.add(rows)
+            file = self._open[key] = self._new(*key)
+        self._open.move_to_end(key)
+        self._waiting += file.add(part.rows)
         if file.size > FILE_BYTES:
-            self._close(folder)
+            self._close(key)
         while self._waiting > WAITING_BYTES:
             largest = max(self._open.values(), key=lambda one: one.waiting_bytes)
             self._waiting -= largest.flush()
 
     def close(self) -> list[FileReport]:
         """Closes all files; returns the reports of all files of the task."""
-        for folder in list(self._open):
-            self._close(folder)
+        for key in list(self._open):
+            self._close(key)
         return self._closed
 
     def abandon(self) -> None:
@@ -159,13 +154,13 @@ class OpenFiles:
         for name in self._begun:
             self._folder.delete(name)
 
-    def _new(self, folder: str) -> _File:
+    def _new(self, folder: str, values: tuple[Any, ...]) -> _File:
         name = f"{folder}/{self._prefix}-{len(self._begun):05}.parquet".lstrip("/")
         self._begun.append(name)
-        return _File(self._folder, name, self._schema)
+        return _File(self._folder, name, self._schema, values)
 
-    def _close(self, folder: str) -> None:
-        file = self._open.pop(folder)
+    def _close(self, key: tuple[str, tuple[Any, ...]]) -> None:
+        file = self._open.pop(key)
         self._waiting -= file.waiting_bytes
         self._closed.append(file.close())
 
@@ -174,9 +169,10 @@ class _File:
     """A file, and its rows that wait for a row group. The first row group creates the file and decides its
     encodings."""
 
-    def __init__(self, folder: TableFolder, name: str, schema: pa.Schema) -> None:
+    def __init__(self, folder: TableFolder, name: str, schema: pa.Schema, values: tuple[Any, ...]) -> None:
         self._folder = folder
         self._schema = schema
+        self._values = values
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._sink: Any = None
@@ -223,7 +219,7 @@ class _File:
         size = self._sink.tell()
         self._sink.close()
         self._folder.sync(self.name)
-        return FileReport(self.name, size, self.rows)
+        return FileReport(self.name, size, self.rows, self._values)
 
     def abandon(self) -> None:
         for one in (self._writer, self._sink):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from odradek.core.counts import span
 from odradek.core.errors import OdradekError
@@ -23,11 +23,13 @@ class RangesNotRead(OdradekError):
 
 
 class FileReport(NamedTuple):
-    """A written file. ``name`` is relative to the table's folder. The task counts ``rows`` while it writes."""
+    """A written file. ``name`` is relative to the table's folder. The task counts ``rows`` while it writes.
+    ``partition``: the values of its partition, as in ``LaidOutRows``."""
 
     name: str
     size: int
     rows: int
+    partition: tuple[Any, ...] = ()
 
 
 class BadValue(NamedTuple):

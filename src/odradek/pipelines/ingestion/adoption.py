@@ -27,12 +27,13 @@ from odradek.pipelines.commit.state import (
     topic_of,
 )
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.ingestion.job import start_spark
+from odradek.pipelines.ingestion.job import iceberg_place, start_spark
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.pipelines.table_state import stored_layout
 from odradek.pipelines.tables.fenced_commits import FenceLost
 from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
@@ -105,14 +106,14 @@ def adopt(options: AdoptOptions) -> Adoption:
         noted, known_by, topics = _offsets_of(table, admin)
         if not noted:
             raise ConfigError(
-                f"{options.output} has no rows of an ingest, and no notes of one: there is nothing to adopt. Read "
+                f"{table.location.uri} has no rows of an ingest, and no notes of one: there is nothing to adopt. Read "
                 "into it with a new --checkpoint, which begins at the group's offsets (`odradek groups reset` sets "
                 "them), or into a new --output"
             )
         committed = {tp: one for tp, one in admin.list_group_offsets(options.group).items() if one.offset >= 0}
         described = admin.describe_topics({tp.topic for tp in (*noted, *committed)}, missing_ok=True)
         existing, present = _partitions_of(described), _ids_of(described)
-        offsets, replaced = _of_present_topics(admin, noted, topics, described, str(options.output))
+        offsets, replaced = _of_present_topics(admin, noted, topics, described, table.location.uri)
         deleted = {tp: noted[tp] for tp, at in offsets.items() if tp.topic not in replaced and noted[tp] < at}
         read, output = {tp.topic for tp in offsets}, table.location.uri
         unknown = tuple(sorted({tp.topic for tp in noted} & present.keys() - topics.keys()))
@@ -172,7 +173,10 @@ def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, com
 
 def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
     """Returns the table with the layout that it was begun with. Raises ConfigError."""
-    output = str(options.output)
+    place = iceberg_place(options, is_iceberg=bool(options.catalog or options.table))
+    if place is None and options.output is None:
+        raise wrong("output", " is missing: give the location of the table")
+    output = str(options.output) if place is None else place.folder
     check_uri("the output", output, workers=False)
     held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
     values = Values(
@@ -184,7 +188,7 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     return Target(
         output, held.table_format, values, held.partition_by, checkpoint,
         storage_options=given, fence_commits=options.fence_commits, allow_lost=True,
-        single_driver=options.single_driver,
+        single_driver=options.single_driver, iceberg=place,
     )  # fmt: skip
 
 

@@ -63,6 +63,7 @@ from odradek.pipelines.commit.state import (
     key_of,
 )
 from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.files.file_layouts import FolderLayout
 from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
@@ -280,7 +281,7 @@ class ParquetTable(CommitDriver):
         assert self._rows is not None
         folder = self._staging.batch(plan.batch)
         prefix = prefix_of(plan.batch, plan.query)
-        staged = self._staging.stage(self._rows, plan.batch, prefix, self._partition_by)
+        staged = self._staging.stage(self._rows, plan.batch, prefix, FolderLayout(self._partition_by))
         return NewFiles((folder, staged), Added.of(staged), dict(self._rows.tails))
 
     def _described(self, change: TableChange) -> dict[str, Any]:

@@ -226,7 +226,8 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     """
     check_values(options)
     output, to_topic = shown("output"), shown("to_topic")
-    if options.output is not None and options.to_topic is not None:
+    is_table = options.output is not None or options.table_format == "iceberg"
+    if is_table and options.to_topic is not None:
         raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
     if options.batch_size != ReplayOptions.batch_size and not options.exactly_once:
         raise ConfigError(f"{shown('batch_size')} is for {shown('exactly_once')}")
@@ -252,7 +253,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
         raise ConfigError(f"{shown('exactly_once')} is for {to_topic}: a table has each record of a replay once")
     if options.producer_options:
         raise ConfigError(f"{shown('producer_options')} is for {to_topic}")
-    if options.output is not None:
+    if is_table:
         target = make_target(options, options.output)
         target.check()
         return target

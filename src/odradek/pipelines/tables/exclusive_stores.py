@@ -23,6 +23,8 @@ def check_exclusive(state: Location, table_format: str, options: Mapping[str, st
     Delta has an exclusive create of its own, but on S3 it is the same ``If-None-Match``, which a store may ignore. Then
     deltalake takes a lost commit for its own.
     """
+    if table_format == "iceberg":  # the catalogue changes a table by compare-and-set
+        return
     is_delta = table_format == "delta"
     if is_single or (is_delta and (not _is_s3(state) or _has_lock(options))):
         return

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
@@ -44,7 +44,7 @@ from odradek.pipelines.commit.state import (
     unfinished,
 )
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
-from odradek.pipelines.delta.table import DeltaTable, check_installed
+from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
 from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.partition_values import usable_frame
@@ -54,25 +54,21 @@ from odradek.pipelines.files.table_folders import folder_of, log_options
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.given_options import check_local_folder, check_place
+from odradek.pipelines.iceberg.table import IcebergTable
 from odradek.pipelines.local_errors import local_error
-from odradek.pipelines.options import PipelineOptions
 from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees
 from odradek.pipelines.sources import Source
 from odradek.pipelines.table_state import (
     BATCHES,
     CHECKPOINT,
     STATE,
-    TableLayout,
     begin_table,
     bind,
     check_checkpoint,
-    check_checkpoint_folder,
     check_new,
     check_not_foreign,
     check_own_checkpoint,
     check_table,
-    check_table_folders,
     has_runs,
     mark,
 )
@@ -81,14 +77,15 @@ from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.read_logs import ReadLogs
 from odradek.pipelines.tables.runs import RUNS, Run
-from odradek.pipelines.values.arguments import about, wrong
+from odradek.pipelines.tables.target import Target
+from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.reader import ERROR
-from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords, Values
+from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.source_offset import Offsets
 from odradek.spark.options import ReadOptions
 from odradek.text.printable import printable
-from odradek.text.table_paths import check_uri, delta_uri, is_uri, local_path
+from odradek.text.table_paths import is_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,90 +95,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("odradek.pipelines")
 _BYTES = "_odradek_bytes"
-
-
-@dataclass(frozen=True)
-class Target:
-    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
-    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
-    ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
-    ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
-    ``allow_lost``: whether a Parquet table may have lost files of its newest micro-batch.
-    """
-
-    output: str
-    table_format: str = "parquet"
-    values: Values = field(default_factory=Values)
-    partition_by: tuple[str, ...] = ()
-    checkpoint: str | None = None
-    on_bad: str = "keep"
-    files_per_batch: int | None = None
-    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
-    writer: str = PipelineOptions.writer
-    task_bytes: int = 256 << 20
-    single_driver: bool = False
-    fence_commits: bool = False
-    allow_lost: bool = False
-
-    def check(self) -> None:
-        """Checks the options. Raises ConfigError."""
-        if self.table_format == "delta":
-            check_installed()
-        check_place("output", self.output)
-        if self.checkpoint is not None:
-            check_place("checkpoint", self.checkpoint)
-        with about("output"):
-            check_uri("output", self.output, workers=self.writer == "workers")
-        with about("checkpoint"):
-            check_uri("checkpoint", self.checkpoint or "", workers=False)
-        if self.table_format == "delta":
-            delta_uri(self.output)
-        self.values.check()
-        self._check_partition_columns()
-        output = None if is_uri(self.output) else local_path(self.output)
-        if output is not None:
-            check_local_folder("output", output)
-        checkpoint = None
-        if self.checkpoint is not None and not is_uri(self.checkpoint):
-            checkpoint = local_path(self.checkpoint)
-            check_checkpoint_folder(checkpoint)
-        if output is not None:
-            check_table_folders(output, checkpoint)
-
-    def _check_partition_columns(self) -> None:
-        known, values = self.values.columns(), self.values
-        for name in self.partition_by:
-            if known is not None and name not in known:
-                is_field = name.removeprefix("value.") in (values.fields() or ())
-                hint = "; with --flat the fields of values are columns" if is_field and not values.flat else ""
-                if re.search(r"[(\s]", name):
-                    hint = (
-                        ". An expression is no column: let the producer write a field with its value, and name this "
-                        "field, with --flat"
-                    )
-                raise wrong("partition_by", f" {name}: the table's columns are {', '.join(known)}{hint}")
-            if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
-                raise wrong("partition_by", f" {name}: a column of type struct cannot name folders")
-        if many := [name for name in ("offset", "timestamp") if name in self.partition_by]:
-            log.warning(
-                "partition by %s: nearly each record gets a folder and a file of its own, and readers open each file",
-                many[0],
-            )
-        if known is not None and len(self.partition_by) == len(known):
-            raise wrong("partition_by", ": a table cannot have all its columns in folders")
-
-    def shape(self) -> TableLayout:
-        values = self.values
-        return TableLayout(
-            table_format=self.table_format,
-            value_format=str(values.format),
-            schema=values.schema,
-            framing=str(values.framing),
-            flat=values.flat,
-            headers=values.headers,
-            keep_raw=values.keep_raw,
-            partition_by=self.partition_by,
-        )
 
 
 class Table:
@@ -213,17 +126,25 @@ class Table:
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
             locked.enter_context(_lock(self.location, run.description))
-            staging = self.location.sibling(".", ".staging") or state.child("staging")
             self._batches = state.child(BATCHES)
             self.checkpoint: Location = state.child(CHECKPOINT)
             if target.checkpoint is not None:
                 self.checkpoint = location_of(target.checkpoint, spark)
-            self._writer: ParquetTable | DeltaTable
-            if is_delta:
-                self._writer = DeltaTable(self.location, staging, target.partition_by, options, run.id, has_log=has_log)
+            self._writer: ParquetTable | DeltaTable | IcebergTable
+            if target.iceberg is not None:
+                self._writer = IcebergTable(target.iceberg, self.location, target.partition_by, run.id)
+            elif is_delta:
+                self._writer = DeltaTable(
+                    self.location, _staging_of(self.location), target.partition_by, options, run.id, has_log=has_log
+                )
             else:
                 self._writer = ParquetTable(
-                    self.location, self._batches, staging, target.partition_by, run.id, allow_lost=target.allow_lost
+                    self.location,
+                    self._batches,
+                    _staging_of(self.location),
+                    target.partition_by,
+                    run.id,
+                    allow_lost=target.allow_lost,
                 )
             locked.callback(self._writer.close)
             self._logs = ReadLogs(self._writer)
@@ -241,7 +162,7 @@ class Table:
 
     @property
     def _has_batches(self) -> bool | None:
-        if isinstance(self._writer, ParquetTable):
+        if not isinstance(self._writer, DeltaTable):
             return self._writer.has_batches()
         return self._writer.has_batches(is_begun=self._was_begun, has_runs=lambda: has_runs(self.location))
 
@@ -292,12 +213,16 @@ class Table:
         ``isolation``: the level with which the run reads. Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
-        self._writer.check(frame)
+        if not isinstance(self._writer, IcebergTable):
+            self._writer.check(frame)
         if self.target.writer == "workers":
             zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
             self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
             check_decoder(self._decoder, self._columns)
-            check_partition_columns(self._decoder.schema, self.target.partition_by)
+            if isinstance(self._writer, IcebergTable):
+                self._writer.begin(self._decoder.schema)
+            else:
+                check_partition_columns(self._decoder.schema, self.target.partition_by)
             folder_of(self.location)
         self._id = begin_table(self.location, self.target.shape(), self._has_records, isolation=isolation)
 
@@ -442,7 +367,7 @@ class Table:
 
     def frame(self, records: DataFrame) -> DataFrame:
         """Returns the records with the table's columns. Raises ConfigError."""
-        if not self.target.partition_by:
+        if not self.target.partition_by or self.target.iceberg is not None:
             return self.target.values.table(records)
         frame = self.target.values.table(records, bytes_as=_BYTES)
         known = [name for name in frame.columns if name != _BYTES]
@@ -558,6 +483,10 @@ def open_table(
         table.close()
 
 
+def _staging_of(location: Location) -> Location:
+    return location.sibling(".", ".staging") or location.child(STATE).child("staging")
+
+
 def _refuse_bad(staged: DataFrame) -> None:
     """Raises BadRecords with the first value that could not be read."""
     if ERROR not in staged.columns:
@@ -598,3 +527,6 @@ def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[ob
     except OSError as error:
         raise local_error(path, "used", error) from error
     return held
+
+
+__all__ = ["Table", "Target", "open_table"]

@@ -27,7 +27,7 @@ def test_the_causes_of_deltalake_are_one_plain_line() -> None:
 
     change = op.TableChange(RunTag(1, f"{1:08x}"))
     with pytest.raises(OutcomeUnknown) as failed:
-        drive(VersionLog("/t").append(base, change), perform)
+        drive(VersionLog("Delta table /t").append(base, change), perform)
     assert str(failed.value).startswith(
         "the Delta table /t cannot be written: Generic LocalFileSystem error: Unable to open file "
         "/t/_delta_log/00.json#1: Operation not permitted (os error 1). It is not known whether its log will have"

@@ -1,0 +1,320 @@
+"""An Iceberg table that gets each micro-batch exactly once.
+
+The workers write the Parquet files of a micro-batch, with the table's field ids, into its folder ``data``. One commit
+to the catalogue adds them as a snapshot, together with the table's state (``iceberg/notes``). ``commit/machine`` has
+the order and the rules. The files of a micro-batch that was killed before its commit belong to no snapshot. The names
+of these files have the number and the id of the run, and a later run removes the files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from odradek.core.errors import StorageError
+from odradek.core.ids import LogTail, TopicPartition
+from odradek.pipelines.commit.driver import CommitDriver
+from odradek.pipelines.commit.logs import VersionLog
+from odradek.pipelines.commit.machine import TableRun
+from odradek.pipelines.commit.operations import (
+    CommitVersion,
+    DiscardFiles,
+    FindRowEnds,
+    FinishEntry,
+    HasLeftovers,
+    LogPosition,
+    NewFiles,
+    ReadVersion,
+    RemoveLeftovers,
+    TableChange,
+    WriteRows,
+)
+from odradek.pipelines.commit.state import (
+    ANOTHER_TABLE,
+    NO_RUN,
+    Added,
+    BatchPlan,
+    RunTag,
+    TableRefused,
+    TableState,
+)
+from odradek.pipelines.files.row_ends import OURS, REPLAYS, is_named, row_ends
+from odradek.pipelines.files.staging import StagedFile
+from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
+from odradek.pipelines.filesystems import Location
+from odradek.pipelines.iceberg.catalogs import TablePlace, catalog_errors, load, open_catalog
+from odradek.pipelines.iceberg.columns import (
+    IcebergLayout,
+    check_columns,
+    columns_in_files,
+    nullable,
+    schema_of,
+    spec_of,
+)
+from odradek.pipelines.iceberg.commits import Seen, SnapshotCommits, changed_meanwhile, create, older_snapshots, view_of
+from odradek.pipelines.iceberg.data_files import FOLDER, current_files, dataset_of, last_part
+from odradek.pipelines.iceberg.leftovers import IcebergLeftovers
+from odradek.pipelines.iceberg.notes import AncestorEvidence, EntryFiles, Note, read
+from odradek.pipelines.iceberg.partitions import check_transforms, transforms_of
+from odradek.pipelines.parquet.table import prefix_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    from pyiceberg.table import Table as IcebergMetadata
+
+    from odradek.pipelines.files.batch_rows import BatchRows
+
+_NO_TABLE = LogPosition(-1, TableState(is_whole=True))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The files of a micro-batch, and the layout with which they were written; None: there are no files."""
+
+    files: Sequence[StagedFile]
+    layout: IcebergLayout | None = None
+
+
+class IcebergTable(CommitDriver):
+    """The Iceberg table at a place, whose location is ``folder``. ``partition_by``: as a user gives it. ``run``: the id
+    of the run."""
+
+    _NO_FILES = NewFiles(_Written([]), Added(0, 0, 0, 0))
+
+    def __init__(
+        self, place: TablePlace, folder: Location, partition_by: Sequence[str] = (), run: str | None = None
+    ) -> None:
+        super().__init__()
+        name = place.name
+        self._name = name
+        self._shown = name.table
+        self._catalog = open_catalog(name)
+        self._table = folder
+        self._data = folder.child(FOLDER)
+        self._location = place.location
+        self._transforms = transforms_of(partition_by)
+        self._id = run or uuid.uuid4().hex
+        self._commits = SnapshotCommits(self._catalog, name)
+        self._leftovers = IcebergLeftovers(self._data, self._load)
+        self._adding = threading.Lock()
+        self._rows: BatchRows | None = None
+        self._columns: pa.Schema | None = None
+        self._gone: Collection[str] = ()
+        self._has_unpublished = False
+
+    def _load(self) -> IcebergMetadata | None:
+        return load(self._catalog, self._name)
+
+    # --- the run
+
+    def prepare(
+        self,
+        dead: Collection[str] | None = None,
+        take_number: Callable[[int], int] = lambda least: least + 1,
+        gone: Collection[str] = (),
+    ) -> None:
+        """Begins the run, and removes files of earlier runs. Raises StorageError, RunFenced. ``take_number``, ``dead``,
+        ``gone``: as for ``DeltaTable``."""
+        self._gone = {*gone, *(dead or ())}
+        self.check_notes("")
+        self._begun(take_number)
+        self._drive(self._machine.begin())
+
+    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+        tag = RunTag(take_number(self._newest().state.run.number), self._id[:8])
+        self._run = TableRun(tag, VersionLog(f"Iceberg table {self._shown}"), self._shown)
+
+    def close(self) -> None:
+        """Removes files of this run and of ended runs that no snapshot has. Keeps files that this run may have
+        committed."""
+        if self._run is None or not self._adding.acquire(blocking=False):
+            return  # another thread is about to commit: a later run removes the files
+        try:
+            with contextlib.suppress(StorageError, OSError):  # a later run removes them
+                self._drive(self._run.end())
+        finally:
+            self._adding.release()
+
+    def has_batches(self) -> bool:
+        """Returns whether a query has added a micro-batch that is still there. Raises StorageError."""
+        return self.state().newest_query is not None
+
+    def has_records(self) -> bool:
+        """Returns whether a query or a replay has added anything. Raises StorageError."""
+        state = self.state()
+        return bool(state.queries) or state.lost is not None
+
+    def begin(self, columns: pa.Schema) -> None:
+        """Notes the columns of micro-batches. Raises ConfigError if Iceberg lacks a type of them, or if an existing
+        table lacks a column, or has other types or other partitions. Raises StorageError."""
+        self._columns = nullable(columns)
+        self._layout(self._columns, self._load())
+
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
+        """Adds a micro-batch in one snapshot, unless the table already has it; returns its counts. ``begin`` must have
+        run before.
+
+        Raises TableRefused, RunFenced, ConfigError, StorageError, and the errors of ``BatchRows.write``.
+        """
+        with self._adding:
+            self._rows = rows
+            try:
+                added: Added = self._drive(self._machine.add(plan)).added
+            finally:
+                self._rows = None
+        return added
+
+    def check_notes(self, query: str) -> None:
+        """Raises TableRefused if there are files of ours, and no notes."""
+        table = self._load()
+        if table is None:
+            if self._leftovers.newest_batch():
+                raise self._lost(f"{self._data.uri} has files of later micro-batches than the first one, and the "
+                                 "catalogue does not have the table")  # fmt: skip
+            return
+        if view_of(table.metadata).note is not None or self._state_of(table).state.run != NO_RUN:
+            return
+        with self._reading():
+            ours = next((path for path in current_files(table) if is_named(last_part(path), OURS)), None)
+        if ours is not None:
+            raise self._lost(f"the Iceberg table {self._shown} has the file {last_part(ours)} and no notes of it")
+
+    def _lost(self, what: str) -> TableRefused:
+        return TableRefused(
+            f"{what}: the table was dropped or replaced, or its properties were removed. Nothing was added, and the "
+            f"group was not committed. Restore the table, or {ANOTHER_TABLE}"
+        )
+
+    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
+        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
+        has noted."""
+        known = self.state().of(plan.query)
+        held = {} if known is None or known.offsets is None else known.offsets
+        return {tp: held[tp] for tp in plan.offsets if tp in held}
+
+    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
+        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
+        newest = self.state().newest_query
+        return {} if newest is None else {tp: tail for tp, tail in newest.tails.items() if tp in partitions}
+
+    def row_ends(
+        self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
+    ) -> dict[TopicPartition, int]:
+        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
+        Files with the names ``left_out`` do not count. Reads the table. Raises StorageError."""
+        with self._reading():
+            rows = self._dataset()
+            return {} if rows is None else row_ends(rows, partitions, left_out)
+
+    def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
+        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``marks_in``). Reads the table.
+        Raises StorageError."""
+        with self._reading():
+            rows = self._dataset()
+            return {} if rows is None else marks_in(rows, spans, files_of)
+
+    def _dataset(self) -> ds.FileSystemDataset | None:
+        table = self._load()
+        return None if table is None else dataset_of(table)
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        with catalog_errors(f"the Iceberg table {self._shown} cannot be read"):
+            yield
+
+    # --- the machine's operations
+
+    def _perform(self, operation: object) -> object:
+        match operation:
+            case ReadVersion():
+                return self._newest()
+            case CommitVersion(base, change):
+                return self._commit(base, change)
+            case FindRowEnds(partitions):
+                return self.row_ends(partitions)
+            case WriteRows(plan):
+                return self._write(plan)
+            case DiscardFiles(files):
+                self._leftovers.remove(file.name for file in files.content.files)
+            case HasLeftovers():
+                return bool(self._gone) and self._has_leftovers()
+            case RemoveLeftovers(can_publish):
+                if self._gone or self._has_unpublished:
+                    self._leftovers.remove_ended(can_publish)
+            case FinishEntry():  # a reader sees the files as soon as the catalogue has the snapshot
+                return None
+            case _:
+                return super()._perform(operation)
+        return None
+
+    def _newest(self) -> LogPosition:
+        """Returns the newest snapshot, with the state that belongs to the rows."""
+        table = self._load()
+        return _NO_TABLE if table is None else self._state_of(table)
+
+    def _state_of(self, table: IcebergMetadata) -> LogPosition:
+        view = view_of(table.metadata)
+        evidence = AncestorEvidence(
+            lambda: older_snapshots(table),
+            lambda files: _has_files(table, files),
+            lambda: not all(is_named(path, REPLAYS) for path in current_files(table)),
+        )
+        with self._reading():
+            state, note = read(view, self._shown, evidence)
+        return LogPosition(view.sequence, state, content=Seen(table, note))
+
+    def _has_leftovers(self) -> bool:
+        """Returns whether an entry of this run is needed before files of other runs can be removed."""
+        found = self._newest()
+        return found.content is not None and self._leftovers.has_any_of(found.state.may_publish)
+
+    def _write(self, plan: BatchPlan) -> NewFiles:
+        """Writes the files of a micro-batch; no snapshot has them yet. Their names have the run, so two runs never
+        write the same file."""
+        rows, columns = self._rows, self._columns
+        assert rows is not None
+        assert columns is not None
+        layout = self._layout(columns, self._load())
+        self._has_unpublished = True
+        files = rows.write(self._data, f"{prefix_of(plan.batch, plan.query)}-{self._machine.run.text}", layout)
+        return NewFiles(_Written(files, layout), Added.of(files), dict(rows.tails))
+
+    def _layout(self, columns: pa.Schema, table: IcebergMetadata | None) -> IcebergLayout:
+        """Returns how files are written for a table, or for a new one. Raises ConfigError if the table has other
+        columns or partitions."""
+        check_transforms(columns, self._transforms)
+        wanted = schema_of(columns)
+        if table is not None:
+            check_columns(table, wanted, self._transforms, self._shown)
+        return IcebergLayout(columns_in_files(columns, wanted if table is None else table.schema()), self._transforms)
+
+    def _commit(self, base: LogPosition, change: TableChange) -> bool:
+        seen: Seen | None = base.content
+        written: _Written = _Written([]) if change.files is None else change.files.content
+        if seen is None:
+            assert self._columns is not None
+            schema = schema_of(self._columns)
+            made = create(self._catalog, self._name, self._location, schema, spec_of(schema, self._transforms))
+            if made.metadata.snapshots:  # another writer has created it and written to it
+                return False
+            seen = Seen(made, Note())
+        if written.layout is not None:
+            assert self._columns is not None
+            present = self._layout(self._columns, seen.table)
+            if not present.columns.equals(written.layout.columns, check_metadata=True):
+                raise changed_meanwhile(self._shown)
+        is_added = self._commits.commit(seen, base.state, change, written.files)
+        if is_added and change.files is not None:
+            self._has_unpublished = False
+        return is_added
+
+
+def _has_files(table: IcebergMetadata, files: EntryFiles) -> bool:
+    prefix = f"{prefix_of(files.batch, files.query)}-{files.run.text}-"
+    return sum(last_part(path).startswith(prefix) for path in current_files(table)) == files.number

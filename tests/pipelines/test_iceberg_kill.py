@@ -1,0 +1,95 @@
+"""Drivers of an Iceberg table in processes: kill -9 and SIGSTOP at random moments, beside commits of another writer.
+
+Each row is in the table once, by pyiceberg and by DuckDB, whatever has been killed or stopped when.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from iceberg_tables import append_foreign, catalog_in, data_files, offsets_in, published_files
+from test_iceberg_table import expire
+
+CHILD = Path(__file__).with_name("iceberg_child.py")
+SIZE = 10
+
+
+class Drivers:
+    """The drivers of one table."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._letters = iter("abcdef0123456789" * 20)
+        self.said: list[str] = []
+
+    def start(self, batches: int) -> subprocess.Popen[str]:
+        """Starts a driver that goes on until the table has so many micro-batches. Waits until it has begun."""
+        given = [sys.executable, str(CHILD), str(self._root), next(self._letters), str(batches)]
+        paths = os.pathsep.join([str(CHILD.parent), str(CHILD.parents[1])])
+        env = {**os.environ, "PYTHONPATH": paths}
+        driver = subprocess.Popen(given, stdout=subprocess.PIPE, text=True, env=env)
+        assert driver.stdout is not None
+        self.said.append(driver.stdout.readline().strip())
+        return driver
+
+    def end(self, driver: subprocess.Popen[str]) -> str:
+        """Waits for the end of a driver; returns its last line."""
+        said, _ = driver.communicate(timeout=300)
+        lines = said.splitlines()
+        self.said += lines
+        return lines[-1] if lines else ""
+
+
+def round_of_kills(drivers: Drivers, chance: Random, root: Path, wanted: int) -> None:
+    """One driver is killed or stopped at a random moment; another one completes the table meanwhile."""
+    first = drivers.start(wanted)
+    time.sleep(chance.random() * 1.0)
+    is_stopped = chance.random() < 0.5
+    first.send_signal(signal.SIGSTOP if is_stopped else signal.SIGKILL)
+    if chance.random() < 0.5 and (root / "warehouse/db/events/metadata").exists():
+        append_foreign(root)
+        if chance.random() < 0.5:
+            expire(root)
+    second = drivers.start(wanted)
+    if is_stopped and chance.random() < 0.5:
+        time.sleep(chance.random())
+        first.send_signal(signal.SIGCONT)  # both work at the same time
+    drivers.end(second)
+    if is_stopped:
+        first.send_signal(signal.SIGCONT)
+    drivers.end(first)
+    last = drivers.start(wanted)
+    drivers.end(last)
+
+
+def check_whole(root: Path, wanted: int) -> None:
+    assert offsets_in(root) == list(range(wanted * SIZE))
+    assert data_files(root) >= published_files(root)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_kills_and_stops(seed: int, tmp_path: Path) -> None:
+    rounds(seed, tmp_path, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(int(os.environ.get("ODRADEK_ICEBERG_SEEDS", "10"))))
+def test_many_kills_and_stops(seed: int, tmp_path: Path) -> None:
+    rounds(100 + seed, tmp_path, 5)
+
+
+def rounds(seed: int, root: Path, count: int) -> None:
+    catalog_in(root)
+    drivers, chance = Drivers(root), Random(seed)
+    for number in range(1, count + 1):
+        round_of_kills(drivers, chance, root, number * 12)
+        check_whole(root, number * 12)
+    wrong = [line for line in drivers.said if not line.isdecimal() and line not in ("", "ready")]
+    assert all(line.startswith(("RunFenced", "TableRefused", "OutcomeUnknown")) for line in wrong), wrong
