@@ -107,3 +107,21 @@ def test_a_last_batch_that_was_deleted_is_no_replaced_log(restored: Restored) ->
             *((0, at) for at in range(33)),
             *((1, at) for at in range(13)),
         ]
+
+
+def test_a_log_that_is_shorter_now_has_a_line_with_both_ways_on(restored: Restored) -> None:
+    """Before, the only way in the line read the partition once more from its start, and did not say so."""
+    bootstrap = restored.bootstrap
+    send(bootstrap, "events", 70)
+    assert run_steps(restored.ingest("parquet")).returncode == 0
+    restored.put_back()
+    send(bootstrap, "events", 20)
+    done = run_steps(restored.ingest("parquet"))
+    (line,) = [line for line in done.stderr.splitlines() if "it was read up to offset 100 but ends at 50" in line]
+    assert "odradek groups reset --mark with --to-datetime or --to-offset" in line
+    assert "With failOnDataLoss=false the partition is read once more from its start, offset 0" in line
+    reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
+    done = run_steps([*reset, "--group", "parquet"], restored.ingest("parquet"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [*((0, at) for at in (*range(100), *range(30, 50))), *((1, at) for at in range(10))]
+    assert offsets_of(restored.root / "parquet", "parquet") == sorted(rows)

@@ -772,6 +772,10 @@ def test_every_loss_has_its_range_and_its_cause() -> None:
         plan.plan_batch(start, LOG, topics=TopicStates(ids={"flights": OLD}, causes=FakeCluster(False)))
     message = str(caught.value)
     assert "so offsets 600 to 699 are lost (it was truncated: a replica without them became leader, or its" in message
+    assert (
+        "odradek groups reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is"
+        in message
+    )
     assert "flights-1: offsets 5 to 9 are lost" in message
     assert "flights-2 is missing (it was read up to offset 9): its topic was deleted" in message
     with pytest.raises(DataLoss, match="its topic exists, but was created again with fewer partitions or is not read"):

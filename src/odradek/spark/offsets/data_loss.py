@@ -131,6 +131,15 @@ def truncated_message(partition: TopicPartition, position: int, log_end: int, *,
     )
 
 
+def read_again_message(log_start: int) -> str:
+    """Returns the end of the message about a truncated log: what the two ways on do."""
+    return (
+        ". To go on with the new records only, find the first one by its time, and reset the group to it: odradek groups "
+        "reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is read once more from "
+        f"its start, offset {log_start}"
+    )
+
+
 def committed_beyond_message(partition: TopicPartition, committed: int, log_end: int, group: str) -> str:
     """Returns the message that a query without a position of its own begins at a commit beyond the end of the log."""
     return (

@@ -544,7 +544,8 @@ def _next_offsets(
                 kept[partition] = position
         elif position > bounds.end:
             same_topic = start.ids.get(partition.topic) is not None and ids.get(partition.topic) is not None
-            lost.append(data_loss.truncated_message(partition, position, bounds.end, same_topic=same_topic))
+            what = data_loss.truncated_message(partition, position, bounds.end, same_topic=same_topic)
+            lost.append(what + data_loss.read_again_message(bounds.start))
             kept[partition] = origins[partition] = bounds.start
         else:
             kept[partition] = position
