@@ -30,5 +30,6 @@ def asks_for_reset(commit: OffsetAndMetadata, topic_id: UUID | None) -> bool:
     """
     if not commit.metadata.startswith(MARK):
         return False
-    offset, _, named = commit.metadata.removeprefix(MARK).partition(":")
+    # confluent-kafka for Python sends metadata with the NUL of its C string.
+    offset, _, named = commit.metadata.removesuffix("\0").removeprefix(MARK).partition(":")
     return offset == str(commit.offset) and (not named or topic_id is None or named == str(topic_id))

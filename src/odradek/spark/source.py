@@ -47,6 +47,7 @@ from odradek.spark.offsets.initial_offsets import without_start
 from odradek.spark.offsets.lookups import Lookups
 from odradek.spark.offsets.offset_ranges import LogRange, Piece, Range
 from odradek.spark.offsets.plan import BatchLimits, Commits, GroupOffsets, TopicStates
+from odradek.spark.offsets.reset_offsets import usable_resets
 from odradek.spark.offsets.source_offset import INITIAL, Offsets, SourceOffset, TopicIds
 from odradek.spark.options import OnGroupReset, Position, ReadOptions, Start, parse_options
 
@@ -289,6 +290,7 @@ def _starting_offsets(
     epoch_ends: Offsets = {}
     if options.starting.kind in (Start.COMMITTED, Start.ZOOKEEPER):
         epoch_ends = _epoch_ends_of(lookups, committed)
+        log = lookups.held_log(log, {tp: one.offset for tp, one in committed.items()})
         _check_committed(lookups, committed, log, epoch_ends)
     return plan.starting_offsets(
         options.starting,
@@ -494,7 +496,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         resets = {tp: reset for tp, reset in resets.items() if tp not in waiting}
         begin, commits = self._start_offsets_of_new(done, log, committed)
         found = {tp: commit for tp, commit in (committed or {}).items() if tp in resets}
-        usable = self._usable_resets(resets, log, found)
+        usable = usable_resets(self._lookups, resets, log, _epoch_ends_of(self._lookups, found), done.positions)
         group = GroupOffsets(
             begin, committed or {}, usable, _epochs_of({**commits, **found}), uuid.uuid4().hex[:12], self._new_query
         )
@@ -524,24 +526,6 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._waited = waiting
         return waiting
 
-    def _usable_resets(
-        self, resets: Mapping[TopicPartition, tuple[int, str]], log: Mapping[TopicPartition, LogRange], found: Commits
-    ) -> dict[TopicPartition, tuple[int, str]]:
-        """Returns the resets of existing partitions, with usable offsets.
-
-        If an offset is outside of the log, ``auto.offset.reset`` decides. Raises NoCommittedOffset.
-        """
-        epoch_ends = _epoch_ends_of(self._lookups, found)
-        usable: dict[TopicPartition, tuple[int, str]] = {}
-        for tp, (offset, reset_id) in resets.items():
-            if (bounds := log.get(tp)) is not None:
-                epoch_end = epoch_ends.get(tp)
-                back = plan.resume_offset(offset, epoch_end, bounds)
-                usable[tp] = plan.usable_offset(tp, back, bounds, self.options.auto_offset_reset, epoch_end), reset_id
-                if epoch_end is not None and back != offset:
-                    data_loss.note(data_loss.diverged_reset_message(tp, offset, epoch_end, bounds))
-        return usable
-
     def _start_offsets_of_new(
         self, done: SourceOffset, log: dict[TopicPartition, LogRange], committed: Commits | None
     ) -> tuple[dict[TopicPartition, int], Commits]:
@@ -560,6 +544,7 @@ class OdradekStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
         if self.options.starting.kind is not Start.COMMITTED:
             return plan.starting_offsets(Position(Start.EARLIEST), fresh), {}
         commits = _commits(self._lookups, fresh, committed)
+        fresh = self._lookups.held_log(fresh, {tp: one.offset for tp, one in commits.items()})
         epoch_ends = _epoch_ends_of(self._lookups, commits)
         _check_committed(self._lookups, commits, fresh, epoch_ends)
         return plan.starting_offsets(self.options.starting, fresh, committed=commits, epoch_ends=epoch_ends), commits

@@ -131,12 +131,22 @@ def truncated_message(partition: TopicPartition, position: int, log_end: int, *,
     )
 
 
+def reset_beyond_message(partition: TopicPartition, offset: int, log_end: int, group: str) -> str:
+    """Returns the message that the offset of a reset is above the end of the log."""
+    return (
+        f"{partition}: group {group} was reset to offset {offset}, and the log ends at {log_end}: the offset was set "
+        "by hand, or the log has lost records since (truncation, or its broker's data was put back from an older "
+        "copy). Reset the group to an offset of the log: odradek groups reset --mark with --to-offset or --to-datetime;"
+        " failOnDataLoss=false reads on at the log end"
+    )
+
+
 def read_again_message(log_start: int) -> str:
     """Returns the end of the message about a truncated log: what the two ways on do."""
     return (
-        ". To go on with the new records only, find the first one by its time, and reset the group to it: odradek groups "
-        "reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is read once more from "
-        f"its start, offset {log_start}"
+        ". To go on with the new records only, find the first one by its time, and reset the group to it: odradek "
+        "groups reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is read once "
+        f"more from its start, offset {log_start}"
     )
 
 

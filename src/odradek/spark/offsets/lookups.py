@@ -199,7 +199,7 @@ class Lookups:
         ``expected``: the query's positions. A new leader may not know its high watermark yet. So the end of a log that
         ends below the position is looked up again, ``fetchOffset.numRetries`` times at most.
         """
-        ends = dict(ends)
+        ends = self._held(ends, expected or {})
         for _ in range(self.options.fetch_offset_retries):
             behind = [tp for tp, end in ends.items() if end < (expected or {}).get(tp, 0)]
             if not behind or self._closed.wait(self.options.fetch_offset_retry_interval_ms / 1000):
@@ -207,6 +207,20 @@ class Lookups:
             ends.update(self.ends(behind))
         starts = self.starts(ends)
         return {tp: LogRange(starts[tp], max(end, starts[tp]), self.leader_epoch(tp)) for tp, end in ends.items()}
+
+    def held_log(self, log: Mapping[TopicPartition, LogRange], wanted: Offsets) -> dict[TopicPartition, LogRange]:
+        """Returns the logs. Where an open transaction keeps a consumer from records below an offset that is ``wanted``,
+        the log ends at this offset: a query that begins there waits for the transaction."""
+        ends = self._held({tp: bounds.end for tp, bounds in log.items()}, wanted)
+        return {tp: bounds._replace(end=ends[tp]) for tp, bounds in log.items()}
+
+    def _held(self, ends: Offsets, wanted: Offsets) -> dict[TopicPartition, int]:
+        """Returns the ends, raised to ``wanted`` where the log has these offsets, and a transaction is open."""
+        behind = [tp for tp, end in ends.items() if end < wanted.get(tp, 0)]
+        if not behind or self.options.isolation_level != "read_committed":
+            return dict(ends)
+        marks = self.admin.list_offsets(dict.fromkeys(behind, LATEST), isolation_level="read_uncommitted")
+        return {**ends, **{tp: wanted[tp] for tp, mark in marks.items() if mark.offset >= wanted[tp]}}
 
     def at_times(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Returns the first offset whose record is not older than a time in ms, per partition; −1 if there is none."""
@@ -398,6 +412,7 @@ class Lookups:
         """
         ids = self.topic_ids({tp.topic for tp in ends})
         epoch_ends = self.epoch_ends(done.epochs_of(ends))
+        ends = self._held(ends, done.positions)
         return {
             tp: min(end, epoch_ends.get(tp, end))
             for tp, end in ends.items()
