@@ -50,7 +50,19 @@ def test_the_remedies_of_the_line_bring_the_new_records(restored: Restored) -> N
     restored.put_back()
     send(bootstrap, "events", 120, linger_ms=20)
     old = [*((0, at) for at in range(100)), *((1, at) for at in range(10))]
-    reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
+    reset = [
+        "groups",
+        "reset",
+        "-b",
+        bootstrap,
+        "--topic",
+        "events:0",
+        "--to-offset",
+        "30",
+        "--mark",
+        "--create",
+        "--execute",
+    ]
     done = run_steps([*reset, "--group", "parquet"], restored.ingest("parquet"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert offsets_of(restored.root / "parquet", "parquet") == sorted([*old, *((0, at) for at in range(30, 150))])
@@ -120,7 +132,19 @@ def test_a_log_that_is_shorter_now_has_a_line_with_both_ways_on(restored: Restor
     (line,) = [line for line in done.stderr.splitlines() if "it was read up to offset 100 but ends at 50" in line]
     assert "odradek groups reset --mark with --to-datetime or --to-offset" in line
     assert "With failOnDataLoss=false the partition is read once more from its start, offset 0" in line
-    reset = ["groups", "reset", "-b", bootstrap, "--topic", "events:0", "--to-offset", "30", "--mark", "--execute"]
+    reset = [
+        "groups",
+        "reset",
+        "-b",
+        bootstrap,
+        "--topic",
+        "events:0",
+        "--to-offset",
+        "30",
+        "--mark",
+        "--create",
+        "--execute",
+    ]
     done = run_steps([*reset, "--group", "parquet"], restored.ingest("parquet"))
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [*((0, at) for at in (*range(100), *range(30, 50))), *((1, at) for at in range(10))]
