@@ -307,6 +307,8 @@ def test_a_file_without_the_named_group_says_which_groups_it_has(
         ([], "the target is missing: give one of --to-earliest"),
         (["--to-earliest", "--to-latest"], "--to-earliest and --to-latest cannot be used together"),
         (["--to-datetime", "yesterday"], "--to-datetime 'yesterday': expected YYYY-MM-DD"),
+        (["--to-datetime", "2026-02-30T12:00"], "--to-datetime '2026-02-30T12:00': there is no such time: day "),
+        (["--to-datetime", "2026-02-28T25:00"], "--to-datetime '2026-02-28T25:00': there is no such time: hour "),
         (
             ["--by-duration", "2m"],
             "--by-duration '2m': expected PnDTnHnMnS, for example PT1H30M or P2D, or a span such as",

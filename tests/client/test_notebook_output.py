@@ -132,6 +132,7 @@ def test_the_log_start_counts_after_a_deletion(bootstrap: str, filled: str, admi
         ({"end": {9: 1}}, UnknownTopic, "has no partition 9"),
         ({"columns": ["key", "velue"]}, ValueError, "unknown column 'velue'"),
         ({"columns": "value"}, TypeError, "columns: expected a list of names, not 'value'"),
+        ({"strat": 3}, ConfigError, r"read_table\(\) has no setting strat \(did you mean start\?\)"),
     ],
 )  # fmt: skip
 def test_an_invalid_bound_is_named(
@@ -331,6 +332,11 @@ def test_partitions_are_no_part_of_the_name(bootstrap: str, filled: str) -> None
         with pytest.raises(ValueError, match=r"the name of one topic is expected; start=\{0: 0\} chooses partitions"):
             odradek.read_table(name, bootstrap)
     assert odradek.read_table(filled, bootstrap, start=10).num_rows == 0, "the end itself is where new records come"
+
+
+def test_a_topic_has_a_name() -> None:
+    with pytest.raises(ValueError, match="topic='': a topic's name cannot be empty"):
+        odradek.read_table("", "127.0.0.1:1")
 
 
 @pytest.mark.parametrize("name", ["group", "group_id"])

@@ -15,8 +15,12 @@ def test_the_script_starts_a_broker_and_passes_its_address(tmp_path: Path) -> No
     (script,) = re.findall(r"```sh no-run\n(.*?)```", page, re.DOTALL)
     odradek = f"{sys.executable} -m odradek"
     tests = f"sh -c '{odradek} topics create orders -b $KAFKA_BROKERS'"
-    program = script.replace("odradek serve", f"{odradek} serve").replace("npm test", tests) + "wait\n"
+    program = script.replace("odradek serve", f"{odradek} serve").replace("npm test", tests)
     done = subprocess.run(
         ["bash", "-c", program], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
     )
-    assert (done.stdout, done.stderr) == ("Created orders.\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Created orders.\n", "")
+    failed = subprocess.run(
+        ["bash", "-c", program.replace(tests, "false")], capture_output=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert failed.returncode == 1, "the exit code is that of the tests"

@@ -137,7 +137,10 @@ def test_a_value_that_cannot_be_decoded_ends_the_command_in_one_line(
     assert f"schema registry {registry.url} fails with 503: busy" in err
     registry.stop()
     _, err = odradek_command("consume", topic, *to, code=1)
-    assert f"schema registry {registry.url} cannot be reached: Connection refused" in err
+    away = f"schema registry {registry.url} cannot be reached: Connection refused. When it answers, "
+    assert f"{away}read on with: odradek consume {topic}:0 --from 0 " in err
+    _, err = odradek_command("consume", topic, "--group", topic, "--from", "earliest", *to, code=1)
+    assert f"{away}run the same command\n" in err
 
 
 def test_wrong_options_and_values_give_one_line(
@@ -148,9 +151,22 @@ def test_wrong_options_and_values_give_one_line(
     schema.write_text(FILES["order.avsc"])
     broken = tmp_path / "broken.avsc"
     broken.write_text('{"type":"record"}')
+    reals = tmp_path / "reals.avsc"
+    reals.write_text('{"type":"record","name":"R","fields":[{"name":"f","type":"float"}]}')
     with_schema = (*to, "--value-schema", str(schema))
     for command, given, reason in (
-        (("produce", topic, *to), "", f"Subject '{topic}-value' not found.: add --value-schema FILE"),
+        (("produce", topic, *to), "", f"Subject '{topic}-value' not found: add --value-schema FILE"),
+        (("produce", f"{topic}-other", *to), "", f"Subject '{topic}-other-value' not found: add --value-schema FILE"),
+        (
+            ("produce", topic, *to, "--subject", "reals", "--value-schema", str(reals)),
+            '{"f":3.41e38}\n',
+            "record 1: f: '3.41e+38' is no float",
+        ),
+        (
+            ("produce", topic, *to, "--subject", "reals", "--value-schema", str(reals)),
+            '{"f":1e400}\n',
+            "record 1: f: 'inf' is no float",
+        ),
         (("produce", topic, *to, "--value-schema", "x.txt"), "", "expected a file .avsc"),
         (("produce", topic, *to, "--value-schema", str(tmp_path / "no.avsc")), "", "No such file"),
         (("produce", topic, *to, "--value-schema", str(broken)), "", "No name in schema"),
@@ -164,6 +180,8 @@ def test_wrong_options_and_values_give_one_line(
         _, err = odradek_command(*command, given=given, code=2)
         assert reason in err, command
         assert err.count("\n") == 1
+    with odradek.Admin(bootstrap) as admin:
+        assert f"{topic}-other" not in admin.topics(), "a missing schema creates no topic"
 
 
 def test_logins_and_tls_are_in_the_properties_file(

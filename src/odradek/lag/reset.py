@@ -25,6 +25,7 @@ from odradek.text import units
 
 _SPAN = re.compile(r"\d\s*(?:s|m|min|h|d|w|hour|minute|day|week)s?\b|ago|yesterday|today", re.I)
 """A text that means a time before now: a moment has digits and ``T``."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?")
 RESETTABLE = ("Empty", "Dead")
 
 
@@ -263,7 +264,9 @@ def datetime_ms(text: str) -> int:
     """Reads ``YYYY-MM-DDTHH:mm:SS.sss`` as ms since 1970. A text without a UTC offset is in UTC. Raises ConfigError."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+    except ValueError as error:
+        if _MOMENT.fullmatch(text) is not None:  # the form is right: Python names the part that does not exist
+            raise ConfigError(f"--to-datetime {text!r}: there is no such time: {error}") from None
         remedy = "; a span before now is --by-duration 2h" if _SPAN.search(text) is not None else ""
         raise ConfigError(
             f"--to-datetime {text!r}: expected YYYY-MM-DDTHH:mm:SS.sss in UTC, or with an offset such as +01:00{remedy}"

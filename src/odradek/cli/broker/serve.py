@@ -247,7 +247,9 @@ def parse_listen(listen: str) -> tuple[str, int]:
             f"--listen takes HOST:PORT without a protocol, not {listen!r}: such a listener is PLAINTEXT; the setting "
             "listeners names others"
         )
-    if not colon or not host or not port.isdigit() or int(port) > 65_535:
+    if colon and host and port.isdigit() and int(port) > 65_535:
+        raise ValueError(f"--listen {listen}: the highest port is 65535")
+    if not colon or not host or not port.isdigit():
         raise ValueError(f"--listen takes HOST:PORT, for example 127.0.0.1:9092, not {listen!r}")
     return host, int(port)
 

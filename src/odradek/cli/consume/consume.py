@@ -22,12 +22,18 @@ from odradek.cli.options import check_bootstrap, check_visible, parse_partitions
 from odradek.cli.records import formats
 from odradek.cli.records.record_csv import NotText
 from odradek.cli.records.record_lines import Batch
-from odradek.cli.records.schema_values import REGISTRY_OPTION, REGISTRY_PREFIX, registry_client, shown_url
+from odradek.cli.records.schema_values import (
+    REGISTRY_OPTION,
+    REGISTRY_PREFIX,
+    Undecoded,
+    registry_client,
+    shown_url,
+)  # fmt: skip
 from odradek.cli.suggestions import with_suggestions
 from odradek.cli.terminal import EXIT_FAILED, CommandError, note, warning_lines
 from odradek.core.counts import counted
 from odradek.core.ids import RESET_POLICIES
-from odradek.text.output_file import is_standard_output, is_terminal
+from odradek.text.output_file import is_standard_output, is_terminal, problem_of
 
 if TYPE_CHECKING:
     from odradek.client.admin import Admin
@@ -69,23 +75,37 @@ def run_consume(line: ConsumeLine) -> int:
         with without_values(line.command_config):
             return _consume_without_group(request) if line.group is None else _consume_as_member(request)
     except NotText as refused:
+        if isinstance(refused, Undecoded) and refused.is_decodable_later:
+            raise CommandError(f"{refused}. When it answers, {_way_on(line, refused)}", EXIT_FAILED) from None
         raise CommandError(f"{refused}, or {_way_past(line, refused)}", EXIT_FAILED) from None
+
+
+def _way_on(line: ConsumeLine, refused: NotText) -> str:
+    """Returns the remedy if the refused record can be read later: the group has not committed it."""
+    if line.group is not None:
+        return "run the same command"
+    return f"read on with: {_reading_from(line, refused, refused.offset)}"
 
 
 def _way_past(line: ConsumeLine, refused: NotText) -> str:
     """Returns the remedy for a reader that does not need the refused record."""
     from odradek.cli.undo_file import pasted
 
-    place, after = f"{refused.topic}:{refused.partition}", str(refused.offset + 1)
-    here = {"b": line.bootstrap, "command_config": line.command_config}
     if line.group is None:
-        form = ("--json",) if line.as_json else ("--format", line.form or "csv") if not line.schema_registry else ()
-        registry = (REGISTRY_OPTION, shown_url(line.schema_registry)) if line.schema_registry else ()
-        return "read what follows with: " + pasted(
-            "odradek", "consume", place, "--from", after, *form, *registry, **here
-        )
+        return f"read what follows with: {_reading_from(line, refused, refused.offset + 1)}"
+    place, after = f"{refused.topic}:{refused.partition}", str(refused.offset + 1)
     reset = ("--group", line.group, "--topic", place, "--to-offset", after, "--execute")
+    here = {"b": line.bootstrap, "command_config": line.command_config}
     return "move the group past it with: " + pasted("odradek", "groups", "reset", *reset, **here)
+
+
+def _reading_from(line: ConsumeLine, refused: NotText, offset: int) -> str:
+    from odradek.cli.undo_file import pasted
+
+    form = ("--json",) if line.as_json else ("--format", line.form or "csv") if not line.schema_registry else ()
+    registry = (REGISTRY_OPTION, shown_url(line.schema_registry)) if line.schema_registry else ()
+    words = ("odradek", "consume", f"{refused.topic}:{refused.partition}", "--from", str(offset), *form, *registry)
+    return pasted(*words, b=line.bootstrap, command_config=line.command_config)
 
 
 def _checked(line: ConsumeLine) -> _Request:
@@ -133,6 +153,8 @@ def _stop(line: ConsumeLine, start: RecordPosition | None) -> RecordPosition | N
 
 def _destination(line: ConsumeLine, topic: str) -> Destination:
     """Returns the destination of the records. Raises CommandError."""
+    if line.output is not None and line.output.is_dir():  # before the packages of a format
+        raise CommandError(f"--output {line.output}: {problem_of(line.output)}")
     if line.as_json and line.form not in (None, "json"):
         raise CommandError(f"--json and --format {line.form}: give one of them")
     given = "json" if line.as_json else line.form

@@ -19,7 +19,7 @@ from odradek.cli.options import (
     given_names,
     parse_partitions,
 )
-from odradek.cli.suggestions import group_names
+from odradek.cli.suggestions import group_names, some_groups
 from odradek.cli.terminal import (
     EXIT_FAILED,
     NO_NAME,
@@ -82,7 +82,8 @@ def delete(
         from odradek.text.similar_names import nearest
 
         for name, refused in failed.items():
-            error_line(f"{refused}{nearest(name, known) if isinstance(refused, GroupIdNotFound) else ''}")
+            is_missing = isinstance(refused, GroupIdNotFound)
+            error_line(f"{refused}{(nearest(name, known) or some_groups(known)) if is_missing else ''}")
         raise typer.Exit(exit_code_of(refused) if len(chosen) == 1 else EXIT_FAILED)
 
 

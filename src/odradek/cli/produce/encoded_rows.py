@@ -39,7 +39,7 @@ class GivenSchema(NamedTuple):
             return RegistryEncoder(self.client.register(self.subject, self.text, self.language))
         except RegistryRefusal as error:
             remedy = f": add --value-schema FILE, or --subject NAME if it is not {self.subject}"
-            raise CommandError(f"{error}{remedy if self.text is None else ''}") from error
+            raise CommandError(str(error) if self.text is not None else f"{str(error).rstrip('.')}{remedy}") from error
 
 
 def given_schema(line: ProduceLine) -> GivenSchema | None:

@@ -101,8 +101,10 @@ def run_produce(line: ProduceLine) -> int:
             made as producer,
             progress("Sending", total, unit, lambda: _line(topic, file, count, is_typed)) as advance,
         ):
+            # A missing schema creates no topic, and a missing topic registers no schema.
+            known = schema.encoder() if schema is not None and schema.text is None else None
             look_up(producer, line)
-            encode, has_begun = schema and schema.encoder(), True
+            encode, has_begun = known or (schema and schema.encoder()), True
             try:
                 for batch, size in batches:
                     with uninterrupted(SEND_S):

@@ -32,9 +32,11 @@ REGISTRY_PREFIX = "schema.registry."
 
 
 class Undecoded(NotText):
-    """A value cannot be decoded. ``row``: the number of records before it in its batch."""
+    """A value cannot be decoded. ``row``: the number of records before it in its batch. ``is_decodable_later``: the
+    registry did not answer."""
 
-    def __init__(self, reason: str, batch: Batch, row: int) -> None:
+    def __init__(self, reason: str, batch: Batch, row: int, *, is_decodable_later: bool = False) -> None:
+        self.is_decodable_later = is_decodable_later
         if isinstance(batch, RowBatch):
             (self.topic, self.partition), self.offset = batch.partition, batch.rows[row].offset
         else:
@@ -84,4 +86,5 @@ def _text(value: bytes, decoder: RegistryDecoder, batch: Batch, row: int) -> byt
     try:
         return json.dumps(decoder.decode(value), ensure_ascii=False).encode()
     except (Undecodable, RegistryUnavailable, RegistryRefusal) as error:
-        raise Undecoded(str(error), batch, row) from error
+        away = isinstance(error, RegistryUnavailable)
+        raise Undecoded(str(error), batch, row, is_decodable_later=away) from error

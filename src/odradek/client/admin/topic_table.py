@@ -75,15 +75,9 @@ def read_table(
     >>> odradek.read_table("flights", "127.0.0.1:9092", start=-5).num_rows      # doctest: +SKIP
     5
     """
-    if given := settings.keys() & {"group", "group_id", "group.id"}:
-        raise ConfigError(
-            f"read_table() has no setting {min(given)}: start_group starts at the committed offsets of a group, "
-            "end_group ends there"
-        )
-    for setting in settings:
-        if bound := _BOUNDS.get(setting):
-            raise ConfigError(f"read_table() has no setting {setting}: here, {bound}")
-    as_name(topic, "topic")
+    _check_settings(settings)
+    if not as_name(topic, "topic"):
+        raise ValueError("topic='': a topic's name cannot be empty")
     if ":" in topic or "," in topic:
         raise ValueError(f"topic={topic!r}: the name of one topic is expected; start={{0: 0}} chooses partitions")
     check_columns(columns)
@@ -108,6 +102,21 @@ def read_table(
     return pa.Table.from_batches(batches, None if batches else schema(columns))
 
 
+def _check_settings(settings: Mapping[str, object]) -> None:
+    """Raises ConfigError for the name of a bound in other libraries, or a slip in one of ours."""
+    if given := settings.keys() & {"group", "group_id", "group.id"}:
+        raise ConfigError(
+            f"read_table() has no setting {min(given)}: start_group starts at the committed offsets of a group, "
+            "end_group ends there"
+        )
+    for setting in settings:
+        if bound := _BOUNDS.get(setting):
+            raise ConfigError(f"read_table() has no setting {setting}: here, {bound}")
+        if near := nearest(setting, _PARAMETERS):
+            raise ConfigError(f"read_table() has no setting {setting}{near}")
+
+
+_PARAMETERS = ("start", "end", "start_group", "end_group", "columns", "isolation_level")
 _BOUNDS = {
     **dict.fromkeys(("partition", "partitions"), "start={0: 4}, from the chosen partitions to their first offsets"),
     **dict.fromkeys(("limit", "max_records", "max_messages", "n"), "end=100, the first offset that is left out"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,15 @@ from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
 from odradek.monitor.choices import MOST_GROUPS, SORTS
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.offsets_reader import OffsetsTopicReader
+from odradek.text.printable import printable
+from odradek.text.similar_names import nearest
 
 Json = dict[str, Any]
 _DESCENDING = "-"
 _OF_GROUPS = ("OK", "WARN", "ERR", "NOTFOUND")
 _MOST_FINDINGS = 1_000
+GROUP_PARAMETERS = ("limit", "offset", "position_of", "search", "sort", "state", "status")
+INCIDENT_PARAMETERS = ("closed",)
 
 
 class RequestRefused(OdradekError):
@@ -110,6 +114,14 @@ def _order(groups: GroupColumns, sort: str) -> Any:
     }
     values = columns[name]
     return np.argsort(-values if sort.startswith(_DESCENDING) else values, kind="stable")
+
+
+def check_parameters(query: Mapping[str, str], known: Sequence[str]) -> Mapping[str, str]:
+    """Returns the query. Raises RequestRefused for a parameter that is not known: it would change nothing."""
+    for name in sorted(query.keys() - set(known)):
+        meant = nearest(name, known) or f": the parameters are {', '.join(known)}"
+        raise RequestRefused(name, f"there is no parameter {printable(name)}{meant}")
+    return query
 
 
 def number_of(query: Mapping[str, str], field: str, default: int, most: int) -> int:

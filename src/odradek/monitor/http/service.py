@@ -25,7 +25,10 @@ with extra_in_errors(__name__):
 
 from odradek.monitor.http.burrow_api import BurrowApi, Reply
 from odradek.monitor.http.json_api import (
+    GROUP_PARAMETERS,
+    INCIDENT_PARAMETERS,
     RequestRefused,
+    check_parameters,
     findings,
     group_detail,
     groups_page,
@@ -157,7 +160,10 @@ class Service:
         yield Route("/api/v1/status", self._ours(lambda request: monitor_state(self._reader), reads_tracker=False))
         yield Route(
             "/api/v1/groups",
-            self._ours(lambda request: groups_page(self._reader, request.query_params), reads_tracker=False),
+            self._ours(
+                lambda one: groups_page(self._reader, check_parameters(one.query_params, GROUP_PARAMETERS)),
+                reads_tracker=False,
+            ),
         )
         # A path, because a group's name may be empty; a slash in a name is encoded.
         yield Route(
@@ -200,7 +206,8 @@ class Service:
     def _incident_rows(self, request: Request) -> object:
         """Returns the open incidents and the newest closed ones. The query may have ``closed``: how many of these."""
         incidents = _kept(self._incidents)
-        rows = incidents.rows(closed=number_of(request.query_params, "closed", 100, MOST_CLOSED))
+        query = check_parameters(request.query_params, INCIDENT_PARAMETERS)
+        rows = incidents.rows(closed=number_of(query, "closed", 100, MOST_CLOSED))
         trouble = incidents.observer.trouble or None
         return {"incidents": rows, "trouble": trouble, "pending": incidents.pending()}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 from odradek.core.varints import OverlongVarint, read_uvarint, varint
@@ -187,6 +188,14 @@ def _fits(schema: AvroType, value: Any, *, shallow: bool = False) -> bool:
     return _fits_scalar(schema, value)
 
 
+def _packs(kind: str, value: float) -> bool:
+    try:
+        (_FLOAT if kind == "float" else _DOUBLE).pack(value)
+    except OverflowError:
+        return False
+    return isfinite(value)
+
+
 def _fits_scalar(schema: AvroType, value: Any) -> bool:
     kind = schema.kind
     if kind == "null":
@@ -197,8 +206,7 @@ def _fits_scalar(schema: AvroType, value: Any) -> bool:
         limit = 1 << (31 if kind == "int" else 63)
         return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
     if kind in ("float", "double"):
-        largest = 3.5e38 if kind == "float" else 1.8e308
-        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < largest
+        return isinstance(value, int | float) and not isinstance(value, bool) and _packs(kind, value)
     if not isinstance(value, str):
         return False
     if kind == "enum":

@@ -218,6 +218,12 @@ def test_a_wrong_value_names_its_field(query: str) -> None:
     assert (reply.code, reply.json["field"]) == (400, query.partition("=")[0])
 
 
+def test_an_unknown_parameter_is_refused_with_a_similar_name() -> None:
+    reply = ask("/api/v1/groups?serch=billing")
+    assert (reply.code, reply.json["field"]) == (400, "serch")
+    assert "there is no parameter serch (did you mean search?)" in str(reply.json)
+
+
 def test_a_group_shows_rule_lag_and_time_lag_of_its_partitions() -> None:
     rows = ask("/api/v1/groups/billing").json["partitions"]
     first = next(row for row in rows if row["partition"] == 0)
