@@ -1,12 +1,13 @@
 """``kill -9`` of the driver, a Python worker or the broker at random moments of an ingest.
 
-After each round every record is in the table exactly once. pyarrow and DuckDB read each table, and Spark reads the
-Parquet tables. The group's committed offsets equal the end offsets of the checkpoint.
+After each round every record is in the table exactly once. pyarrow (for Iceberg: pyiceberg) and DuckDB read each table,
+and Spark reads the Parquet tables. The group's committed offsets equal the end offsets of the checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import random
 import signal
@@ -15,8 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import duckdb
 import pytest
 from ingest_runs import checkpoint_end, committed, delta, duckdb_count, ends, expected, parquet, record_ids
 from support.brokers import RunningBroker
@@ -31,6 +33,9 @@ TOPIC, GROUP = "events", "event-lake"
 RECORDS_PER_ROUND = 400
 BATCH_RECORDS = 60
 RUN_S = 300.0
+
+if TYPE_CHECKING or importlib.util.find_spec("pyiceberg") is not None:
+    import iceberg_tables
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="finds a process's children through /proc")
 
@@ -59,6 +64,8 @@ class Rounds:
         self._given = f"file://{self.output}" if by_uri else str(self.output)
         self.table_format = table_format
         self._files = place
+        if table_format == "iceberg":
+            iceberg_tables.catalog_in(place)
         create_topic(broker.bootstrap, TOPIC, 4, replicas(broker))
 
     def publish(self) -> None:
@@ -70,6 +77,8 @@ class Rounds:
         line = [sys.executable, "-m", "odradek.cli.main", "pipeline", "ingest", "-b", self.broker.bootstrap]
         line += ["--topics", TOPIC, "--group", GROUP, "--output", self._given]
         line += ["--table-format", self.table_format, "--value-format", "json", "--schema", schema]
+        if self.table_format == "iceberg":
+            line += ["--catalog", f"sqlite:///{self._files}/catalog.db", "--table", "db.events"]
         return [*line, "--max-offsets", str(BATCH_RECORDS), "--master", "local[2,2]", "--option", "failOnDataLoss=true"]
 
     def run(self, disturb: Callable[[int], str | None] = lambda pid: "", schema: str = "id bigint") -> Run:
@@ -103,6 +112,15 @@ class Rounds:
         with Admin(self.broker.bootstrap) as admin:
             wanted, log_ends, group = expected(admin, TOPIC), ends(admin, TOPIC), committed(admin, GROUP)
         assert group == log_ends == checkpoint_end(self.output / "_odradek" / "checkpoint")
+        if self.table_format == "iceberg":
+            table = iceberg_tables.catalog_in(self._files).load_table(iceberg_tables.NAME)
+            assert record_ids(table.scan().to_arrow()) == wanted
+            paths = [task.file.file_path.removeprefix("file://") for task in table.scan().plan_files()]
+            assert duckdb.sql(f"SELECT count(*) FROM read_parquet({paths!r})").fetchall() == [(wanted.total(),)]
+            assert {path.name for path in (self.output / "data").rglob("*.parquet")} == iceberg_tables.published_files(
+                self._files
+            )
+            return
         if self.table_format == "delta":
             assert record_ids(delta(self.output)) == wanted
             assert duckdb_count(self.output) == wanted.total(), "every file belongs to a version"
@@ -231,7 +249,7 @@ def test_after_a_killed_first_run_the_schema_may_be_corrected(
 
 @pytest.mark.claim(102, 103)
 @pytest.mark.slow
-@pytest.mark.parametrize("table_format", ["parquet", "delta"])
+@pytest.mark.parametrize("table_format", ["parquet", "delta", "iceberg"])
 @pytest.mark.parametrize("seed", range(10))
 def test_three_rounds_with_kills_write_each_record_once(
     seed: int, table_format: str, own_broker: Callable[..., RunningBroker], spark: Any, tmp_path: Path
