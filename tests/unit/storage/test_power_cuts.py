@@ -345,6 +345,21 @@ def test_a_cut_id_of_a_topic_is_no_id(files: MemoryFiles, size: int) -> None:
             assert checkpoints.read_partition_metadata(PATH, files) is None
 
 
+def test_a_cut_checkpoint_is_no_checkpoint(files: MemoryFiles) -> None:
+    """A leader epoch began at offset 1 in place of 12, and its replica never was in sync again."""
+    path = PATH / "leader-epoch-checkpoint"
+    checkpoints.write_lines(path, ("0 0", "1 9", "4 12"), files, sync=False)
+    whole = files.read(path)
+    for size in range(1, len(whole)):
+        files.write(path, whole[:size])
+        with pytest.raises(StorageError, match="leader-epoch-checkpoint"):
+            checkpoints.read_lines(path, files)
+    files.write(path, b"")
+    assert checkpoints.read_lines(path, files) == []
+    files.write(path, whole)
+    assert checkpoints.read_lines(path, files) == ["0 0", "1 9", "4 12"]
+
+
 def test_synced_records_have_the_id_of_their_topic_and_a_name_for_each_file(files: MemoryFiles) -> None:
     log = open_log(files)
     checkpoints.write_partition_metadata(PATH, UUID(int=9), files, sync=False)

@@ -36,16 +36,20 @@ _CUT_METADATA = re.compile(
 def read_lines(path: Path, files: Files) -> list[str]:
     """Returns the entries of a checkpoint: version 0, the number of entries, then one line for each entry.
 
-    A missing or empty file has no entries. Raises StorageError for an invalid file.
+    A missing or empty file has no entries. Raises StorageError for an invalid file, also for one whose last line does
+    not end: it was not synced, and a power cut may leave ``4 1`` of ``4 12``.
     """
     try:
-        lines = files.read(path).decode().splitlines()
+        text = files.read(path).decode()
     except FileNotFoundError:
         return []
     except UnicodeDecodeError as error:
         raise StorageError(f"{path} is not a text file") from error
-    if not lines:
+    if not text:
         return []
+    if not text.endswith("\n"):
+        raise StorageError(f"{path} is cut off: its last line does not end")
+    lines = text.splitlines()
     try:
         version, count = int(lines[0]), int(lines[1])
     except (ValueError, IndexError) as error:
