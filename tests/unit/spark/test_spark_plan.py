@@ -438,6 +438,9 @@ def test_batch_reads_report_missing_records() -> None:
     assert removed.startswith("flights-1: offsets 3 to 9 are lost")
     (ahead,) = plan.losses_of_named({P0: 0, P1: 10}, {P0: 700, P1: 20}, LOG)
     assert ahead.startswith("flights-0: offset 699 does not exist yet")
+    (beyond,) = plan.losses_of_named({P0: 999_999, P1: 10}, {P0: 600, P1: 20}, LOG)
+    assert "offset 999999 does not exist yet (its log ends at 600)" in beyond
+    assert plan.losses_of_named({P0: 600, P1: 10}, {P0: 600, P1: 20}, LOG) == []
     assert plan.losses_of_named({P0: 0, P1: 10}, {P0: 600, P1: 20}, LOG) == []
 
 
