@@ -17,6 +17,7 @@ import os
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any
 
 from odradek.cli import main as program
@@ -92,6 +93,7 @@ def main() -> None:
     for kind in (lake.ParquetTable, delta.DeltaTable):
         halt_at_operations(kind)
     if sys.argv[1] == "plain":
+        sys.path.insert(0, str(Path(__file__).parents[1]))
         from support import plain_engine
 
         plain_engine.use()

@@ -34,7 +34,7 @@ def test_a_copy_without_the_description_goes_on_with_that_of_the_original(
     shutil.copytree(original, copy)
     shutil.rmtree(copy / "_odradek")
     code, out = run(send(10), ingest(copy))
-    assert (code, "`odradek pipeline adopt` shows how" in out) == (1, True), out
+    assert (code, "restore this file from a copy of the table" in out) == (1, True), out
     code, out = run(adopt)
     assert (code, "copy this file from the table of which this one is a copy" in out) == (1, True), out
     (copy / "_odradek").mkdir(exist_ok=True)

@@ -21,7 +21,7 @@ def test_odradek_runs_as_a_module() -> None:
 def test_errors_of_serve_are_reported_in_one_line_as_with_every_command(tmp_path: Path) -> None:
     for options, message in (
         (["--listen", "nowhere"], "--listen takes HOST:PORT, for example 127.0.0.1:9092, not 'nowhere'"),
-        (["--listen", "127.0.0.1:99999"], "--listen 127.0.0.1:99999: the highest port is 65535"),
+        (["--listen", "127.0.0.1:99999"], "--listen takes HOST:PORT with a port up to 65535, not '127.0.0.1:99999'"),
         (["--config", "num.partitions=0", "--listen", "127.0.0.1:0"], "at least 1"),
     ):
         code = "import sys; from odradek.cli.main import run; sys.exit(run(sys.argv[1:]) + ('rich' in sys.modules))"

@@ -467,7 +467,7 @@ def test_missing_and_invalid_inputs_are_refused_first(bootstrap: str, topic: str
         ({"topics": "zzzzzzzz"}, UnknownTopic, "unknown topic zzzzzzzz: the cluster has "),
         ({"topics": ""}, ConfigError, "give topics or subscribe_pattern"),
         ({"group": ""}, ConfigError, "cannot be empty"),
-        ({"table_format": "iceberg"}, ConfigError, "choose one of parquet, delta"),
+        ({"table_format": "hudi"}, ConfigError, "choose one of parquet, delta, iceberg"),
         ({"value_format": "xml"}, ConfigError, "choose one of raw, json, avro"),
         ({"framing": "x"}, ConfigError, "choose one of none, confluent"),
         ({"on_bad": "x"}, ConfigError, "choose one of keep, fail"),

@@ -127,7 +127,7 @@ def test_the_first_run_after_an_upgrade_sees_it(restored: Restored, kind: str) -
     assert "at offset 104 now than the table" in done.stderr
     assert offsets_of(output, kind) == before
     reset = ["groups", "reset", "-b", bootstrap, "--group", kind, "--topic", "events:0", "--to-offset", "30"]
-    done = run_steps([*reset, "--mark", "--execute"], restored.ingest(kind))
+    done = run_steps([*reset, "--mark", "--create", "--execute"], restored.ingest(kind))
     assert done.returncode == 0, done.stdout + done.stderr
     assert offsets_of(output, kind) == sorted([*before, *((0, at) for at in range(30, 150))])
 

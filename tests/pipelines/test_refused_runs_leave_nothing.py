@@ -79,7 +79,7 @@ def test_a_new_table_with_the_checkpoint_of_another_one_gets_no_folder(
 ) -> None:
     file = tmp_path / "used" / held
     file.parent.mkdir(parents=True)
-    file.write_text("0123\n")
+    file.write_text(f"{'0123' * 8}\n")
     before = everything(tmp_path)
     target = Target(output=str(tmp_path / "new"), table_format=table_format, checkpoint=str(tmp_path / "used"))
     with (

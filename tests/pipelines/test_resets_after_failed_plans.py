@@ -42,7 +42,7 @@ def test_a_reset_skips_a_value_that_ends_each_run(bootstrap: str, tmp_path: Path
     ends(run_steps(ingest), 1)
     ends(run_steps(ingest), 1)
     reset = ["groups", "reset", "-b", bootstrap, "--group", topic, "--topic", topic, "--to-offset", str(good + 1)]
-    ends(run_steps([*reset, "--mark", "--execute"], ingest, ingest), 0)
+    ends(run_steps([*reset, "--mark", "--create", "--execute"], ingest, ingest), 0)
     assert offsets_of(tmp_path / "t", "parquet") == [(0, at) for at in (*range(good), good + 1)]
 
 
@@ -72,7 +72,7 @@ class TransformRuns:
 
     def reset(self, offset: int) -> None:
         line = ["groups", "reset", "-b", self.bootstrap, "--group", self.topic, "--topic", self.topic]
-        assert odradek([*line, "--to-offset", str(offset), "--mark", "--execute"]) == 0
+        assert odradek([*line, "--to-offset", str(offset), "--mark", "--create", "--execute"]) == 0
 
     def rows(self) -> list[int]:
         return [int(record.value) for record in committed_records(self.bootstrap, self.target)]

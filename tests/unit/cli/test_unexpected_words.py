@@ -59,7 +59,6 @@ def test_an_unexpected_word_is_placed(
     [
         ("zookeeper migrate kafka -z h:1 -b h:1", "missing option --to: is kafka meant? Here, --to kafka"),
         ("groups delete-offsets g t -b h:1", "missing option --topic: is t meant? Here, --topic t"),
-        ("pipeline adopt o --group g -b h:1", "missing option --output: is o meant? Here, --output o"),
         ("zookeeper groups -z h:1 --topic t", "--topic: here, odradek zookeeper describe GROUP --topic TOPIC"),
         ("zookeeper groups -z h:1 --group g", "--group: here, odradek zookeeper describe GROUP"),
         (

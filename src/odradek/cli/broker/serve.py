@@ -248,7 +248,7 @@ def parse_listen(listen: str) -> tuple[str, int]:
             "listeners names others"
         )
     if colon and host and port.isdigit() and int(port) > 65_535:
-        raise ValueError(f"--listen {listen}: the highest port is 65535")
+        raise ValueError(f"--listen takes HOST:PORT with a port up to 65535, not {listen!r}")
     if not colon or not host or not port.isdigit():
         raise ValueError(f"--listen takes HOST:PORT, for example 127.0.0.1:9092, not {listen!r}")
     return host, int(port)
