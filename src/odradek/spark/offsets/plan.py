@@ -562,8 +562,7 @@ def losses_of_named(
         if low < bounds.start and low < high:
             lost.append(data_loss.removed_message(partition, low, bounds.start, causes, end=high))
         if low > bounds.end or high > bounds.end:
-            missing = max(low, high - 1)
-            lost.append(f"{partition}: offset {missing} does not exist yet (its log ends at {bounds.end})")
+            lost.append(f"{partition}: offset {max(low, high - 1)} does not exist yet (its log ends at {bounds.end})")
     return lost
 
 
