@@ -100,7 +100,8 @@ class TrialBroker:
         for there, here in places.items():
             assert there in settings
             settings = settings.replace(there, here)
-        (folder / "broker.properties").write_text(settings)
+        # A client of another test may still look for a broker on a port that is this broker's now.
+        (folder / "broker.properties").write_text(f"{settings}auto.create.topics.enable=false\n")
         (command,) = re.findall(r"`(odradek serve [^`]*)`", BROKER)
         (first_user,) = re.findall(r"`(SCRAM-SHA-512=\[name=[^`]*)`", BROKER)
         (folder / "users").write_text(first_user)
