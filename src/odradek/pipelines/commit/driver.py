@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, ClassVar
 
-from odradek.core.ids import TopicPartition
+from odradek.core.ids import LogTail, TopicPartition
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import CommitGroup, FenceGroup, NewFiles
 from odradek.pipelines.commit.state import BatchPlan, QueryState, TableState
@@ -64,10 +64,17 @@ class CommitDriver(ABC):
         """Raises TableRefused if the table has files of this query, or of any later run, that its log does not know.
         ``query``: the id of a query or a replay, or empty. Raises StorageError."""
 
-    @abstractmethod
     def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
         """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
         has noted."""
+        known = self.state().of(plan.query)
+        held = {} if known is None or known.offsets is None else known.offsets
+        return {tp: held[tp] for tp in plan.offsets if tp in held}
+
+    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
+        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
+        newest = self.state().newest_query
+        return {} if newest is None else {tp: tail for tp, tail in newest.tails.items() if tp in partitions}
 
     def adopt(self, plan: BatchPlan, seen: QueryState | None) -> None:
         """Publishes an entry with the offsets of ``plan``, without rows: it ends all earlier runs and queries.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
-from odradek.core.ids import LogTail, TopicPartition
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
@@ -190,18 +190,6 @@ class IcebergTable(CommitDriver):
             f"{what}: the table was dropped or replaced, or its properties were removed. Nothing was added, and the "
             f"group was not committed. Restore the table, or {ANOTHER_TABLE}"
         )
-
-    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
-        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
-        has noted."""
-        known = self.state().of(plan.query)
-        held = {} if known is None or known.offsets is None else known.offsets
-        return {tp: held[tp] for tp in plan.offsets if tp in held}
-
-    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
-        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
-        newest = self.state().newest_query
-        return {} if newest is None else {tp: tail for tp, tail in newest.tails.items() if tp in partitions}
 
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS

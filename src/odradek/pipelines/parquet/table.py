@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.ids import LogTail, TopicPartition
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.damaged_files import remedied_by
 from odradek.pipelines.commit.driver import CommitDriver
@@ -150,18 +150,6 @@ class ParquetTable(CommitDriver):
     def has_records(self) -> bool:
         """Returns whether the table has anything. Raises StorageError."""
         return bool(self.state().queries)
-
-    def offsets(self, plan: BatchPlan) -> dict[TopicPartition, int]:
-        """Returns the offsets after the newest micro-batch of the query of ``plan``, in its partitions that the table
-        has noted."""
-        known = self.state().of(plan.query)
-        held = {} if known is None or known.offsets is None else known.offsets
-        return {tp: held[tp] for tp in plan.offsets if tp in held}
-
-    def tails(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogTail]:
-        """Returns the last batches that the newest query has read in these partitions, as far as they are noted."""
-        newest = self.state().newest_query
-        return {} if newest is None else {tp: tail for tp, tail in newest.tails.items() if tp in partitions}
 
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
