@@ -274,7 +274,7 @@ def test_a_new_volume_and_a_used_folder_are_data_directories(tmp_path: Path) -> 
         ("pipeline adopt --group g --output FILE", "--output FILE is a file: give the folder of the table that"),
         (
             "pipeline ingest --topics t --group g --output x --storage-option a=b",
-            "is for --table-format delta: Parquet",
+            "is for --table-format delta: choose this format, or leave the option out. Parquet takes",
         ),
         ("pipeline replay --topics t --output x --storage-option a=b", "--storage-option is for --table-format delta"),
     ],

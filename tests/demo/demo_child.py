@@ -20,9 +20,9 @@ from demo_runs import log_bytes
 from support.processes import kill_tree
 
 from odradek.cli import main
+from odradek.demo import flight_lake as lake
 from odradek.demo import publisher, single_reset
 from odradek.demo.flights import Event, Flights
-from odradek.pipelines.parquet import table as lake
 
 
 def die() -> None:

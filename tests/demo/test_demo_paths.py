@@ -15,7 +15,8 @@ from demo_runs import command, read_table, run_demo
 
 from odradek.core.errors import ConfigError
 from odradek.demo.checks import count_with_spark
-from odradek.pipelines.parquet.table import Lake, check_spark_sees
+from odradek.demo.flight_lake import Lake
+from odradek.pipelines.queries import check_spark_sees
 
 # `make test` has a character of each kind: space, escape, colon, glob, letter.
 NAMES = ["a b", "mit%41", "a:{b}", "日本😀"]

@@ -25,7 +25,7 @@ from odradek.core.extras import command_of
 from odradek.demo import checks
 from odradek.demo.checks import CheckError
 from odradek.demo.flights import Feed, Flights
-from odradek.pipelines.parquet.table import Lake
+from odradek.demo.flight_lake import Lake
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
 

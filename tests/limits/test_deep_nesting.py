@@ -162,7 +162,7 @@ def read_manifest(place: Path, text: str) -> object:
 
 def read_table_state(place: Path, text: str) -> object:
     from odradek.pipelines.filesystems import LocalLocation
-    from odradek.pipelines.table_state import _parse
+    from odradek.pipelines.formats.table_state import _parse
 
     return _parse(LocalLocation(place), text)
 

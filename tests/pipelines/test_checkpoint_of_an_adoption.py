@@ -9,8 +9,8 @@ import pytest
 from odradek.core.errors import ConfigError
 from odradek.pipelines import adopt
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.table_state import begin_table, check_own_checkpoint, mark
-from odradek.pipelines.tables.table import Target
+from odradek.pipelines.formats.table_state import begin_table, check_own_checkpoint, mark
+from odradek.pipelines.formats.target import Target
 
 NOWHERE = "127.0.0.1:1"
 

@@ -29,7 +29,8 @@ from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.runs import Run
-from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table
 from odradek.spark.offsets.offset_ranges import Range
 
 

@@ -19,7 +19,8 @@ from test_refused_runs_leave_nothing import everything, no_spark
 from odradek.audit.tables import TableUnreadable
 from odradek.audit.tables import open_table as open_audited
 from odradek.core.errors import ConfigError, StorageError
-from odradek.pipelines.tables.table import Target, open_table
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import open_table
 
 MAPPED = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "6"}
 MAPPED_COLUMNS = columns(

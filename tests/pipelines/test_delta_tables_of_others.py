@@ -22,8 +22,9 @@ from test_refused_runs_leave_nothing import no_spark
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.commit.state import TableRefused
-from odradek.pipelines.table_state import begin_table
-from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table, open_table
 
 RETENTION = {"delta.setTransactionRetentionDuration": "interval 1 days"}
 KINDS = pytest.mark.parametrize("is_cut", [True, False])

@@ -25,7 +25,8 @@ from support.object_store import PASSWORD, USER, ObjectStore, object_store
 from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems import HadoopLocation, remove_unfinished
 from odradek.pipelines.tables.runs import RunRecord
-from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table
 
 CALLERS = 6
 CONDITIONAL = "fs.option.create.conditional.overwrite"

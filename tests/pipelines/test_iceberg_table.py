@@ -399,7 +399,7 @@ def test_another_location_than_that_of_the_table_is_refused(root: Path) -> None:
         ({"catalog": "the one of the test"}, "table is missing"),
         (
             {"catalog": "the one of the test", "table": NAME, "storage_options": {"a": "b"}},
-            "storage_options is for Delta",
+            "storage_options is for table_format delta",
         ),
         (
             {"catalog": "the one of the test", "table": NAME, "writer": "spark"},
@@ -413,7 +413,7 @@ def test_another_location_than_that_of_the_table_is_refused(root: Path) -> None:
             {"catalog": "the one of the test", "table": NAME, "partition_by": "day(nothing)"},
             "the table's columns are topic",
         ),
-        ({"catalog": "the one of the test", "table": NAME, "table_format": "delta"}, "catalog is for Iceberg tables"),
+        ({"catalog": "the one of the test", "table": NAME, "table_format": "delta"}, "catalog is for table_format iceberg"),
     ],
 )
 def test_wrong_options_are_one_line_and_write_nothing(root: Path, given: dict[str, Any], line: str) -> None:

@@ -21,7 +21,8 @@ from support.publish import commit, create_topic, numbers, publish
 from odradek.cli.main import run
 from odradek.cli.termination import Terminated, terminable
 from odradek.client.admin import Admin
-from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table
 
 Captured = pytest.CaptureFixture[str]
 

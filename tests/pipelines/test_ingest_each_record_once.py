@@ -36,8 +36,9 @@ from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger, run_ingest
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source
-from odradek.pipelines.table_state import begin_table, bind
-from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.formats.table_state import begin_table, bind
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table
 from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.driver import micro_batch_commits

@@ -196,9 +196,9 @@ def play(rounds: Rounds, spark: Any, seed: int, count: int) -> list[str]:
 
 BEGUN = """
 import os, signal, sys
-from odradek.pipelines.table_state import begin_table
+from odradek.pipelines.formats.table_state import begin_table
 from odradek.pipelines.tables.table import Table
-from odradek.pipelines.tables.target import Target
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.values.record_values import ValueFormat, Values
 target = Target(sys.argv[1], values=Values(ValueFormat.JSON, "idd bigint"))
 table = Table(target, None)

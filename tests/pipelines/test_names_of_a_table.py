@@ -21,7 +21,8 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.operations import FinishEntry
 from odradek.pipelines.filesystems import LocalLocation, location_of
 from odradek.pipelines.parquet.table import ParquetTable
-from odradek.pipelines.tables.table import Table, Target
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import Table
 
 
 class Killed(Exception):

@@ -25,7 +25,7 @@ from odradek.pipelines.checkpoint import planned_batch, remove_sums_without_file
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
 from odradek.pipelines.queries import QueryFailed
-from odradek.pipelines.table_state import bind, check_checkpoint
+from odradek.pipelines.formats.table_state import bind, check_checkpoint
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}

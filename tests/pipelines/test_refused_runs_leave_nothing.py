@@ -9,8 +9,9 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.ingestion.adoption import adopt
-from odradek.pipelines.table_state import begin_table
-from odradek.pipelines.tables.table import Target, open_table
+from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import open_table
 
 
 def everything(place: Path) -> list[str]:

@@ -42,7 +42,7 @@ from odradek.pipelines.replays import job
 from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
 from odradek.pipelines.replays.job import run_replay
 from odradek.pipelines.replays.topic import ReplayTopic
-from odradek.pipelines.tables.table import Target
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.values.record_values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from odradek.pipelines.files.staging import has_other_attempts, tagged_jobs
-from odradek.pipelines.tables.table import Target, open_table
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.tables.table import open_table
 
 
 def records(output: Path) -> list[dict[str, Any]]:

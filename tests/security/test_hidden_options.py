@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-MODULES = ("options", "sources", "history.options", "replays.input", "replays.topic", "tables.target")
+MODULES = ("options", "sources", "history.options", "replays.input", "replays.topic", "formats.target")
 HIDDEN = {"options", "storage_options", "producer"}
 
 

@@ -22,7 +22,7 @@ from odradek.demo.flights import Feed, Integers
 from odradek.demo.state import Range
 from odradek.pipelines.causes import cause_of
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.parquet.table import Lake
+from odradek.demo.flight_lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

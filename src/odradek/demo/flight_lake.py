@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.client.admin import Admin, offsets_topic
 from odradek.client.admin.offsets_topic import Entry
 from odradek.codecs.offsets_topic import OffsetCommitRecord, OffsetKey, decode
 from odradek.demo.flights import EVENT_SCHEMA
+from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
+from odradek.pipelines.files.batch_rows import SparkRows
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.parquet.table import Lake
+from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.queries import run_query
 from odradek.pipelines.sources import Source
 
@@ -30,6 +33,31 @@ class FillResult:
     rows: int
     batches: int
     seconds: float
+
+
+class Lake:
+    """The demo's table under ``root``. Readers use ``table/``; only the writer uses the other folders."""
+
+    def __init__(self, root: Path, partition_by: str) -> None:
+        self.table = root / "table"
+        self.checkpoint = root / "checkpoint"
+        table, batches, staging = (LocalLocation(root / name) for name in ("table", "batches", "staging"))
+        self._table = ParquetTable(table, batches, staging, (partition_by,))
+
+    def prepare(self) -> None:
+        """Creates missing folders and completes micro-batches of killed writers. Raises StorageError."""
+        self._table.prepare()
+
+    def add(self, batch: DataFrame, batch_id: int) -> int:
+        """Adds a micro-batch, unless the table already has it; returns the number of its rows."""
+        checkpoint = LocalLocation(self.checkpoint)
+        planned = planned_batch(checkpoint, batch_id)
+        plan = plan_of(checkpoint, planned, query_id(checkpoint), batch_id)
+        return self._table.add(SparkRows(batch), plan).rows
+
+    def files(self) -> Iterable[Path]:
+        """Returns the table's data files."""
+        return [self.table / file.name for file in LocalLocation(self.table).data_files()]
 
 
 def flight_source(bootstrap: str, topic: str, max_offsets_per_trigger: int = MAX_OFFSETS_PER_TRIGGER) -> Source:

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.core.errors import OdradekError
+from odradek.core.errors import ConfigError, OdradekError
 from odradek.pipelines.causes import cause_of
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
@@ -40,6 +42,20 @@ log = logging.getLogger("odradek.pipelines")
 
 class QueryFailed(OdradekError):
     """A Spark query failed; the message is its cause."""
+
+
+def check_spark_sees(spark: SparkSession, directory: Path) -> None:
+    """Raises ConfigError if Java does not find a directory under our name for it.
+
+    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So Spark gets
+    unquoted paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    if not jvm.java.io.File(str(directory)).isDirectory():
+        raise ConfigError(
+            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use another directory"
+        )
 
 
 def run_query(

@@ -20,7 +20,7 @@ from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.input import ReplayRanges
 from odradek.pipelines.replays.job import destination, find_ranges, replay_of
 from odradek.pipelines.replays.topic import ReplayTopic
-from odradek.pipelines.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
+from odradek.pipelines.formats.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
 from odradek.pipelines.transforms.job import Transform
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options

@@ -8,8 +8,8 @@ from pyarrow import fs
 
 from odradek.audit.table_notes import reads_committed
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.table_state import begin_table
-from odradek.pipelines.tables.table import Target
+from odradek.pipelines.formats.table_state import begin_table
+from odradek.pipelines.formats.target import Target
 
 
 def noted(folder: Path) -> bool:

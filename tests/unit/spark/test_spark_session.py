@@ -11,7 +11,7 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.ingestion.job import start_spark
-from odradek.pipelines.tables.table import Target
+from odradek.pipelines.formats.target import Target
 from odradek.spark import session as spark_session
 
 

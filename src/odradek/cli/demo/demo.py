@@ -159,7 +159,7 @@ class _DemoJob:
     def __init__(
         self, options: DemoOptions, data_dir: Path, bootstrap: str, admin: Admin, timing: _Timing, *, brokers: int
     ) -> None:
-        from odradek.pipelines.parquet.table import Lake
+        from odradek.demo.flight_lake import Lake
 
         self._options, self._brokers = options, brokers
         self._data_dir = data_dir
@@ -201,7 +201,7 @@ class _DemoJob:
         return self._conclude(report, processed, lag)
 
     def _start_spark(self) -> SparkSession:
-        from odradek.pipelines.parquet.table import check_spark_sees
+        from odradek.pipelines.queries import check_spark_sees
         from odradek.spark.session import LOG_FILE, session
 
         try:

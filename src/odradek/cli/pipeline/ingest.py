@@ -33,7 +33,6 @@ def run_ingest_command(request: IngestLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
     check_visible(request.group, "--group")
-    request.check_table_options()
     check_pyspark()
     from odradek.pipelines.ingestion.job import run_ingest, start_spark
 

@@ -60,14 +60,6 @@ class PipelineLine(PipelineOptions):
     as_json: AsJson = False
     command_config: CommandConfig = None
 
-    def check_table_options(self) -> None:
-        """Raises CommandError for an option that has no effect on the table."""
-        if self.storage_options and self.table_format != "delta":
-            raise CommandError(
-                "--storage-option is for --table-format delta: Parquet takes Spark's settings, --conf"
-                " spark.hadoop.NAME=VALUE, and Iceberg --catalog-option NAME=VALUE"
-            )
-
     def source_options(self) -> Mapping[str, str]:
         """Returns the options of ``format("odradek")``. ``--option`` overrides all others. Raises CommandError."""
         return spark_client_options(self.command_config) | dict(self.options or {})

@@ -25,11 +25,10 @@ def run_replay_command(request: ReplayLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
     check_bootstrap(request.bootstrap_servers)
     _check_bounds(request)
-    request.check_table_options()
     check_pyspark()
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
-    from odradek.pipelines.tables.table import Target
+    from odradek.pipelines.formats.target import Target
 
     check_master_of(request)
     request = dataclasses.replace(request, options=request.source_options())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipelines.table_state import DELTA_LOG
+from odradek.pipelines.delta.table_format import DELTA_LOG
 from odradek.text.json_depth import parse_json
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import re
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.state import ANOTHER_TABLE
-from odradek.pipelines.table_state import DELTA_LOG
+from odradek.pipelines.delta.table_format import DELTA_LOG
 from odradek.text.printable import one_line
 
 _FRAMES = re.compile(r":? 0: <unknown>.*")

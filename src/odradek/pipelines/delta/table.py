@@ -25,9 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from odradek.core.errors import ConfigError, StorageError
-from odradek.core.extras import command_of
 from odradek.core.ids import LogTail, TopicPartition
-from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
@@ -52,16 +50,17 @@ from odradek.pipelines.delta.overtaken_commits import OvertakenCommits
 from odradek.pipelines.delta.protocol import check_supported
 from odradek.pipelines.delta.restores import DeltaRestores, StateLog
 from odradek.pipelines.files.file_layouts import FolderLayout
-from odradek.pipelines.files.partition_folders import NULL
+from odradek.pipelines.files.partition_folders import NULL, check_partition_columns
 from odradek.pipelines.files.row_ends import REPLAYS, row_ends
 from odradek.pipelines.files.staging import StagedFile, Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import FileStatus, Location
+from odradek.pipelines.formats.format_table import FormatTable, next_number
 from odradek.pipelines.parquet.table import prefix_of, table_file_name
-from odradek.pipelines.values.arguments import wrong
 from odradek.text.table_paths import check_descriptors, delta_uri
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.dataset as ds
     from deltalake import DeltaTable as Log
     from deltalake import Schema
@@ -75,7 +74,7 @@ _OFFSET_COLUMNS = {"topic": "string", "partition": "integer", "offset": "long"}
 _NO_LOG = LogPosition(-1, TableState(is_whole=True))
 
 
-class DeltaTable(CommitDriver):
+class DeltaTable(FormatTable):
     """The Delta table at a location. ``options``: deltalake's options for its storage. ``run``: the id of the run.
     ``has_log``: whether the table is known to have a log."""
 
@@ -92,7 +91,6 @@ class DeltaTable(CommitDriver):
         has_log: bool = False,
     ) -> None:
         super().__init__()
-        check_installed()
         self._has_log = has_log
         self._table = table
         self._staging = Staging(staging)
@@ -103,7 +101,6 @@ class DeltaTable(CommitDriver):
         self._leftovers = DeltaLeftovers(table, self._open_log)
         self._restores = DeltaRestores(table, self._open_version)
         self._adding = threading.Lock()
-        self._rows: BatchRows | None = None
         self._has_written = False
         self._dead: Collection[str] | None = None
         self._gone: Collection[str] = ()
@@ -127,13 +124,9 @@ class DeltaTable(CommitDriver):
     def prepare(
         self,
         dead: Collection[str] | None = None,
-        take_number: Callable[[int], int] = lambda least: least + 1,
+        take_number: Callable[[int], int] = next_number,
         gone: Collection[str] = (),
     ) -> None:
-        """Begins the run, and removes files of earlier runs. Raises StorageError, RunFenced.
-
-        ``take_number`` and ``dead``: as for ``ParquetTable``. ``gone``: the runs that may have left files.
-        """
         self._table.make()
         self._dead, self._gone = dead, {*gone, *(dead or ())}
         if not self._has_log:
@@ -144,7 +137,7 @@ class DeltaTable(CommitDriver):
             self._leftovers.remove_old(state.may_publish)
         self._staging.root.make()
 
-    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
         with self._reading():
             number = take_number(self._newest(None).state.run.number)
         tag = RunTag(number, self._id[:8])
@@ -182,10 +175,8 @@ class DeltaTable(CommitDriver):
             self._adding.release()
 
     def has_batches(self, *, is_begun: bool = True, has_runs: Callable[[], bool] = lambda: False) -> bool | None:
-        """Returns whether a query has added a micro-batch; None if it may have: the commits of earlier versions may be
-        removed from the log. (The table may also have rows of other writers.) ``is_begun``: whether the table was
-        begun as ours when this run opened it. ``has_runs``: returns whether all micro-batches of the table have noted
-        their runs, which no removed commit takes away. Raises StorageError."""
+        """It is unknown if commits of earlier versions may be removed from the log: no removed commit takes away the
+        note of a run. (The table may also have rows of other writers.)"""
         with self._reading():
             log = self._state_log()
             if log is None:
@@ -195,41 +186,31 @@ class DeltaTable(CommitDriver):
             )
 
     def has_records(self) -> bool:
-        """Returns whether a query or a replay has added anything. True if the start of the log was removed: then it is
-        unknown. Raises StorageError."""
+        """It is unknown if the start of the log was removed."""
         with self._reading():
             log = self._state_log()
             return log is not None and delta_state.has_records(log)
 
-    def check(self, batch: DataFrame) -> None:
-        """Raises ConfigError if an existing table lacks a column, or has other types or other partition columns.
-
-        Raises StorageError if the table cannot be read.
-        """
+    def check(self, frame: DataFrame) -> None:
         from deltalake.exceptions import DeltaError
 
         try:
-            self._log(self._schema_of(batch.schema))
+            self._log(self._schema_of(frame.schema))
         except (DeltaError, OSError) as error:
             raise unreadable(self._table.uri, error) from error
 
-    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
-        """Adds a micro-batch in one table commit, unless the table already has it; returns its counts.
+    def begin(self, columns: pa.Schema) -> None:
+        check_partition_columns(columns, self._partition_by)
 
-        Raises TableRefused, RunFenced, StorageError, and the errors of ``BatchRows.write``.
-        """
+    def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
         from deltalake.exceptions import DeltaError
 
         with self._adding:
-            self._rows = rows
             try:
                 self._log(self._schema_of(rows.schema))
-                added: Added = self._drive(self._machine.add(plan)).added
+                return self._add(rows, plan)
             except (DeltaError, OSError) as error:
                 raise StorageError(f"the Delta table {self._table.uri} cannot be written: {text_of(error)}") from error
-            finally:
-                self._rows = None
-        return added
 
     def check_notes(self, query: str) -> None:
         """With a log, accepts everything: the log names the files, so nothing else is in the table. Without a log, only
@@ -258,9 +239,6 @@ class DeltaTable(CommitDriver):
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
     ) -> dict[TopicPartition, int]:
-        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Files with the names ``left_out`` do not count. Reads the table. Raises ConfigError if it lacks the columns for
-        that, StorageError."""
         from deltalake.exceptions import DeltaProtocolError
 
         with self._reading():
@@ -275,8 +253,7 @@ class DeltaTable(CommitDriver):
             return {} if rows is None else row_ends(rows, partitions, left_out)
 
     def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
-        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``marks_in``); none if deltalake
-        cannot read a feature of the table. Reads the table. Raises ConfigError, StorageError."""
+        """There are none if deltalake cannot read a feature of the table."""
         from deltalake.exceptions import DeltaProtocolError
 
         with self._reading():
@@ -488,11 +465,3 @@ class DeltaTable(CommitDriver):
 def _type_name(kind: object) -> str:
     """Returns the name of a simple type, or the kind of any other type."""
     return str(getattr(kind, "type", kind))
-
-
-def check_installed() -> None:
-    """Raises ConfigError if the package deltalake is missing."""
-    import importlib.util
-
-    if importlib.util.find_spec("deltalake") is None:
-        raise wrong("table_format", f" delta needs deltalake: {command_of('lake')}")

@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import decimal
+import logging
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from odradek.pipelines.values.arguments import wrong
 
+if TYPE_CHECKING:
+    from odradek.pipelines.values.record_values import Values
+
+log = logging.getLogger("odradek.pipelines")
 NULL = "__HIVE_DEFAULT_PARTITION__"
 # Spark escapes these characters in folder names: control characters, and those with a meaning in file systems
 # or URIs.
 _ESCAPED = {*map(chr, range(0x20)), *"\"#%'*/:=?\\{[]^\x7f"}
+
+
+def check_folder_columns(partition_by: Sequence[str], values: Values) -> None:
+    """Raises ConfigError for columns that cannot name folders, as far as that is known without Spark."""
+    known = values.columns()
+    for name in partition_by:
+        if known is not None and name not in known:
+            is_field = name.removeprefix("value.") in (values.fields() or ())
+            hint = "; with --flat the fields of values are columns" if is_field and not values.flat else ""
+            if re.search(r"[(\s]", name):
+                hint = (
+                    ". An expression is no column: let the producer write a field with its value, and name this "
+                    "field, with --flat; Iceberg has partitions by day(timestamp) and similar ones"
+                )
+            raise wrong("partition_by", f" {name}: the table's columns are {', '.join(known)}{hint}")
+        if (name == "headers" and values.headers) or (name == "value" and values.fields() and not values.flat):
+            raise wrong("partition_by", f" {name}: a column of type struct cannot name folders")
+    if many := [name for name in ("offset", "timestamp") if name in partition_by]:
+        log.warning(
+            "partition by %s: nearly each record gets a folder and a file of its own, and readers open each file",
+            many[0],
+        )
+    if known is not None and len(partition_by) == len(known):
+        raise wrong("partition_by", ": a table cannot have all its columns in folders")
 
 
 def check_partition_columns(schema: pa.Schema, partition_by: Sequence[str]) -> None:

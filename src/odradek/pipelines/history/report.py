@@ -21,9 +21,8 @@ from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions
 from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import PipelineOptions
-from odradek.pipelines.parquet.table import check_spark_sees
-from odradek.pipelines.queries import plain_timestamps, spark_failures
-from odradek.pipelines.table_state import STATE
+from odradek.pipelines.queries import check_spark_sees, plain_timestamps, spark_failures
+from odradek.pipelines.formats.table_state import STATE
 from odradek.pipelines.tables.runs import RUNS, Run
 
 if TYPE_CHECKING:

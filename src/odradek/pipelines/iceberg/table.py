@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import VersionLog
 from odradek.pipelines.commit.machine import TableRun
 from odradek.pipelines.commit.operations import (
@@ -47,6 +46,7 @@ from odradek.pipelines.files.row_ends import OURS, REPLAYS, is_named, row_ends
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.files.table_rows import Marks, Spans, marks_in
 from odradek.pipelines.filesystems import Location
+from odradek.pipelines.formats.format_table import FormatTable, next_number
 from odradek.pipelines.iceberg.catalogs import TablePlace, catalog_errors, load, open_catalog
 from odradek.pipelines.iceberg.columns import (
     IcebergLayout,
@@ -81,7 +81,7 @@ class _Written:
     layout: IcebergLayout | None = None
 
 
-class IcebergTable(CommitDriver):
+class IcebergTable(FormatTable):
     """The Iceberg table at a place, whose location is ``folder``. ``partition_by``: as a user gives it. ``run``: the id
     of the run."""
 
@@ -103,7 +103,6 @@ class IcebergTable(CommitDriver):
         self._commits = SnapshotCommits(self._catalog, name)
         self._leftovers = IcebergLeftovers(self._data, self._load)
         self._adding = threading.Lock()
-        self._rows: BatchRows | None = None
         self._columns: pa.Schema | None = None
         self._gone: Collection[str] = ()
         self._has_unpublished = False
@@ -116,17 +115,15 @@ class IcebergTable(CommitDriver):
     def prepare(
         self,
         dead: Collection[str] | None = None,
-        take_number: Callable[[int], int] = lambda least: least + 1,
+        take_number: Callable[[int], int] = next_number,
         gone: Collection[str] = (),
     ) -> None:
-        """Begins the run, and removes files of earlier runs. Raises StorageError, RunFenced. ``take_number``, ``dead``,
-        ``gone``: as for ``DeltaTable``."""
         self._gone = {*gone, *(dead or ())}
         self.check_notes("")
         self._begun(take_number)
         self._drive(self._machine.begin())
 
-    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
         tag = RunTag(take_number(self._newest().state.run.number), self._id[:8])
         self._run = TableRun(tag, VersionLog(f"Iceberg table {self._shown}"), self._shown)
 
@@ -141,12 +138,7 @@ class IcebergTable(CommitDriver):
         finally:
             self._adding.release()
 
-    def has_batches(self) -> bool:
-        """Returns whether a query has added a micro-batch that is still there. Raises StorageError."""
-        return self.state().newest_query is not None
-
     def has_records(self) -> bool:
-        """Returns whether a query or a replay has added anything. Raises StorageError."""
         state = self.state()
         return bool(state.queries) or state.lost is not None
 
@@ -157,18 +149,9 @@ class IcebergTable(CommitDriver):
         self._layout(self._columns, self._load())
 
     def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
-        """Adds a micro-batch in one snapshot, unless the table already has it; returns its counts. ``begin`` must have
-        run before.
-
-        Raises TableRefused, RunFenced, ConfigError, StorageError, and the errors of ``BatchRows.write``.
-        """
+        """``begin`` must have run before."""
         with self._adding:
-            self._rows = rows
-            try:
-                added: Added = self._drive(self._machine.add(plan)).added
-            finally:
-                self._rows = None
-        return added
+            return self._add(rows, plan)
 
     def check_notes(self, query: str) -> None:
         """Raises TableRefused if there are files of ours, and no notes."""
@@ -194,15 +177,11 @@ class IcebergTable(CommitDriver):
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
     ) -> dict[TopicPartition, int]:
-        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Files with the names ``left_out`` do not count. Reads the table. Raises StorageError."""
         with self._reading():
             rows = self._dataset()
             return {} if rows is None else row_ends(rows, partitions, left_out)
 
     def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
-        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``marks_in``). Reads the table.
-        Raises StorageError."""
         with self._reading():
             rows = self._dataset()
             return {} if rows is None else marks_in(rows, spans, files_of)

@@ -27,13 +27,14 @@ from odradek.pipelines.commit.state import (
     topic_of,
 )
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.ingestion.job import iceberg_place, start_spark
+from odradek.pipelines.formats.table_format import catalog_place
+from odradek.pipelines.formats.table_state import stored_layout
+from odradek.pipelines.formats.target import Target
+from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.options import AdoptOptions
 from odradek.pipelines.sources import with_short_timeouts
-from odradek.pipelines.table_state import stored_layout
 from odradek.pipelines.tables.fenced_commits import FenceLost
-from odradek.pipelines.tables.table import Table, Target, open_table
-from odradek.pipelines.values.arguments import wrong
+from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.spark.offsets.commit_marks import is_of_table, mark_commit, other_output, with_output
@@ -173,9 +174,7 @@ def _set_group(table: Table, admin: Admin, client: ClientConfig, group: str, com
 
 def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Target:
     """Returns the table with the layout that it was begun with. Raises ConfigError."""
-    place = iceberg_place(options, is_iceberg=bool(options.catalog or options.table))
-    if place is None and options.output is None:
-        raise wrong("output", " is missing: give the location of the table")
+    place = catalog_place(options)
     output = str(options.output) if place is None else place.folder
     check_uri("the output", output, workers=False)
     held = stored_layout(location_of(output, get_spark() if is_uri(output) else None))
@@ -188,7 +187,7 @@ def _target(options: AdoptOptions, get_spark: Callable[[], SparkSession]) -> Tar
     return Target(
         output, held.table_format, values, held.partition_by, checkpoint,
         storage_options=given, fence_commits=options.fence_commits, allow_lost=True,
-        single_driver=options.single_driver, iceberg=place,
+        single_driver=options.single_driver, place=place,
     )  # fmt: skip
 
 

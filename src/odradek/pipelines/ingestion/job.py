@@ -31,14 +31,15 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.files.task_reports import TaskReport
+from odradek.pipelines.formats.table_format import check_own_options, format_of
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.given_options import OF_A_QUERY, check_options, partition_terms
-from odradek.pipelines.iceberg.catalogs import TableName, TablePlace, place_of
 from odradek.pipelines.loss_notes import LossNotes
-from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, check_values, names, said_by_query
+from odradek.pipelines.options import IngestOptions, PipelineOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag
 from odradek.pipelines.tables.run_progress import PartitionTime, PartitionTimes, Watch, sum_of
-from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about, wrong
 from odradek.pipelines.values.formats import Framing, ValueFormat
 from odradek.pipelines.values.record_values import Values, read_schema, read_writer_schemas
@@ -238,34 +239,14 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     return dataclasses.replace(job.source, options=options | dict(more))
 
 
-def iceberg_place(options: PipelineOptions | AdoptOptions, *, is_iceberg: bool) -> TablePlace | None:
-    """Returns the place of an Iceberg table; None for another format. Raises ConfigError for an option that belongs to
-    the other formats or lacks, and the errors of ``place_of``."""
-    if is_iceberg:
-        for name in ("catalog", "table"):
-            if not getattr(options, name):
-                raise wrong(name, " is missing: an Iceberg table needs a catalogue and a name, such as db.events")
-        if options.storage_options:
-            raise wrong("storage_options", " is for Delta: properties of a catalogue have an option of their own")
-        assert options.catalog is not None
-        assert options.table is not None
-        output = getattr(options, "output", None)
-        named = TableName(options.catalog, options.table, options.catalog_options or {})
-        return place_of(named, None if output is None else str(output))
-    for name in ("catalog", "table", "catalog_options"):
-        if getattr(options, name):
-            raise wrong(name, " is for Iceberg tables: add the format iceberg, or leave it out")
-    return None
-
-
 def make_target(options: PipelineOptions, output: str | Path | None, checkpoint: str | Path | None = None) -> Target:
-    """Returns the target, with names parsed, schema files read, and the location of an Iceberg table looked up. Raises
+    """Returns the target, with names parsed, schema files read, and the place of a table in a catalogue looked up. Raises
     ConfigError, StorageError."""
     check_values(options)
     columns_of_parts = partition_terms(options.partition_by)
-    place = iceberg_place(options, is_iceberg=options.table_format == "iceberg")
-    if place is None and output is None:
-        raise wrong("output", " is missing: give the location of the table")
+    chosen = format_of(options.table_format)
+    check_own_options(chosen, options)
+    place = chosen.place(options, output)
     values = Values(
         format=ValueFormat(options.value_format),
         schema=None if options.schema is None else read_schema(options.schema),
@@ -279,7 +260,7 @@ def make_target(options: PipelineOptions, output: str | Path | None, checkpoint:
         task_bytes = parse_size("task_size", options.task_size)
     return Target(
         output=str(output) if place is None else place.folder,
-        iceberg=place,
+        place=place,
         table_format=options.table_format,
         values=values,
         partition_by=columns_of_parts,

@@ -23,15 +23,12 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odradek.core.errors import ConfigError, StorageError
+from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
-from odradek.pipelines.checkpoint import plan_of, planned_batch, query_id
 from odradek.pipelines.commit.damaged_files import remedied_by
-from odradek.pipelines.commit.driver import CommitDriver
 from odradek.pipelines.commit.logs import RESTORE_NOTES, FileLog, entry_name
 from odradek.pipelines.commit.machine import TableRun, drive
 from odradek.pipelines.commit.operations import (
@@ -62,24 +59,26 @@ from odradek.pipelines.commit.state import (
     TableState,
     key_of,
 )
-from odradek.pipelines.files.batch_rows import BatchRows, SparkRows
+from odradek.pipelines.files.batch_rows import BatchRows
 from odradek.pipelines.files.file_layouts import FolderLayout
+from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.row_ends import REPLAYS, parquet_row_ends
 from odradek.pipelines.files.staging import Staging
 from odradek.pipelines.files.table_rows import Marks, Spans, parquet_marks
-from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.filesystems import Location
+from odradek.pipelines.formats.format_table import FormatTable, next_number
 from odradek.pipelines.parquet.manifests import Manifests
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    import pyarrow as pa
 
 _ENTRY, _MARK = "log-", "log-forgotten"
 _FILE = re.compile(r"(?:batch-(\d+)-([0-9a-f]{8})|(replay-[0-9a-f]{16}))-(?:(\d{6,}\.[0-9a-f]{8})-)?[^/]*\.parquet")
 """A file in the table: its micro-batch and query, or its replay; its run, unless an earlier version wrote it."""
 
 
-class ParquetTable(CommitDriver):
+class ParquetTable(FormatTable):
     """A table of Parquet files. Readers use ``table``; only the writer uses ``notes`` (the log) and ``staging``.
 
     ``run``: the id of the writer's run. ``allow_lost``: whether the run goes on without files of the newest micro-batch
@@ -100,8 +99,7 @@ class ParquetTable(CommitDriver):
         allow_lost: bool = False,
     ) -> None:
         super().__init__()
-        self._allow_lost, self.lost = allow_lost, frozenset[str]()
-        self.lost_offsets: dict[TopicPartition, tuple[int, int]] = {}
+        self._allow_lost = allow_lost
         self._table = table
         self._notes = notes
         self._earlier = Manifests(notes)
@@ -109,7 +107,6 @@ class ParquetTable(CommitDriver):
         self._partition_by = tuple(partition_by)
         self._id = run or uuid.uuid4().hex
         self._log = FileLog(table.uri, self._described)
-        self._rows: BatchRows | None = None
         self._dead: Collection[str] | None = None
         self._has_checked_notes = False
 
@@ -118,52 +115,37 @@ class ParquetTable(CommitDriver):
     def prepare(
         self,
         dead: Collection[str] | None = None,
-        take_number: Callable[[int], int] = lambda least: least + 1,
+        take_number: Callable[[int], int] = next_number,
         gone: Collection[str] = (),
     ) -> None:
-        """Begins the run: finishes the newest micro-batch of a killed writer, and removes files of earlier runs.
-
-        ``take_number``: returns the run's number, which is higher than the given one. ``dead``: runs of earlier
-        versions that are dead; None: all. Raises StorageError, RunFenced.
-        """
         self._table.make()
         self._dead = dead
         self._begun(take_number)
         self._drive(self._machine.begin())
         self._staging.root.make()
 
-    def _begun(self, take_number: Callable[[int], int] = lambda least: least + 1) -> None:
+    def _begun(self, take_number: Callable[[int], int] = next_number) -> None:
         newest = drive(self._log.newest(None), self._perform)
         tag = RunTag(take_number(newest.state.run.number), self._id[:8])
         self._staging.run = tag
         self._run = TableRun(tag, self._log, self._table.uri)
 
     def close(self) -> None:
-        """Removes the files of this run, and of runs that can publish no more, beside the table."""
         if self._run is not None:
             self._drive(self._run.end())
 
-    def has_batches(self) -> bool:
-        """Returns whether a query has added a micro-batch. Raises StorageError."""
-        return self.state().newest_query is not None
-
     def has_records(self) -> bool:
-        """Returns whether the table has anything. Raises StorageError."""
         return bool(self.state().queries)
 
     def row_ends(
         self, partitions: Collection[TopicPartition] | None = None, left_out: re.Pattern[str] = REPLAYS
     ) -> dict[TopicPartition, int]:
-        """Returns the offset after the last row of each of these partitions that has rows; None: of all partitions.
-        Files with the names ``left_out`` do not count. Reads the table. Raises StorageError."""
         try:
             return parquet_row_ends(self._table, self._partition_by, partitions, left_out)
         except OSError as error:
             raise StorageError(f"{self._table.uri} cannot be read: {one_line(error)}") from error
 
     def marks(self, spans: Spans, files_of: re.Pattern[str] | None = None) -> Marks:
-        """Returns the times and keys of the rows in these ranges (``files_of``: as for ``parquet_marks``). Reads the
-        table. Raises StorageError."""
         try:
             return parquet_marks(self._table, self._partition_by, spans, files_of)
         except OSError as error:
@@ -196,23 +178,14 @@ class ParquetTable(CommitDriver):
             f"table, or {ANOTHER_TABLE}"
         )
 
-    def check(self, batch: DataFrame) -> None:
-        """Accepts every micro-batch: each Parquet file has its own columns."""
+    def begin(self, columns: pa.Schema) -> None:
+        check_partition_columns(columns, self._partition_by)
 
     def add(self, rows: BatchRows, plan: BatchPlan) -> Added:
-        """Adds a micro-batch, unless the table already has it; returns its counts.
-
-        Raises TableRefused, RunFenced, StorageError, and what ``BatchRows.write`` raises.
-        """
         if not self._has_checked_notes:
             self.check_notes(plan.query)
             self._has_checked_notes = True
-        self._rows = rows
-        try:
-            added: Added = self._drive(self._machine.add(plan)).added
-        finally:
-            self._rows = None
-        return added
+        return self._add(rows, plan)
 
     # --- the machine's operations
 
@@ -327,45 +300,6 @@ class ParquetTable(CommitDriver):
 
 def _is_entry(name: str) -> bool:
     return name.startswith(_ENTRY) and name.endswith(".json") and name[len(_ENTRY) : -5].isdecimal()
-
-
-class Lake:
-    """The demo's table under ``root``. Readers use ``table/``; only the writer uses the other folders."""
-
-    def __init__(self, root: Path, partition_by: str) -> None:
-        self.table = root / "table"
-        self.checkpoint = root / "checkpoint"
-        table, batches, staging = (LocalLocation(root / name) for name in ("table", "batches", "staging"))
-        self._table = ParquetTable(table, batches, staging, (partition_by,))
-
-    def prepare(self) -> None:
-        """Creates missing folders and completes micro-batches of killed writers. Raises StorageError."""
-        self._table.prepare()
-
-    def add(self, batch: DataFrame, batch_id: int) -> int:
-        """Adds a micro-batch, unless the table already has it; returns the number of its rows."""
-        checkpoint = LocalLocation(self.checkpoint)
-        planned = planned_batch(checkpoint, batch_id)
-        plan = plan_of(checkpoint, planned, query_id(checkpoint), batch_id)
-        return self._table.add(SparkRows(batch), plan).rows
-
-    def files(self) -> Iterable[Path]:
-        """Returns the table's data files."""
-        return [self.table / file.name for file in LocalLocation(self.table).data_files()]
-
-
-def check_spark_sees(spark: SparkSession, directory: Path) -> None:
-    """Raises ConfigError if Java does not find a directory under our name for it.
-
-    Hadoop decodes no ``%20`` in a path, so a ``file:`` URI made by Python would be another directory. So Spark gets
-    unquoted paths. The remaining problem is Java itself: under an ASCII locale it cannot represent a name with ``ü``.
-    """
-    jvm = spark._jvm
-    assert jvm is not None
-    if not jvm.java.io.File(str(directory)).isDirectory():
-        raise ConfigError(
-            f"Spark's Java does not find {directory} under this locale: set LC_ALL=C.UTF-8 or use another directory"
-        )
 
 
 def prefix_of(batch_id: int, query_id: str) -> str:

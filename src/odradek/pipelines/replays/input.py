@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from odradek.pipelines.replays.topic import ReplayTopic
-    from odradek.pipelines.tables.table import Target
+    from odradek.pipelines.formats.target import Target
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from odradek.core.counts import span
 from odradek.core.errors import ConfigError
 from odradek.core.keyword_options import with_keywords
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of, overlap, topic_of
+from odradek.pipelines.formats.table_format import format_of
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.given_options import OF_A_REPLAY, check_options
 from odradek.pipelines.ingestion.job import make_target, start_spark
 from odradek.pipelines.options import PipelineOptions, ReplayOptions, check_values, names
@@ -28,7 +30,7 @@ from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.replayed_logs import check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
-from odradek.pipelines.tables.table import Table, Target, open_table
+from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options, parse_size
@@ -226,7 +228,7 @@ def destination(options: ReplayOptions, shown: Callable[[str], str] = str) -> Ta
     """
     check_values(options)
     output, to_topic = shown("output"), shown("to_topic")
-    is_table = options.output is not None or options.table_format == "iceberg"
+    is_table = options.output is not None or format_of(options.table_format).is_in_catalog
     if is_table and options.to_topic is not None:
         raise ConfigError(f"choose the destination: either {output} (a table) or {to_topic}")
     if options.batch_size != ReplayOptions.batch_size and not options.exactly_once:

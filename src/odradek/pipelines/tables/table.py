@@ -44,21 +44,18 @@ from odradek.pipelines.commit.state import (
     unfinished,
 )
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
-from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
-from odradek.pipelines.files.partition_folders import check_partition_columns
 from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
-from odradek.pipelines.files.table_folders import folder_of, log_options
+from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.iceberg.table import IcebergTable
 from odradek.pipelines.local_errors import local_error
-from odradek.pipelines.parquet.table import ParquetTable, check_spark_sees
+from odradek.pipelines.queries import check_spark_sees
 from odradek.pipelines.sources import Source
-from odradek.pipelines.table_state import (
+from odradek.pipelines.formats.table_state import (
     BATCHES,
     CHECKPOINT,
     STATE,
@@ -72,12 +69,11 @@ from odradek.pipelines.table_state import (
     has_runs,
     mark,
 )
-from odradek.pipelines.tables.exclusive_stores import check_exclusive
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.read_logs import ReadLogs
 from odradek.pipelines.tables.runs import RUNS, Run
-from odradek.pipelines.tables.target import Target
 from odradek.pipelines.values.arguments import wrong
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords
@@ -100,7 +96,7 @@ _BYTES = "_odradek_bytes"
 class Table:
     """An open table: its location, its checkpoint and its writer. Only one run at a time can open it.
 
-    ``begin`` writes the table's own description (``pipelines/table_state``), unless the table already has one.
+    ``begin`` writes the table's own description (``formats/table_state``), unless the table already has one.
     """
 
     def __init__(self, target: Target, spark: SparkSession | None) -> None:
@@ -118,10 +114,9 @@ class Table:
         self._locked = contextlib.ExitStack()
         with contextlib.ExitStack() as locked:
             state = self.location.child(STATE)
-            is_delta = target.table_format == "delta"
-            options = log_options(self.location, target.storage_options) if is_delta else {}
-            has_log = is_delta and DeltaTable(self.location, state, options=options).check_log()
-            check_exclusive(state, target.table_format, target.storage_options, is_single=target.single_driver)
+            opened = target.format.opener(target, self.location)
+            if not target.single_driver:
+                target.format.check_exclusive(state, target.storage_options)
             run = self._run = Run(state.child(RUNS))
             run.begin()  # before ``_lock``: the error of ``begin`` names the other run
             locked.callback(run.end)
@@ -130,22 +125,7 @@ class Table:
             self.checkpoint: Location = state.child(CHECKPOINT)
             if target.checkpoint is not None:
                 self.checkpoint = location_of(target.checkpoint, spark)
-            self._writer: ParquetTable | DeltaTable | IcebergTable
-            if target.iceberg is not None:
-                self._writer = IcebergTable(target.iceberg, self.location, target.partition_by, run.id)
-            elif is_delta:
-                self._writer = DeltaTable(
-                    self.location, _staging_of(self.location), target.partition_by, options, run.id, has_log=has_log
-                )
-            else:
-                self._writer = ParquetTable(
-                    self.location,
-                    self._batches,
-                    _staging_of(self.location),
-                    target.partition_by,
-                    run.id,
-                    allow_lost=target.allow_lost,
-                )
+            self._writer = opened(run.id)
             locked.callback(self._writer.close)
             self._logs = ReadLogs(self._writer)
             self._id = check_table(self.location, target.shape(), self._has_records)
@@ -162,8 +142,6 @@ class Table:
 
     @property
     def _has_batches(self) -> bool | None:
-        if not isinstance(self._writer, DeltaTable):
-            return self._writer.has_batches()
         return self._writer.has_batches(is_begun=self._was_begun, has_runs=lambda: has_runs(self.location))
 
     def check_checkpoint(self) -> None:
@@ -213,16 +191,12 @@ class Table:
         ``isolation``: the level with which the run reads. Raises ConfigError, StorageError.
         """
         frame = self.frame(records)
-        if not isinstance(self._writer, IcebergTable):
-            self._writer.check(frame)
+        self._writer.check(frame)
         if self.target.writer == "workers":
             zone = records.sparkSession.conf.get("spark.sql.session.timeZone") or "UTC"
             self._decoder, self._columns = decoder_for(self.target.values, zone), frame.schema
             check_decoder(self._decoder, self._columns)
-            if isinstance(self._writer, IcebergTable):
-                self._writer.begin(self._decoder.schema)
-            else:
-                check_partition_columns(self._decoder.schema, self.target.partition_by)
+            self._writer.begin(self._decoder.schema)
             folder_of(self.location)
         self._id = begin_table(self.location, self.target.shape(), self._has_records, isolation=isolation)
 
@@ -320,12 +294,12 @@ class Table:
     @property
     def lost_files(self) -> frozenset[str]:
         """The files of the newest micro-batch that are neither in the table nor beside it."""
-        return self._writer.lost if isinstance(self._writer, ParquetTable) else frozenset()
+        return self._writer.lost
 
     @property
     def lost_offsets(self) -> Mapping[TopicPartition, tuple[int, int]]:
         """The start and the end of the newest micro-batch in each partition, if files of it are lost."""
-        return self._writer.lost_offsets if isinstance(self._writer, ParquetTable) else {}
+        return self._writer.lost_offsets
 
     def check_own_checkpoint(self) -> None:
         """Raises ConfigError if there is a folder in the place of the checkpoint that is not the table's checkpoint."""
@@ -367,14 +341,15 @@ class Table:
 
     def frame(self, records: DataFrame) -> DataFrame:
         """Returns the records with the table's columns. Raises ConfigError."""
-        if not self.target.partition_by or self.target.iceberg is not None:
+        columns = self.target.folder_columns
+        if not columns:
             return self.target.values.table(records)
         frame = self.target.values.table(records, bytes_as=_BYTES)
         known = [name for name in frame.columns if name != _BYTES]
-        missing = [name for name in self.target.partition_by if name not in known]
+        missing = [name for name in columns if name not in known]
         if missing:
             raise wrong("partition_by", f" {missing[0]}: the table's columns are {', '.join(known)}")
-        return usable_frame(frame, self.target.partition_by, _BYTES)
+        return usable_frame(frame, columns, _BYTES)
 
     def add(self, batch: DataFrame, plan: BatchPlan, reading: tuple[ReadOptions, PlannedBatch] | None = None) -> Added:
         """Adds a micro-batch to the table; Spark writes its records. ``reading``: with which options, and what, if the
@@ -483,10 +458,6 @@ def open_table(
         table.close()
 
 
-def _staging_of(location: Location) -> Location:
-    return location.sibling(".", ".staging") or location.child(STATE).child("staging")
-
-
 def _refuse_bad(staged: DataFrame) -> None:
     """Raises BadRecords with the first value that could not be read."""
     if ERROR not in staged.columns:
@@ -528,5 +499,3 @@ def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[ob
         raise local_error(path, "used", error) from error
     return held
 
-
-__all__ = ["Table", "Target", "open_table"]

@@ -8,7 +8,7 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems import Location
-from odradek.pipelines.tables.exclusive_stores import check_exclusive
+from odradek.pipelines.formats.table_format import format_of
 
 LOCK = "AWS_S3_LOCKING_PROVIDER"
 
@@ -23,9 +23,8 @@ class Store:
         return self.is_exclusive
 
 
-def check(uri: str, kind: str, *, is_exclusive: bool | None = False, is_single: bool = False, **options: str) -> None:
-    store = cast(Location, Store(uri, is_exclusive=is_exclusive))
-    check_exclusive(store, kind, options, is_single=is_single)
+def check(uri: str, kind: str, *, is_exclusive: bool | None = False, **options: str) -> None:
+    format_of(kind).check_exclusive(cast(Location, Store(uri, is_exclusive=is_exclusive)), options)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta"])
@@ -39,7 +38,6 @@ def test_a_store_that_ignores_the_header_is_refused(scheme: str, kind: str, monk
     assert "--table-format delta" not in str(refused.value), "Delta loses commits there, too"
     assert (LOCK in str(refused.value)) == (kind == "delta")
     check(f"{scheme}://b/t", kind, is_exclusive=True)
-    check(f"{scheme}://b/t", kind, is_single=True)
 
 
 def test_a_lock_of_deltalake_makes_commits_exclusive(monkeypatch: Any) -> None:
@@ -68,3 +66,8 @@ def test_delta_on_s3_is_used_with_a_hadoop_that_cannot_test_the_store() -> None:
     check("s3a://b/t", "delta", is_exclusive=None)
     with pytest.raises(ConfigError):
         check("s3a://b/t", "parquet", is_exclusive=None)
+
+
+def test_iceberg_needs_no_exclusive_create() -> None:
+    check("s3a://b/t", "iceberg", is_exclusive=None)
+    check("s3a://b/t", "iceberg")

@@ -22,6 +22,7 @@ from odradek.core.errors import ConfigError, StorageError
 from odradek.pipelines.commit.damaged_files import DamagedFile, fault_of, remedied_by
 from odradek.pipelines.commit.state import ANOTHER_TABLE
 from odradek.pipelines.filesystems import Location
+from odradek.pipelines.formats.table_format import format_of, format_of_log
 from odradek.pipelines.given_options import check_local_folder
 from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.text.json_depth import parse_json
@@ -30,9 +31,6 @@ STATE = "_odradek"
 BATCHES = "batches"
 _FILE = "table.json"
 TABLE_MARK = "odradek-table"
-DELTA_LOG = "_delta_log"
-_LOGS = {"delta": DELTA_LOG, "iceberg": "metadata"}
-"""The folder of a format's own log. A table that has one may be of another writer."""
 _STREAM_LOG = "_spark_metadata"
 _RUNS = "has_runs"
 _ISOLATION, _COMMITTED, _UNCOMMITTED = "isolation", "read_committed", "read_uncommitted"
@@ -83,6 +81,11 @@ def check_checkpoint_folder(path: Path) -> None:
         )
 
 
+def staging_of(table: Location) -> Location:
+    """Returns the folder for files that are not in the table yet: beside it, if there can be one."""
+    return table.sibling(".", ".staging") or table.child(STATE).child("staging")
+
+
 def check_table_folders(output: Path, checkpoint: Path | None) -> None:
     """Raises ConfigError if a new table or a new checkpoint would be among the files of a table. Those that have begun
     there go on. Only looks."""
@@ -129,13 +132,12 @@ def _other_option(table: Location, name: str, values: str) -> ArgumentError:
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:
-    """Raises ConfigError if the folder holds anything but a table of ours, a table of Delta or Iceberg to add to, or a
-    Parquet table of ours that was converted to Delta. An empty folder is allowed. Writes nothing. Raises StorageError.
-    """
+    """Raises ConfigError if the folder holds anything but a table of ours, or a table with the log of the wanted format,
+    to add to. An empty folder is allowed. Writes nothing. Raises StorageError."""
     names = table.children()
-    has_log = _LOGS.get(shape.table_format) in names
+    wanted, other = format_of(shape.table_format), format_of_log(names)
     others = [name for name in names if name != STATE]
-    if not others or has_log:
+    if not others or wanted.log_folder in names:
         return
     text = _text_of(table)
     if _STREAM_LOG in names:
@@ -148,11 +150,11 @@ def check_not_foreign(table: Location, shape: TableLayout) -> None:
             f"{table.uri} holds something other than a table of odradek: {others[0]}; there is no {STATE}/{_FILE}. "
             f"Choose an empty --output. {_LOST_FOLDER}"
         )
-    if DELTA_LOG in names and _parse(table, text).layout.get("table_format") == shape.table_format:
+    if other is not None and _parse(table, text).layout.get("table_format") == shape.table_format:
         raise ConfigError(
-            f"{table.uri} was begun as a Parquet table, and another tool has converted it to Delta since: readers "
-            f"of Delta would not see new files. Give the folder {DELTA_LOG} another place to go on with Parquet, or "
-            f"{ANOTHER_TABLE}"
+            f"{table.uri} was begun as a {wanted.title} table, and another tool has converted it to {other.title} "
+            f"since: readers of {other.title} would not see new files. Give the folder {other.log_folder} another "
+            f"place to go on with {wanted.title}, or {ANOTHER_TABLE}"
         )
 
 
@@ -234,7 +236,8 @@ def _has_records(
     """
     if held.get("table_format") == wanted["table_format"]:
         return has_records()
-    return bool(table.child(STATE).child(BATCHES).children() or DELTA_LOG in table.children() or table.data_files())
+    has_log = format_of_log(table.children()) is not None
+    return bool(table.child(STATE).child(BATCHES).children() or has_log or table.data_files())
 
 
 def check_new(checkpoint: Location, table: Location) -> None:
@@ -340,10 +343,10 @@ def mark(checkpoint: Location, table_id: str) -> bool:
 def stored_layout(table: Location) -> TableLayout:
     """Returns the layout with which a table was begun. Raises ConfigError if there is none, StorageError."""
     text = _text_of(table)
-    if text is None and DELTA_LOG in table.children():
+    if text is None and (other := format_of_log(table.children())) is not None:
         raise ConfigError(
-            f"{table.uri} is a Delta table without {STATE}/{_FILE}, which has the options that it was begun with: copy "
-            "this file from the table of which this one is a copy, or from a backup, and repeat the command; or "
+            f"{table.uri} is a {other.title} table without {STATE}/{_FILE}, which has the options that it was begun "
+            "with: copy this file from the table of which this one is a copy, or from a backup, and repeat the command; or "
             f"{ANOTHER_TABLE}"
         )
     if text is None:

@@ -1,0 +1,87 @@
+"""The options of a table that a pipeline writes: its place, its format, its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from odradek.pipelines.formats.table_format import CatalogPlace, TableFormat, format_of
+from odradek.pipelines.formats.table_state import TableLayout, check_checkpoint_folder, check_table_folders
+from odradek.pipelines.given_options import check_local_folder, check_place
+from odradek.pipelines.options import PipelineOptions
+from odradek.pipelines.values.arguments import about, wrong
+from odradek.pipelines.values.record_values import Values
+from odradek.text.table_paths import check_uri, is_uri, local_path
+
+
+@dataclass(frozen=True)
+class Target:
+    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
+    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
+    ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
+    ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
+    ``allow_lost``: whether a Parquet table may have lost files of its newest micro-batch. ``place``: that of a table in
+    a catalogue, whose folder ``output`` is.
+    """
+
+    output: str
+    table_format: str = "parquet"
+    values: Values = field(default_factory=Values)
+    partition_by: tuple[str, ...] = ()
+    checkpoint: str | None = None
+    on_bad: str = "keep"
+    files_per_batch: int | None = None
+    storage_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    writer: str = PipelineOptions.writer
+    task_bytes: int = 256 << 20
+    single_driver: bool = False
+    fence_commits: bool = False
+    allow_lost: bool = False
+    place: CatalogPlace | None = None
+
+    @property
+    def format(self) -> TableFormat:
+        return format_of(self.table_format)
+
+    @property
+    def folder_columns(self) -> tuple[str, ...]:
+        """The columns whose values are in the names of folders, and not in the files."""
+        return self.partition_by if self.format.has_folders else ()
+
+    def check(self) -> None:
+        """Checks the options. Raises ConfigError."""
+        self.format.check_installed()
+        if self.writer not in self.format.writers:
+            raise wrong("writer", f" {self.writer}: {self.format.writers_reason}; leave the option out")
+        check_place("output", self.output)
+        if self.checkpoint is not None:
+            check_place("checkpoint", self.checkpoint)
+        with about("output"):
+            check_uri("output", self.output, workers=self.writer == "workers")
+        with about("checkpoint"):
+            check_uri("checkpoint", self.checkpoint or "", workers=False)
+        self.format.check_output(self.output)
+        self.values.check()
+        self.format.check_partitions(self.partition_by, self.values)
+        output = None if is_uri(self.output) else local_path(self.output)
+        if output is not None:
+            check_local_folder("output", output)
+        checkpoint = None
+        if self.checkpoint is not None and not is_uri(self.checkpoint):
+            checkpoint = local_path(self.checkpoint)
+            check_checkpoint_folder(checkpoint)
+        if output is not None:
+            check_table_folders(output, checkpoint)
+
+    def shape(self) -> TableLayout:
+        values = self.values
+        return TableLayout(
+            table_format=self.table_format,
+            value_format=str(values.format),
+            schema=values.schema,
+            framing=str(values.framing),
+            flat=values.flat,
+            headers=values.headers,
+            keep_raw=values.keep_raw,
+            partition_by=self.partition_by,
+        )
