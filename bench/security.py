@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from bench.raw import Connection, fill
 from odradek.acls.index import AclIndex
-from odradek.broker.metadata.authorizer import Authorizer
+from odradek.broker.metadata.standard_authorizer import StandardAuthorizer
 from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.security import scram
 from odradek.security.principal import USER, Principal
@@ -356,7 +356,7 @@ class Bench:
             index.decide("User:user-7", "127.0.0.1", Operation.READ, Resource.TOPIC, name)
         took = (time.process_time() - began) / len(names)
         yield Figure("µs of a decision, 10,000 ACLs, not cached", f"{took * 1e6:.1f}", "≤ 50")
-        authorizer, asker = Authorizer(), _Asker()
+        authorizer, asker = StandardAuthorizer(), _Asker()
         for number, acl in enumerate(acls):
             authorizer._replace(number, None, acl)  # type: ignore[arg-type]
         few = names[:100]

@@ -11,7 +11,7 @@ import pytest
 from support.brokers import Wire, odradek_broker, unique
 from support.principals import AUTHORIZED, BrokerWithPrincipals
 
-from odradek.broker.metadata.authorizer import audit_log
+from odradek.broker.metadata.standard_authorizer import audit_log
 from odradek.core.access.acl import Acl, Operation, Pattern, Permission, Resource
 from odradek.core.errors import ErrorCode
 from odradek.wire.api_keys import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS

@@ -259,7 +259,7 @@ print(sorted(sys.modules))
     loaded = set(ast.literal_eval(run_python(program)))
     assert "odradek.broker.handlers.k00_produce" in loaded
     of_security = {
-        "cryptography", "http.client", "odradek.broker.logins", "odradek.broker.metadata.authorizer",
+        "cryptography", "http.client", "odradek.broker.logins", "odradek.broker.metadata.standard_authorizer",
         "odradek.broker.metadata.delegation_tokens", "odradek.broker.settings.listener_settings", "odradek.broker.tls",
         "odradek.security.jaas", "odradek.security.key_sets", "odradek.security.oauth_server",
         "odradek.security.sasl_server", "odradek.security.scram", "odradek.security.stores",

@@ -21,7 +21,7 @@ from recording import differences
 from support.principals import BrokerWithPrincipals
 
 from odradek.broker.handlers import handler_files
-from odradek.broker.metadata.authorizer import audit_log
+from odradek.broker.metadata.standard_authorizer import audit_log
 
 KNOWN: dict[str, str] = {}
 """A pattern of a difference → its reason."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from odradek.broker.partitions.private_directory import PrivateDirectory
@@ -97,9 +98,11 @@ def authorizer_of(config: BrokerConfig) -> Authorizer | None:
     """Returns the authorizer that the settings ask for, or None."""
     if not config.authorizer_class_name:
         return None
-    from odradek.broker.metadata.authorizer import Authorizer  # few brokers have one
+    from odradek.broker.settings.protection import AUTHORIZERS  # few brokers have one
 
-    return Authorizer.of(config)
+    module, _, name = AUTHORIZERS[config.authorizer_class_name.strip()].partition(":")
+    made: Authorizer = getattr(import_module(f"odradek.broker.metadata.{module}"), name).of(config)
+    return made
 
 
 def tokens_of(config: BrokerConfig) -> DelegationTokens | None:

@@ -20,6 +20,9 @@ from odradek.core.errors import ConfigError
 
 AUTHORIZER = "authorizer.class.name"
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+AUTHORIZERS = {STANDARD_AUTHORIZER: "standard_authorizer:StandardAuthorizer"}
+"""By the name of its class in Kafka: the module in ``broker/metadata`` of an authorizer, and its class there, which
+``metadata/authorizer`` describes. Its ``of`` makes it from the settings."""
 
 
 class Protection(NamedTuple):
@@ -123,8 +126,8 @@ def protections_by_setting() -> dict[str, Protection]:
 def check_authorizer(texts: Mapping[str, str]) -> None:
     """Raises ConfigError if the authorizer is unknown or a super user is no principal."""
     name = texts.get(AUTHORIZER, "").strip()
-    if name not in ("", STANDARD_AUTHORIZER):
-        raise ConfigError(f"{AUTHORIZER}: this broker has no class {name!r}; set {STANDARD_AUTHORIZER} or leave it out")
+    if name and name not in AUTHORIZERS:
+        raise ConfigError(f"{AUTHORIZER}: this broker has no class {name!r}; set {' or '.join(AUTHORIZERS)} or leave it out")
     super_users(texts)
 
 

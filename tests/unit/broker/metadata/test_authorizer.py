@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from odradek.broker.metadata import authorizer as room
-from odradek.broker.metadata.authorizer import Authorizer, java_address
+from odradek.broker.metadata import standard_authorizer as room
+from odradek.broker.metadata.standard_authorizer import StandardAuthorizer, java_address
 from odradek.broker.publishers.order import authorizer_of
 from odradek.broker.settings.config import BrokerConfig
 from odradek.broker.settings.protection import AUTHORIZER, STANDARD_AUTHORIZER
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, **settings: Any) -> None:
         self.shard = CatalogState(lambda data: UUID(bytes=data), (1,), UUID(int=9))
-        self.authorizer = Authorizer(**settings)
+        self.authorizer = StandardAuthorizer(**settings)
         self._next = 0
 
     def change(self, *requests: CatalogRequest) -> Any:
@@ -184,7 +184,7 @@ def test_a_setting_without_meaning_stops_the_start(settings: dict[str, str], com
 
 def test_commas_between_super_users_have_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     settings = {AUTHORIZER: STANDARD_AUTHORIZER, "super.users": "User:a,User:b;User:CN=c,O=d;User:e"}
-    made = Authorizer.of(BrokerConfig(settings))
+    made = StandardAuthorizer.of(BrokerConfig(settings))
     assert made.super_users == {"User:a,User:b", "User:CN=c,O=d", "User:e"}, "as in Kafka"
     (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert line == "super.users: 'User:a,User:b' is one user; semicolons separate users, as in User:a;User:b"
