@@ -166,7 +166,7 @@ class _QueueEntry:
             self._queue[0].at_front.resolve(None)
 
 
-class _Event:
+class WriteEvent:
     """A write event. ``is_written``: its records are in the log, so it is completed even if its client disconnects."""
 
     __slots__ = ("is_written",)
@@ -183,7 +183,7 @@ class Controller(ABC):
     ``Steps`` raise the exception. These steps have no client: they are for the broker itself, its owner and tests.
     """
 
-    # Subclasses use _broker and _has_defaults.
+    # Subclasses use _broker, _commit and _has_defaults.
 
     def __init__(self, broker: ControlledBroker) -> None:
         self._broker = broker
@@ -198,7 +198,6 @@ class Controller(ABC):
 
     # --- what the controller does -------------------------------------------------------------------------------
 
-    @abstractmethod
     def write(
         self,
         operation: Operation[T],
@@ -207,8 +206,61 @@ class Controller(ABC):
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Deferred[T]:
-        """Returns the promise of the operation's result, which is resolved when the records are committed and
-        published."""
+        """Returns the promise of the operation's result, which is resolved when the records are committed and published.
+
+        An event whose client disconnects before its records are written is dropped.
+        """
+        event = WriteEvent()
+        steps = self.steps_of(operation, event, validate_only=validate_only, max_records=max_records)
+        return self._start(steps, event, context)
+
+    def _start(self, steps: Steps[T], event: WriteEvent, context: ControllerRequestContext | None) -> Deferred[T]:
+        scheduler = self._broker.scheduler
+        if context is None:
+            return scheduler.start(steps)
+        parked = context.connection.parked
+        task = Task(
+            scheduler,
+            steps,
+            must_finish=lambda: event.is_written,
+            on_share=self._broker.quotas.share_charge(context),
+        )
+        parked.add(task)
+        task.promise.then(lambda _: parked.discard(task))
+        scheduler.add(task)
+        return task.promise
+
+    def steps_of(
+        self,
+        operation: Operation[T],
+        event: WriteEvent | None = None,
+        *,
+        validate_only: bool = False,
+        max_records: int | None = MAX_CHANGE_RECORDS,
+    ) -> Steps[T]:
+        """Returns the steps of an event, from its entry into the queue to its result. Raises the errors of the
+        operation.
+
+        If the records cannot be written, it raises KafkaError and changes nothing.
+        """
+        broker = self._broker
+        with self._queued() as entry:
+            yield entry.at_front
+            change = Change(broker.catalog.state, max_records)
+            try:
+                result = yield from operation(change)
+                if change.records and not validate_only:
+                    yield from self._commit(change, event)
+                if change.on_end is not None:
+                    change.on_end(broker.metadata_log.end_offset - 1)
+            finally:
+                if len(change.records) > FEW_RECORDS:
+                    broker.leftovers.add(change.records, change.packed)
+        return result
+
+    @abstractmethod
+    def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
+        """Commits and publishes the records of an event. Raises KafkaError."""
 
     @abstractmethod
     def create_topic(self, new: TopicSpec) -> Steps[Topic]:
@@ -323,73 +375,15 @@ class Controller(ABC):
 class QuorumController(Controller):
     """This node as the controller: its write events go to the quorum of the metadata log."""
 
-    # --- write events -------------------------------------------------------------------------------------------
-
-    def write(
-        self,
-        operation: Operation[T],
-        context: ControllerRequestContext | None = None,
-        *,
-        validate_only: bool = False,
-        max_records: int | None = MAX_CHANGE_RECORDS,
-    ) -> Deferred[T]:
-        """Returns the promise of the operation's result. It is resolved when the records are committed and published.
-
-        An event whose client disconnects before its records are written is dropped.
-        """
-        event = _Event()
-        steps = self.steps_of(operation, event, validate_only=validate_only, max_records=max_records)
-        return self._start(steps, event, context)
-
-    def _start(self, steps: Steps[T], event: _Event, context: ControllerRequestContext | None) -> Deferred[T]:
-        scheduler = self._broker.scheduler
-        if context is None:
-            return scheduler.start(steps)
-        parked = context.connection.parked
-        task = Task(
-            scheduler,
-            steps,
-            must_finish=lambda: event.is_written,
-            on_share=self._broker.quotas.share_charge(context),
-        )
-        parked.add(task)
-        task.promise.then(lambda _: parked.discard(task))
-        scheduler.add(task)
-        return task.promise
-
-    def steps_of(
-        self,
-        operation: Operation[T],
-        event: _Event | None = None,
-        *,
-        validate_only: bool = False,
-        max_records: int | None = MAX_CHANGE_RECORDS,
-    ) -> Steps[T]:
-        """Returns the steps of an event, from its entry into the queue to its result. Raises the errors of the
-        operation.
-
-        If the records cannot be written, it raises KafkaError and changes nothing.
-        """
+    def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
         broker = self._broker
-        with self._queued() as entry:
-            yield entry.at_front
-            change = Change(broker.catalog.state, max_records)
-            try:
-                result = yield from operation(change)
-                if change.records and not validate_only:
-                    if change.makes_logs:
-                        broker.check_room()
-                    if event is not None:
-                        event.is_written = True
-                    offset = yield from value_of(broker.quorum.append(change.packed, len(change.records)))
-                    assert not isinstance(offset, KafkaError)  # ``value_of`` raises it
-                    yield from broker.loader.commit(offset, change.records)
-                if change.on_end is not None:
-                    change.on_end(broker.metadata_log.end_offset - 1)
-            finally:
-                if len(change.records) > FEW_RECORDS:
-                    broker.leftovers.add(change.records, change.packed)
-        return result
+        if change.makes_logs:
+            broker.check_room()
+        if event is not None:
+            event.is_written = True
+        offset = yield from value_of(broker.quorum.append(change.packed, len(change.records)))
+        assert not isinstance(offset, KafkaError)  # ``value_of`` raises it
+        yield from broker.loader.commit(offset, change.records)
 
     # --- topics -------------------------------------------------------------------------------------------------
 
@@ -408,10 +402,10 @@ class QuorumController(Controller):
         """Creates the missing topics with the broker's defaults. The promise has the errors of the refused topics, or a
         KafkaError if the whole request is refused.
         """
-        event = _Event()
+        event = WriteEvent()
         return self._start(self._auto_create(names, event), event, context)
 
-    def _auto_create(self, names: Collection[str], event: _Event) -> Steps[dict[str, KafkaError]]:
+    def _auto_create(self, names: Collection[str], event: WriteEvent) -> Steps[dict[str, KafkaError]]:
         broker = self._broker
         refused: dict[str, KafkaError] = {}
 
@@ -434,10 +428,10 @@ class QuorumController(Controller):
 
     def ensure_internal_topic(self, name: str, context: ControllerRequestContext) -> Deferred[None]:
         """Creates the topic of a coordinator if it does not exist."""
-        event = _Event()
+        event = WriteEvent()
         return self._start(self.create_internal_topic(name, event), event, context)
 
-    def create_internal_topic(self, name: str, event: _Event | None = None) -> Steps[None]:
+    def create_internal_topic(self, name: str, event: WriteEvent | None = None) -> Steps[None]:
         """Creates the topic of a coordinator if it does not exist. A failure is only logged, as in Kafka."""
         broker = self._broker
         topic = broker.coordinators.topic_spec(name)

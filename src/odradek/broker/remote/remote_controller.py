@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from odradek.broker.controller.write_events import Controller, TopicSpec
-from odradek.broker.loop.scheduler import Steps
-from odradek.broker.metadata.change import MAX_CHANGE_RECORDS, Change
+from odradek.broker.loop.scheduler import Steps, value_of
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.remote.node_request import NodeRequest, schema_request
 from odradek.core.deferred import Deferred
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
     from kio.schema.allocate_producer_ids.v0.response import AllocateProducerIdsResponse
     from kio.schema.create_topics.v7.response import CreateTopicsResponse
 
-    from odradek.broker.controller.write_events import ControlledBroker, ControllerRequestContext, Operation
+    from odradek.broker.controller.write_events import ControlledBroker, ControllerRequestContext, WriteEvent
     from odradek.broker.metadata.catalog_view import CatalogView
+    from odradek.broker.metadata.change import Change
     from odradek.broker.remote.forwarder import RequestForwarder
     from odradek.catalog.delta import Delta
     from odradek.catalog.state import Topic
 
-T = TypeVar("T")
 log = logging.getLogger("odradek.broker")
 
 CREATION_WAIT_MS = 2_000
@@ -80,24 +79,11 @@ class RemoteController(Controller):
 
     # --- changes ------------------------------------------------------------------------------------------------
 
-    def write(
-        self,
-        operation: Operation[T],
-        context: ControllerRequestContext | None = None,
-        *,
-        validate_only: bool = False,
-        max_records: int | None = MAX_CHANGE_RECORDS,
-    ) -> Deferred[T]:
-        """Serves an operation without records, such as a change of loggers. The promise of any other one has a
-        KafkaError: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``)."""
-        return self._broker.scheduler.start(self._without_records(operation, max_records))
-
-    def _without_records(self, operation: Operation[T], max_records: int | None) -> Steps[T]:
-        change = Change(self._broker.catalog.state, max_records)
-        result = yield from operation(change)
-        if change.records:
-            raise KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
-        return result
+    def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
+        """Refuses all records: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``). An
+        operation without records, such as a change of loggers, is served here."""
+        refusal = KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
+        yield from value_of(Deferred.of(refusal))
 
     def create_topic(self, new: TopicSpec) -> Steps[Topic]:
         """Creates one topic, as a request of this broker. Raises KafkaError."""
