@@ -99,7 +99,7 @@ def read_by_rows(data: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     """Reads the same parts as the kernels: no incomplete batch, no control batch, no offset beyond the largest."""
     return [
         (row.offset, row.key, row.value)
-        for pos, header in islice(scan(data), RecordSet(data).batch_count)
+        for pos, header in islice(scan(data), len(RecordSet(data).spans().begins))
         if not header.is_control and header.base_offset < 1 << 62
         for row in batch_rows(data, pos, header)
     ]

@@ -86,10 +86,6 @@ class RecordSet:
         return RecordSet(bytes(self._data), self._batch_bytes)
 
     @property
-    def batch_count(self) -> int:
-        return len(self._table)
-
-    @property
     def is_compressed(self) -> bool:
         """Whether any batch is compressed."""
         return bool(self._attributes & kernels.CODEC_BITS)

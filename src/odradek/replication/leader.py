@@ -92,11 +92,6 @@ class PartitionLeader:
         return self._isr
 
     @property
-    def maximal_isr(self) -> Collection[int]:
-        """The ISR, with the follower that the controller is asked to add."""
-        return self._maximal
-
-    @property
     def pending(self) -> AlterIsr | None:
         """The change that is on its way to the controller, or that waits for the next registration."""
         return self._pending

@@ -41,11 +41,6 @@ class RequestElements:
         return self._large.used + self._small.used
 
     @property
-    def large_size(self) -> int:
-        """The elements that long requests may have together."""
-        return self._large.size
-
-    @property
     def waiting(self) -> int:
         """The number of requests that wait for their share."""
         return len(self._large.waiting) + len(self._small.waiting)

@@ -525,6 +525,12 @@ class ProducerEngine:
         self._report(batch, offset, error)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
+        """Returns whether a batch is sent again.
+
+        In a transaction, a batch that the broker refused for its sequence is sent again only if an earlier batch is
+        left. Otherwise the sequences have a gap, and the batch is lost: a transaction cannot get new sequences."""
+        if self._transactional_id is not None and is_refused(code):
+            return code is not ErrorCode.invalid_producer_epoch and self.queues[batch.partition].has_earlier(batch)
         # A broker that has just started may not have loaded its partitions yet.
         return worth_retrying(error) or is_refused(code) or code is ErrorCode.unknown_topic_or_partition
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from odradek.batches.header import TRANSACTIONAL_BIT
 from odradek.client.config import ClientConfig
-from odradek.client.producer.accumulator import ProducerBatch, is_refused
+from odradek.client.producer.accumulator import ProducerBatch
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.engine import PRODUCE_NAMES_CEILING, ProducerEngine
 from odradek.client.producer.transaction import BROKER_ADDS_PARTITIONS
@@ -66,13 +66,7 @@ class JoinedEngine(ProducerEngine):
         return await super()._leaders(wanted)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Returns whether a batch is sent again. A batch after a gap in the sequences is lost, because only the owner
-        can get another epoch."""
-        if self._first_failure is not None:
-            return False
-        if is_refused(code):
-            return code is not ErrorCode.invalid_producer_epoch and self.queues[batch.partition].has_earlier(batch)
-        return super()._is_worth_retrying(batch, code, error)
+        return self._first_failure is None and super()._is_worth_retrying(batch, code, error)
 
     def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
         if error is not None and self._first_failure is None:

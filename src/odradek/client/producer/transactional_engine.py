@@ -19,7 +19,7 @@ from odradek.client.cluster import GROUP, TRANSACTIONAL_ID, Deadline, worth_retr
 from odradek.client.config import ClientConfig
 from odradek.client.errors import RequestTimedOut
 from odradek.client.producer import transaction_requests as requests
-from odradek.client.producer.accumulator import CONCURRENT_BACKOFF_MS, ProducerBatch, is_refused
+from odradek.client.producer.accumulator import CONCURRENT_BACKOFF_MS, ProducerBatch
 from odradek.client.producer.config import ProducerConfig
 from odradek.client.producer.engine import Delivered, ProducerEngine, RecordToSend
 from odradek.client.producer.shared_transaction import SharedTransaction, produce_ceiling
@@ -367,16 +367,7 @@ class TransactionalEngine(ProducerEngine):
                 self.transaction.on_added(partitions)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Returns whether a batch is sent again.
-
-        A batch that the broker refused for its sequence is sent again only if an earlier batch is left. Otherwise the
-        sequences have a gap, and the batch is lost: a transaction cannot get new sequences."""
-        if not self.transaction.may_send:
-            return False
-        if is_refused(code):
-            earlier = self.queues[batch.partition].has_earlier(batch)
-            return code is not ErrorCode.invalid_producer_epoch and earlier
-        return super()._is_worth_retrying(batch, code, error)
+        return self.transaction.may_send and super()._is_worth_retrying(batch, code, error)
 
     def _report(self, batch: ProducerBatch, offset: int, error: Exception | None) -> None:
         if error is not None:

@@ -350,8 +350,9 @@ class Kip848Group:
             self._put_pattern(change.name, change.content)
             return
         member = self.members.get(change.name) or Kip848Member(change.name)
-        is_metadata = change.number == records.MEMBER
-        self.put((records.with_metadata_of if is_metadata else records.with_assignment_of)(member, change.content))
+        is_metadata = change.number == records.MEMBER  # every field is either metadata or assignment
+        metadata, assignment = (change.content, member) if is_metadata else (member, change.content)
+        self.put(records.with_assignment_of(metadata, assignment))
 
     def put(self, member: Kip848Member) -> None:
         before = self.members.get(member.member_id)

@@ -270,11 +270,6 @@ def with_metadata(consumer: Kip848Member, value: Fields) -> Kip848Member:
     )
 
 
-def with_metadata_of(consumer: Kip848Member, changed: Kip848Member) -> Kip848Member:
-    """Returns the member with the metadata of ``changed``: the fields of its record of type 5."""
-    return with_assignment_of(changed, consumer)  # every field is either metadata or assignment
-
-
 def with_assignment_of(consumer: Kip848Member, changed: Kip848Member) -> Kip848Member:
     """Returns the member with the assignment of ``changed``: the fields of its record of type 8."""
     return consumer._replace(
