@@ -27,7 +27,7 @@ from odradek.broker.settings.description import DYNAMIC
 from odradek.broker.settings.keys import ConfigKey, broker_keys, inert_broker_keys, topic_keys
 from odradek.broker.settings.resources import group_keys
 from odradek.cli import environment, main, terminal, termination
-from odradek.client.config import ClientConfig
+from odradek.client.config import ClientConfig, ConnectionConfig
 from odradek.client.consumer.setting_types import ConsumerSettings
 from odradek.client.group.config import ConsumerConfig
 from odradek.client.producer.config import ProducerConfig
@@ -101,10 +101,12 @@ def meanings(declared: Any) -> dict[str, tuple[str, str]]:
 
 
 def client_settings_of(declared: type, config: type) -> list[Setting]:
-    """The settings of a class of types, in the order of ``config``, which has their defaults."""
+    """The settings of a class of types, in the order of ``config``, which has their defaults: what is required, its own
+    settings, and those of all clients."""
     own = meanings(ConnectionSettings) | meanings(declared)
+    inherited = {one.name for one in fields(ConnectionConfig)} - set(inspect.get_annotations(config))
     rows = []
-    for one in fields(config):
+    for one in sorted(fields(config), key=lambda one: (one.default is not MISSING, one.name in inherited)):
         if one.name not in own:
             continue
         kind, doc = own[one.name]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -117,21 +117,19 @@ def parse_addresses(text: str, protocol: str = PLAINTEXT) -> tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """Addresses and timeouts of a client. Hashable and picklable; times in milliseconds.
+class ConnectionConfig:
+    """The settings of every client's connections and requests, with one default for all. Times in milliseconds.
 
     ``request_timeout_ms`` limits one request on one connection, ``default_api_timeout_ms`` a whole call with its
     retries. ``bootstrap_timeout_ms`` limits the time until the first connection opens (0: each address gets one
     attempt). A larger value waits for a broker that starts later; a log line says so within a second.
-    ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up. None means
-    true for a producer, as in Java, and false for every other client.
-
-    ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with
-    ``max_partition_fetch_bytes``.
+    ``receive_message_max_bytes``, a setting of librdkafka, limits a reply. Its default grows with the setting that
+    limits a fetch.
     """
 
     bootstrap_servers: str
     client_id: str = "odradek"
+    client_rack: str = ""
     request_timeout_ms: int = 30_000
     default_api_timeout_ms: int = 60_000
     bootstrap_timeout_ms: int = 5_000
@@ -139,13 +137,22 @@ class ClientConfig:
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
-    max_partition_fetch_bytes: int = 4_194_304
     fetch_max_wait_ms: int = 500
     check_crcs: bool = True
-    client_rack: str = ""
-    allow_auto_create_topics: bool | None = None
     receive_message_max_bytes: int = RECEIVE_BYTES
     security: ClientSecurity = NO_SECURITY
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig(ConnectionConfig):
+    """The settings of a client. Hashable and picklable.
+
+    ``allow_auto_create_topics``: a broker with auto.create.topics.enable creates a topic that is looked up. None means
+    true for a producer, as in Java, and false for every other client.
+    """
+
+    max_partition_fetch_bytes: int = 4_194_304
+    allow_auto_create_topics: bool | None = None
 
     def __post_init__(self) -> None:
         parse_addresses(self.bootstrap_servers, self.security.protocol)
@@ -169,26 +176,34 @@ class ClientConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ClientConfig:
-        """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
+        """Makes a config from Kafka's names. Raises the errors of ``read_settings``."""
+        kinds = {field.name: str(field.type) for field in fields(cls) if field.name != SECURITY}
+        return cls(**read_settings(settings, kinds, convert))
 
-        Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
-        if there is one.
-        """
-        kinds = {field.name: field.type for field in fields(cls) if field.name != SECURITY}
-        security, settings = take_security(settings)
-        values: dict[str, Any] = {SECURITY: security}
-        for name, value in effective(settings, kinds).items():
-            key = name.replace(".", "_")
-            if key not in kinds:
-                raise unknown_setting(name, kinds)
-            if key in values:
-                raise ConfigError(f"{name} is set twice")
-            if key == "bootstrap_servers" and isinstance(value, list | tuple):
-                value = ",".join(map(str, value))
-            values[key] = convert(name, str(kinds[key]), value)
-        if "bootstrap_servers" not in values:
-            raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
-        return cls(**values)
+
+def read_settings(
+    settings: Mapping[str, Any], kinds: Mapping[str, str], as_value: Callable[[str, str, Any], Any], twice: str = ""
+) -> dict[str, Any]:
+    """Returns the values of fields from Kafka's names, with dots or underscores; values are text or typed.
+
+    ``kinds``: the types of the fields, without ``security``. ``as_value``: makes a value from name, type and text.
+    ``twice``: what a setting that is given twice may mean. Raises ConfigError with the setting's name. The error for an
+    unknown name has a reason or a similar known name, if there is one.
+    """
+    security, others = take_security(settings)
+    values: dict[str, Any] = {SECURITY: security}
+    for name, value in effective(others, kinds).items():
+        key = name.replace(".", "_")
+        if key not in kinds:
+            raise unknown_setting(name, kinds)
+        if key in values:
+            raise ConfigError(f"{name} is set twice{twice if key == 'bootstrap_servers' else ''}")
+        if key == "bootstrap_servers" and isinstance(value, list | tuple):
+            value = ",".join(map(str, value))
+        values[key] = as_value(name, kinds[key], value)
+    if "bootstrap_servers" not in values:
+        raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
+    return values
 
 
 def take_security(settings: Mapping[str, object]) -> tuple[ClientSecurity, dict[str, Any]]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.client.config import (
     SECURITY,
     ClientConfig,
+    ConnectionConfig,
     check_whole,
     convert,
     parse_addresses,
+    read_settings,
     reply_bytes,
-    take_security,
-    unknown_setting,
 )
 from odradek.client.group.assignors import DEFAULT_STRATEGY, Assignor, make_assignors
-from odradek.client.settings.java_settings import effective
 from odradek.core.errors import ConfigError
 from odradek.core.ids import EARLIEST, LATEST
-from odradek.net.transports import RECEIVE_BYTES
-from odradek.security.client_security import NO_SECURITY, ClientSecurity
 from odradek.text.units import duration_ms
 
 logger = logging.getLogger("odradek.consumer")
@@ -33,6 +30,7 @@ _CHOICES = {
     "group_protocol": ("classic", "consumer"),
     "offsets_storage": ("kafka", "zookeeper"),
 }
+_NOT_SERVERS = " (the first argument has the brokers' addresses; topics go to subscribe)"
 # Under group_protocol=consumer the coordinator decides these.
 _CLASSIC_ONLY = ("partition_assignment_strategy", "session_timeout_ms", "heartbeat_interval_ms")
 _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_max_wait_ms", "retry_backoff_ms",
@@ -40,12 +38,11 @@ _MAY_BE_ZERO = frozenset({"auto_commit_interval_ms", "fetch_min_bytes", "fetch_m
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerConfig:
+class ConsumerConfig(ConnectionConfig):
     """The settings of a consumer. Times in milliseconds, sizes in bytes.
 
     ``buffer_memory`` limits fetched records that no poll has returned; records that are decoded ahead may need a third
-    more. ``receive_message_max_bytes``, a setting of librdkafka, limits a reply; its default grows with
-    ``fetch_max_bytes``.
+    more.
 
     ``columns`` are the columns of RecordBatches. Unlike in Java, ``allow_auto_create_topics`` is false by default.
 
@@ -58,11 +55,8 @@ class ConsumerConfig:
     ``zookeeper_connect``: ``host:port,…/chroot``. ``zookeeper_config`` names a properties file with a login and TLS.
     """
 
-    bootstrap_servers: str
     group_id: str | None = None
     group_instance_id: str | None = None
-    client_id: str = "odradek"
-    client_rack: str = ""
     enable_auto_commit: bool = True
     auto_commit_interval_ms: int = 5_000
     auto_offset_reset: str = "latest"
@@ -76,26 +70,15 @@ class ConsumerConfig:
     partition_assignment_strategy: Any = DEFAULT_STRATEGY
     fetch_min_bytes: int = 1
     fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
     max_partition_fetch_bytes: int = 1_048_576
     buffer_memory: int = 67_108_864
-    check_crcs: bool = True
-    request_timeout_ms: int = 30_000
-    default_api_timeout_ms: int = 60_000
-    bootstrap_timeout_ms: int = 5_000
-    socket_connection_setup_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 100
-    retry_backoff_max_ms: int = 1_000
-    metadata_max_age_ms: int = 300_000
     allow_auto_create_topics: bool = False
-    receive_message_max_bytes: int = RECEIVE_BYTES
     offsets_storage: str = "kafka"
     dual_commit_enabled: bool = False
     zookeeper_connect: str | None = None
     zookeeper_session_timeout_ms: int = 6_000
     zookeeper_config: str | None = None
     columns: tuple[str, ...] = DEFAULT_COLUMNS
-    security: ClientSecurity = NO_SECURITY
     assignors: tuple[Assignor, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,24 +158,9 @@ class ConsumerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> ConsumerConfig:
-        """Makes a config from Kafka's names, with dots or underscores; values are text or typed.
-
-        Raises ConfigError with the setting's name. The error for an unknown name has a reason or a similar known name,
-        if there is one."""
+        """Makes a config from Kafka's names. Raises the errors of ``read_settings``."""
         kinds = {one.name: str(one.type) for one in fields(cls) if one.name not in ("assignors", SECURITY)}
-        security, settings = take_security(settings)
-        values: dict[str, Any] = {SECURITY: security}
-        for name, value in effective(settings, kinds).items():
-            key = name.replace(".", "_")
-            if key not in kinds:
-                raise unknown_setting(name, kinds)
-            if key in values:
-                what = " (the first argument has the brokers' addresses; topics go to subscribe)"
-                raise ConfigError(f"{name} is set twice{what if key == 'bootstrap_servers' else ''}")
-            values[key] = _convert(name, kinds[key], value)
-        required = [one.name for one in fields(cls) if one.default is MISSING and one.default_factory is MISSING]
-        if any(name not in values for name in required):
-            raise ConfigError("bootstrap_servers is required, for example 127.0.0.1:9092")
+        values = read_settings(settings, kinds, _convert, _NOT_SERVERS)
         made = cls(**values)
         refused = [name for name in _CLASSIC_ONLY if name in values and made.group_protocol == "consumer"]
         if refused:
@@ -205,8 +173,6 @@ class ConsumerConfig:
 
 def _convert(name: str, kind: str, value: Any) -> Any:
     if kind.startswith("str"):
-        if isinstance(value, list | tuple) and name.replace(".", "_") == "bootstrap_servers":
-            return ",".join(map(str, value))
         if not isinstance(value, str) and not (value is None and "None" in kind):
             raise ConfigError(f"{name}: expected text, not {value!r}")
         return value
