@@ -25,7 +25,7 @@ def test_the_process_writes_the_same_bytes_and_ends_with_its_stdin(tmp_path: Pat
     assert process.returncode == 0
     assert '"end_offset": ' in lines[-1]
     written = {p.name.removesuffix(".cleaned"): p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))}
-    log.discard_cleaned()
+    log.removals.discard_cleaned()
     compact(log)
     assert contents(log.path).items() >= written.items()
     # With this throttle the process would run for ever. It ends when its stdin ends.

@@ -127,7 +127,7 @@ def test_checkpoints_are_written_when_there_is_room(topic: Topic) -> None:
     log = directory.partitions["t", 0].log
     put(log, batch(9))
     log.flush()
-    log.delete_before(5)
+    log.removals.delete_before(5)
     files.fill_after(0)
     directory.upkeep.checkpoint_recovery_points()
     directory.upkeep.checkpoint_log_starts()
@@ -149,7 +149,7 @@ def test_other_failed_writes_of_small_files_and_new_logs_end_the_broker(
     log = directory.partitions["t", 0].log
     put(log, batch(9))
     log.flush()
-    log.delete_before(5)
+    log.removals.delete_before(5)
     files.fill_after(0)
     directory.upkeep.checkpoint_recovery_points()
     directory.upkeep.checkpoint_log_starts()

@@ -383,7 +383,7 @@ def test_truncated_records_are_not_acknowledged(run_scenario) -> None:
     async def scenario(setup: Setup) -> None:
         writer = setup.client()
         writer.produce(0)
-        setup.first.log.truncate_to(0, setup.broker.now_ms())
+        setup.first.log.removals.truncate_to(0, setup.broker.now_ms())
         setup.first.move_high_watermark(None)
         assert results((await writer.answered())[0]) == [(ErrorCode.not_leader_or_follower, 0)]
 

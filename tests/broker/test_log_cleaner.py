@@ -160,7 +160,7 @@ def test_the_checkpoint_has_kafkas_format_and_is_kept_across_a_restart(tmp_path:
             fill(partition, 300)
             await until(lambda: broker.log_cleaner.status().cleanings)
             await until(lambda: not broker.log_cleaner.status().in_progress)
-            offset = partition.log.cleaned_offset
+            offset = partition.log.removals.cleaned_offset
             text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
             assert text == f"0\n1\ntable 0 {offset}\n"
 
@@ -169,10 +169,10 @@ def test_the_checkpoint_has_kafkas_format_and_is_kept_across_a_restart(tmp_path:
             partition = broker.partition("table", 0)
             assert partition is not None
             text = (tmp_path / "data" / "cleaner-offset-checkpoint").read_text()
-            assert text == f"0\n1\ntable 0 {partition.log.cleaned_offset}\n"
+            assert text == f"0\n1\ntable 0 {partition.log.removals.cleaned_offset}\n"
             delete_topic(broker, "table")
             (again,) = create(broker)
-            assert again.log.cleaned_offset is None, "the new topic has a new log"
+            assert again.log.removals.cleaned_offset is None, "the new topic has a new log"
 
     run(first)
     run(second)
@@ -191,7 +191,7 @@ def test_claim_89_idle_commits_do_not_accumulate(tmp_path: Path) -> None:
             log = partition.log
             total = 43_000
             assert log.log_end_offset == total
-            await until(lambda: log.cleaned_offset == log.active.base_offset)
+            await until(lambda: log.removals.cleaned_offset == log.active.base_offset)
             await until(lambda: not broker.log_cleaner.status().in_progress)
             closed = [offset for offset, _, _ in pairs(log) if offset < log.active.base_offset]
             assert closed == [log.active.base_offset - 1]
@@ -344,13 +344,13 @@ def test_deleted_records_stay_deleted_and_their_segments_are_removed(tmp_path: P
             (partition,) = create(broker)
             fill(partition, 300)
             await until(lambda: broker.log_cleaner.status().cleanings)
-            partition.log.delete_before(200)
+            partition.log.removals.delete_before(200)
             fill(partition, 100)
             await until(
                 lambda: broker.log_cleaner.status().cleanings > 1 and not broker.log_cleaner.status().in_progress
             )
             log = partition.log
-            await until(lambda: log.segments[0].base_offset >= 0 and log.cleaned_offset == log.active.base_offset)
+            await until(lambda: log.segments[0].base_offset >= 0 and log.removals.cleaned_offset == log.active.base_offset)
             assert log.log_start_offset == 200
             with pytest.raises(KafkaError):
                 log.read(199, 100)

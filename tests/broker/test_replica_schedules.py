@@ -74,7 +74,7 @@ def truncates_to_the_watermark(patch: pytest.MonkeyPatch) -> None:
     def begin(self: ReplicatedPartition) -> None:
         log = self.open_log
         if log is not None and self.log_end_offset > self.high_watermark:
-            log.truncate_to(self.high_watermark, 0)
+            log.removals.truncate_to(self.high_watermark, 0)
         right(self)
 
     patch.setattr(ReplicatedPartition, "_begin_following", begin)

@@ -180,7 +180,7 @@ def clean_copy(cleaning: Cleaning, target: Path) -> Log:
     shutil.copytree(cleaning.before, target)
     now_ms = cleaning_time(cleaning)
     log = open_copy(target, now_ms)
-    log.cleaned_offset = cleaning.from_offset
+    log.removals.cleaned_offset = cleaning.from_offset
     compact(log, now_ms)
     return log
 

@@ -281,8 +281,8 @@ def test_data_that_is_being_sent_stays_readable_after_its_file_is_closed_or_remo
         put(log, batch(1, number))
     slices = [log.read(segment.base_offset, 300) for segment in log.segments]
     expected = [found.bytes() for found in slices]
-    log.delete_before(25)
-    assert log.retain(0) >= 4
+    log.removals.delete_before(25)
+    assert log.removals.retain(0) >= 4
     assert [found.bytes() for found in slices] == expected
     log.retire()
     rmtree(tmp_path / "t-0")

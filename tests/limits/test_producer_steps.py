@@ -133,7 +133,7 @@ def test_a_snapshot_ends_with_a_truncation_or_a_close_of_its_log(
     assert bool(list(many.path.glob("*.tmp"))) is (steps_before > 3)
     put(log, batch(1))
     if how == "truncate":
-        log.truncate_to(10, T0)
+        log.removals.truncate_to(10, T0)
     else:
         getattr(log, how)()
     for _ in steps:

@@ -155,7 +155,7 @@ class MoneyLog:
 
     def restart(self, known: Witnesses) -> None:
         self.log = Log.reopen(PATH, CONFIG, self.now_ms, known, leader_epoch=0, files=self.files)
-        self.log.cleaned_offset = self.cleaned_to
+        self.log.removals.cleaned_offset = self.cleaned_to
 
 
 def run(seed: int, steps: int) -> None:

@@ -98,7 +98,7 @@ class CleanerModel(RuleBasedStateMachine):
             PATH, CONFIG, self.now_ms, clean=clean, recovery_point=recovery_point, log_start_offset=self.start,
             files=self.files,
         )  # fmt: skip
-        log.cleaned_offset = self.cleaned_to
+        log.removals.cleaned_offset = self.cleaned_to
         return log
 
     @property
@@ -146,11 +146,11 @@ class CleanerModel(RuleBasedStateMachine):
     @rule(part=st.floats(0, 0.4))
     def delete_before(self, part: float) -> None:
         self.start = max(self.start, self.start + round((self.end - self.start) * part**2))
-        self.log.delete_before(self.start)
+        self.log.removals.delete_before(self.start)
 
     @rule()
     def retain(self) -> None:
-        self.log.retain(self.now_ms)
+        self.log.removals.retain(self.now_ms)
 
     @rule(columns=st.booleans())
     def clean(self, columns: bool) -> None:

@@ -117,7 +117,7 @@ class FollowerModel(RuleBasedStateMachine):
         end = self.follower.log_end_offset
         assert self.follower.log_start_offset == end
         assert first < end <= last, "the leader's log start is inside of a batch"
-        self.follower.restart_at(first, self.now_ms)
+        self.follower.removals.restart_at(first, self.now_ms)
         self.follower.append_fetched(data, now_ms=self.now_ms, leader_epoch=self.epoch)
 
     @rule()
@@ -163,7 +163,7 @@ class FollowerModel(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
         start, end = self.follower.log_start_offset, self.follower.log_end_offset
-        self.follower.truncate_to(end - round((end - start) * part**3), self.now_ms)
+        self.follower.removals.truncate_to(end - round((end - start) * part**3), self.now_ms)
         self.restart_if_too_old()
 
     @rule(part=st.floats(0, 1))
@@ -171,13 +171,13 @@ class FollowerModel(RuleBasedStateMachine):
         """The leader deletes records that the follower has not fetched: the follower begins again."""
         start, end = self.leader.log_start_offset, self.leader.log_end_offset
         offset = start + round((end - start) * part**2)
-        self.leader.delete_before(offset)
+        self.leader.removals.delete_before(offset)
         self.restart_if_too_old()
 
     def restart_if_too_old(self) -> None:
         offset = self.leader.log_start_offset
         if self.follower.log_end_offset < offset:
-            self.follower.restart_at(offset, self.now_ms)
+            self.follower.removals.restart_at(offset, self.now_ms)
             assert self.follower.log_start_offset == self.follower.log_end_offset == offset
             assert (stored(self.follower), states(self.follower), self.follower.epochs.entries) == (b"", {}, ())
             self.knows_producers = False

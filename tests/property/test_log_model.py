@@ -116,7 +116,7 @@ class LogModel(RuleBasedStateMachine):
     def delete_before(self, part: float) -> None:
         offset = self.start + round((self.end - self.start) * part**3)
         self.start = max(self.start, offset)
-        assert self.log.delete_before(offset) == self.start
+        assert self.log.removals.delete_before(offset) == self.start
 
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:
@@ -126,7 +126,7 @@ class LogModel(RuleBasedStateMachine):
             self.end = inside.batch
             self.records = [entry for entry in self.records if entry.offset < self.end]
             self.start = min(self.start, self.end)
-        self.log.truncate_to(offset, self.now_ms)
+        self.log.removals.truncate_to(offset, self.now_ms)
         # The producer's state ends with its last remaining batch.
         self.sent = [sent for sent in self.sent if sent[1] < self.end]
         self.sequence = self.sent[-1][2] if self.sent else 0
@@ -135,7 +135,7 @@ class LogModel(RuleBasedStateMachine):
     def retain(self, passed: int) -> None:
         self.now_ms += passed
         bases = [segment.base_offset for segment in self.log.segments] + [self.end]
-        self.log.retain(self.now_ms)
+        self.log.removals.retain(self.now_ms)
         start = self.log.log_start_offset
         if start != self.start:
             assert start in bases

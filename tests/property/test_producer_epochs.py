@@ -177,8 +177,8 @@ class Epochs:
         assert self.log.last_stable_offset == self.log.log_end_offset
         assert self.seen() == self.committed
         self.committed.clear()
-        self.log.delete_before(-1)
-        self.log.retain(T0)
+        self.log.removals.delete_before(-1)
+        self.log.removals.retain(T0)
 
     def seen(self) -> set[bytes]:
         found: set[Any] = set()

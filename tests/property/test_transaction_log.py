@@ -187,12 +187,12 @@ class TransactionLog(RuleBasedStateMachine):
 
     @rule(part=st.floats(0, 1))
     def delete_before(self, part: float) -> None:
-        self.start = self.log.delete_before(self.start + round((self.expected.end - self.start) * part**3))
+        self.start = self.log.removals.delete_before(self.start + round((self.expected.end - self.start) * part**3))
 
     @rule(passed=st.integers(0, 30_000))
     def retain(self, passed: int) -> None:
         self.now_ms += passed
-        self.log.retain(self.now_ms)
+        self.log.removals.retain(self.now_ms)
         self.start = self.log.log_start_offset
 
     @rule(part=st.floats(0, 1), steps=st.integers(0, 3))
@@ -202,7 +202,7 @@ class TransactionLog(RuleBasedStateMachine):
         end = self.expected.end
         offset = end - round((end - self.start) * part**3)
         self.written = [one for one in self.written if one.last < offset]
-        self.rebuild = self.log.begin_truncation(offset, self.now_ms)
+        self.rebuild = self.log.removals.begin_truncation(offset, self.now_ms)
         for _ in range(steps):
             self.run_a_step()
         self.start = min(self.start, self.expected.end)

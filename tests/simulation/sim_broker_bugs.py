@@ -57,7 +57,7 @@ def _cutting(reopen: Any) -> Any:
     def cut(cls: Any, path: Any, config: Any, now_ms: int, known: Any, **named: Any) -> Log:
         opened: Log = reopen(path, config, now_ms, known, **named)
         if not known.clean and "__" not in path.name:
-            opened.truncate_to(known.recovery_point, now_ms)
+            opened.removals.truncate_to(known.recovery_point, now_ms)
         return opened
 
     return classmethod(cut)

@@ -384,7 +384,7 @@ class Coordinator:
         if self.world.chance(0.5):
             log.roll()  # otherwise newer records are not compacted
         saved = log.compact()
-        cleaned = log.log.cleaned_offset
+        cleaned = log.log.removals.cleaned_offset
         self.world.note("log", "{} compacted up to {}: {} bytes less, {} left", index, cleaned, saved, log.size)
         self._check_reading(log)
 

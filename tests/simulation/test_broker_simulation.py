@@ -103,13 +103,13 @@ def test_deleted_records_are_not_missed_after_a_crash(end: str) -> None:
     log, again, wrong = (written_log(-1, -1, -1, -1) for _ in range(3))
     ledger, partition = ledger_of(log)
     log.flush()
-    log.delete_before(2)
+    log.removals.delete_before(2)
     getattr(ledger, end)()
-    again.delete_before(2)
+    again.removals.delete_before(2)
     partition.log = again
     ledger.check_start()
     getattr(ledger, end)()
-    wrong.delete_before(3)
+    wrong.removals.delete_before(3)
     partition.log = wrong
     with pytest.raises(SimulationFailure, match="starts at 3, and started at 2"):
         ledger.check_start()
@@ -134,7 +134,7 @@ def test_a_transaction_of_deleted_records_may_stay_open(
     log, again = written_log(*before), written_log(*after)
     ledger, partition = ledger_of(log)
     for one in (log, again):
-        one.delete_before(3)
+        one.removals.delete_before(3)
     ledger.note_power_cut()
     partition.log = again
     if stable is None:

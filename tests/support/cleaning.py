@@ -68,11 +68,11 @@ def compact(
         try:
             step = next(steps)
         except StopIteration as done:
-            log.cleaned_offset = done.value.end_offset
+            log.removals.cleaned_offset = done.value.end_offset
             return done.value
         if isinstance(step, CleanedSegment):
             step.finish()
-            assert log.replace_segments(step.base_offset, [by_base[base] for base in step.replaces])
+            assert log.removals.replace_segments(step.base_offset, [by_base[base] for base in step.replaces])
 
 
 def batches(log: Log) -> Iterator[tuple[BatchHeader, list[Row]]]:

@@ -137,13 +137,13 @@ async def _fill(broker: BrokerServer, part: int) -> None:
     await asyncio.to_thread(_transact, f"127.0.0.1:{broker.address[1]}", part)
     _produce(broker, part)
     trimmed = _log(broker, "trimmed")
-    trimmed.delete_before(trimmed.log_end_offset - 30)
+    trimmed.removals.delete_before(trimmed.log_end_offset - 30)
     table = _log(broker, "table")
-    before = table.cleaned_offset
+    before = table.removals.cleaned_offset
     for _ in range(200):
         broker.log_cleaner.wake()
         await asyncio.sleep(0.02)
-        if table.cleaned_offset != before and table.size < 20_000:
+        if table.removals.cleaned_offset != before and table.size < 20_000:
             break
     for partition in broker.partitions.values():
         partition.log.flush()

@@ -148,11 +148,11 @@ class WorldLog(Partition):
 
     def crash(self) -> None:
         """Simulates kill -9 of the broker and its next start, which reads the log."""
-        cleaned = self.log.cleaned_offset
+        cleaned = self.log.removals.cleaned_offset
         self.log.abandon()
         self.files.crash()
         self.open_log = self._opened()
-        self.log.cleaned_offset = cleaned  # the broker stores this offset in a checkpoint file
+        self.log.removals.cleaned_offset = cleaned  # the broker stores this offset in a checkpoint file
         self.held_back = self._held_back
 
     def rewrite(self, batches: list[bytes]) -> None:
@@ -166,7 +166,7 @@ class WorldLog(Partition):
     def truncate_to_high_watermark(self) -> int:
         """The next leader is a replica without the end of the log. Returns the number of lost records."""
         lost = self.log_end_offset - self.high_watermark
-        self.log.truncate_to(self.high_watermark, self.world.clock())
+        self.log.removals.truncate_to(self.high_watermark, self.world.clock())
         return lost
 
     def roll(self) -> None:
@@ -179,7 +179,7 @@ class WorldLog(Partition):
         Without ``knows_last`` the end of the last cleaning is unknown, so that the whole log is dirty.
         """
         if not knows_last:
-            self.log.cleaned_offset = None
+            self.log.removals.cleaned_offset = None
         before = self.size
         dirt = measure(self.log, self.world.clock())
         if dirt.first_dirty_offset < dirt.end_offset:

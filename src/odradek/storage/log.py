@@ -1,4 +1,4 @@
-"""The log of one partition in Kafka's segments: append, read, search, retention, truncation, flush.
+"""The log of one partition in Kafka's segments: append, read, search, flush. ``removals`` removes records.
 
 Offsets:
 * ``log_start_offset``: the first offset that can be read; retention and DeleteRecords raise it;
@@ -15,7 +15,7 @@ sync, it is offline (``storage/disk/write_failures``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from odradek.batches.header import Buffer, validate
@@ -29,6 +29,7 @@ from odradek.storage.config import LogConfig
 from odradek.storage.disk.disk_state import DiskState
 from odradek.storage.disk.files import Files, OsFiles
 from odradek.storage.epochs import LeaderEpochs
+from odradek.storage.log_removals import LogRemovals
 from odradek.storage.log_sync import LogSync
 from odradek.storage.log_writer import LogWriter
 from odradek.storage.producers.producers import Producers
@@ -36,8 +37,6 @@ from odradek.storage.producers.snapshots import ProducerSnapshots
 from odradek.storage.producers.verification import Guard
 from odradek.storage.recovery.evidence import Witnesses
 from odradek.storage.recovery.recovery import LoadedLog, begin, load
-from odradek.storage.retention import Rule, count_due, rules
-from odradek.storage.segments.index import IndexCorrupt
 from odradek.storage.segments.segment import FoundOffset, Segment
 from odradek.storage.segments.segment_list import SegmentList
 from odradek.storage.segments.slice import Slice, read_slice
@@ -50,30 +49,20 @@ _LONGEST_PROBE = 1 << 20
 class Log:
     """The log of one partition. It is not thread-safe. ``Log.open`` makes it.
 
-    ``defer_removal`` gets the removal of files that are no longer part of the log, and its delay in ms
-    (``file.delete.delay.ms``). Their names end in ``.deleted`` until then. Without it they are removed at once.
-
     ``was_cut``: the recovery removed bytes, or records are lost. ``began_epoch``: the epoch of ``open`` is new here.
-
-    ``cleaned_offset``: the end of the last cleaning; None before the first. ``is_being_cleaned`` suspends retention.
     """
 
     __slots__ = (
-        "__weakref__", "_changes", "_cut_batch", "_files", "_writer", "began_epoch", "cleaned_offset", "defer_removal",
-        "disk", "epochs", "is_being_cleaned", "last_found", "producer_snapshots", "producers", "segment_list", "sync",
-        "was_cut",
+        "__weakref__", "_cut_batch", "_writer", "began_epoch", "disk", "epochs", "last_found", "producer_snapshots",
+        "producers", "removals", "segment_list", "sync", "was_cut",
     )  # fmt: skip
 
     def __init__(self, path: Path, config: LogConfig, files: Files, loaded: LoadedLog, now_ms: int) -> None:
-        self._cut_batch = -1, -1  # a log start offset and the base offset of its batch; -1 until they are needed
+        self._cut_batch = -1, -1, -1  # a log start offset, the changes until then, and the base offset of its batch
         self.was_cut = loaded.was_cut
         self.began_epoch = loaded.began_epoch
-        self.defer_removal: Callable[[int, Callable[[], None]], None] | None = None
-        self.cleaned_offset: int | None = None
-        self.is_being_cleaned = False
         self.epochs: LeaderEpochs = loaded.epochs
         self.producers: Producers = loaded.producers
-        self._files = files
         self.disk = DiskState(path, self)
         self.segment_list = SegmentList(loaded.segments)
         self.producer_snapshots = ProducerSnapshots(loaded.producers, self.segment_list, self.disk)
@@ -85,7 +74,10 @@ class Log:
             config, loaded.log_start_offset, segments=self.segment_list, epochs=self.epochs, producers=self.producers,
             snapshots=self.producer_snapshots, disk=self.disk, sync=self.sync,
         )  # fmt: skip
-        self._changes = 0  # the number of removals, replacements and truncations of segments
+        self.removals = LogRemovals(
+            files, self._writer, segments=self.segment_list, epochs=self.epochs, producers=self.producers,
+            snapshots=self.producer_snapshots, disk=self.disk, sync=self.sync,
+        )  # fmt: skip
         self.last_found: LastFound = NOTHING_FOUND
 
     @classmethod
@@ -161,7 +153,7 @@ class Log:
     @property
     def size(self) -> int:
         """The bytes of all segments."""
-        return sum(segment.size for segment in self.segment_list)
+        return self.segment_list.size
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -198,13 +190,13 @@ class Log:
         As in Kafka, this base offset is the last stable offset if the log start is inside an open transaction. It may
         be below the log start.
         """
-        start = self.log_start_offset
-        if self._cut_batch[0] != start:
+        start, changes = self.log_start_offset, self.removals.changes
+        if self._cut_batch[:2] != (start, changes):
             try:
-                self._cut_batch = start, self.read(start, 1, max_offset=self.log_end_offset).base_offset
+                self._cut_batch = start, changes, self.read(start, 1, max_offset=self.log_end_offset).base_offset
             except KafkaError:
                 return start
-        return self._cut_batch[1]
+        return self._cut_batch[2]
 
     @property
     def stable_base_offset(self) -> int:
@@ -319,222 +311,11 @@ class Log:
     def changes_of_segments(self) -> int:
         """Returns the number of removals, replacements and truncations of segments. Raises KafkaError if offline."""
         self.disk.check_online()
-        return self._changes
+        return self.removals.changes
 
     def epoch_end_offset(self, epoch: int) -> tuple[int, int]:
         """Returns (epoch, end offset) of OffsetForLeaderEpoch; (-1, -1) if unknown."""
         return self.epochs.end_offset(epoch, self.log_end_offset)
-
-    # deletion
-
-    def delete_before(self, offset: int) -> int:
-        """Raises the log start to ``offset`` for DeleteRecords; -1 is the high watermark (behaviour 53).
-
-        The next ``retain`` removes the segments below the log start. Returns the log start. Raises KafkaError
-        (OFFSET_OUT_OF_RANGE) for an offset above the high watermark or below -1.
-        """
-        self.disk.check_online()
-        if offset == -1:
-            offset = self.high_watermark
-        if offset < 0 or offset > self.high_watermark:
-            raise KafkaError(ErrorCode.offset_out_of_range, f"offset {offset} is not within [0, {self.high_watermark}]")
-        if offset > self.log_start_offset:
-            try:
-                self._raise_start(offset)
-            except OSError as error:
-                raise self.disk.fail("delete records", error) from error
-        return self.log_start_offset
-
-    def _raise_start(self, offset: int) -> None:
-        self._writer.log_start_offset = offset
-        self.epochs.truncate_from_start(offset)
-        self.producers.end_offset = max(self.producers.end_offset, offset)
-
-    def retain(self, now_ms: int) -> int:
-        """Removes segments below the log start, over retention.bytes, or older than retention.ms.
-
-        Returns their number. If all segments are due, it first rolls a new segment and then removes all the due ones.
-        """
-        self.disk.check_online()
-        if self.is_being_cleaned:
-            return 0
-        removed = 0
-        try:
-            for rule in rules(self, now_ms):
-                removed += self._remove_oldest(rule, now_ms)
-        except OSError as error:
-            raise self.disk.fail("retention", error) from error
-        return removed
-
-    def _remove_oldest(self, rule: Rule, now_ms: int) -> int:
-        """Removes the oldest segments that are due by a rule."""
-        due = count_due(self, rule)
-        if not due:
-            return 0
-        self.producer_snapshots.end_rebuild()
-        segments = self.segment_list
-        if due == len(segments):
-            try:
-                self.roll(now_ms)
-            except KafkaError:
-                if self.disk.offline is not None or due == 1:
-                    raise
-                due -= 1  # the removal of the others makes room for the roll
-        if segments.bases[due] > self.log_start_offset:
-            self._raise_start(segments.bases[due])
-        self._changes += 1
-        for segment in segments.all[:due]:
-            self._remove([segment])
-            segments.replace(0, 1)
-            self.producers.remove_snapshot(segment.base_offset)
-        return due
-
-    def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Does the same as ``begin_truncation``, with all its steps."""
-        finish(self.begin_truncation(offset, now_ms))
-
-    def truncate_in_steps(self, offset: int, now_ms: int) -> BatchSteps[None]:
-        """Does the same as ``begin_truncation``. The newest batches are removed first, a few megabytes in a step."""
-        while (at := self.segment_list.next_cut(offset)) > offset:
-            self.begin_truncation(at, now_ms).close()
-            yield None
-        yield from self.begin_truncation(offset, now_ms)
-
-    def begin_truncation(self, offset: int, now_ms: int) -> BatchSteps[None]:
-        """Removes the batch with ``offset`` and all later batches: the log ends at the base offset of that batch.
-
-        With an ``offset`` below the first segment the log becomes empty and starts at ``offset``. The log is cut in
-        this call. The steps that it returns rebuild the states of the producers, if there are any. A change of the log
-        that needs the states ends these steps first. Raises KafkaError, as the steps do.
-        """
-        self.disk.check_online()
-        try:
-            if offset < self.log_end_offset:
-                self._truncate(offset, now_ms)
-            else:  # an epoch that a former leader has begun without a record is not one of the log
-                self.epochs.truncate_from_end(self.log_end_offset)
-        except OSError as error:
-            raise self.producer_snapshots.failed_cut(error) from error
-        return self.producer_snapshots.rest_of_rebuild()
-
-    def _truncate(self, offset: int, now_ms: int) -> None:
-        segments = self.segment_list
-        while len(segments) > 1 and segments.bases[-1] >= offset:
-            last = segments.active
-            segments.replace(len(segments) - 1, len(segments))
-            self._remove([last])
-        active = segments.active
-        if offset < active.base_offset:
-            self._remove([active])
-            active = Segment.create(self.path, offset, self.config, self._files, now_ms)
-            segments.replace(0, 1, active)
-        else:
-            active.truncate_to(offset, now_ms)
-        end = active.next_offset
-        self._end_at(end)
-        self.sync.cut(end)
-        self._writer.log_start_offset = min(self.log_start_offset, end)
-        if self._writer.high_watermark is not None:
-            self._writer.high_watermark = min(self._writer.high_watermark, end)
-        self.epochs.truncate_from_end(end)
-        self.producers.remove_snapshots_from(end + 1)
-        if len(self.producers) or self.producers.rebuild is not None:
-            self.producer_snapshots.begin_rebuild(self.config, now_ms, self._writer.await_replicas)
-        else:  # a producer that is unknown now was unknown, or has expired, at each earlier offset
-            self.producers.end_offset = end
-
-    def _end_at(self, end: int) -> None:
-        """Notes a lower end, or another one after a restart."""
-        self._changes += 1
-        self._cut_batch = -1, -1
-        self._writer.end_offset = end
-        if self.cleaned_offset is not None:
-            self.cleaned_offset = min(self.cleaned_offset, end)
-
-    def restart_at(self, offset: int, now_ms: int) -> None:
-        """Removes all records. The log begins again, empty, at ``offset``, as in Kafka's ``truncateFullyAndStartAt``.
-
-        For a follower whose log has nothing in common with that of its leader: its end is below the leader's log start,
-        or its records are of a lost history. A high watermark that is set moves to ``offset``. Raises KafkaError.
-        """
-        self.disk.check_online()
-        segments = self.segment_list
-        try:
-            # The newest segment first: after a crash, the log ends earlier, and the follower begins again.
-            while len(segments) > 1:
-                last = segments.active
-                segments.replace(len(segments) - 1, len(segments))
-                self._remove([last])
-            self._remove([segments.active])
-            segments.replace(0, 1, Segment.create(self.path, offset, self.config, self._files, now_ms))
-            self._end_at(offset)
-            self.sync.restart(offset)
-            self._writer.log_start_offset = offset
-            if self._writer.high_watermark is not None:
-                self._writer.high_watermark = offset
-            self.epochs.truncate_from_end(0)
-            self.producers.remove_snapshots_from(0)
-            self.producers.restart(offset)
-            segments.has_aborted = False
-        except OSError as error:
-            raise self.producer_snapshots.failed_cut(error) from error
-
-    # compaction
-
-    def replace_segments(self, base_offset: int, replaced: Sequence[Segment]) -> bool:
-        """Replaces closed segments by the cleaned segment at ``base_offset``, whose synced files end in ``.cleaned``.
-
-        Returns False and removes the cleaned files if the log no longer has these segments, e.g. after a truncation.
-        After a crash the next start finishes or undoes the replacement. Open readers keep the old files.
-        """
-        from odradek.storage.segment_swap import swap  # here, because a start does not need it
-
-        self.disk.check_online()
-        self.producer_snapshots.end_rebuild()
-        segments = self.segment_list
-        first = segments.bases.index(base_offset) if base_offset in segments.bases else 0
-        last = first + len(replaced)
-        try:
-            if not replaced or last >= len(segments) or segments.all[first:last] != list(replaced):
-                self.discard_cleaned()
-                return False
-            for segment in replaced:  # markers are removed that end transactions in these snapshots
-                self.producers.remove_snapshot(segment.base_offset)
-            doomed, fresh = swap(self._files, self.path, base_offset, replaced, self.config)
-        except OSError as error:
-            raise self.disk.fail("replacing segments", error) from error
-        except IndexCorrupt as error:
-            raise self.disk.fail("replacing segments", OSError(str(error))) from error
-        self._changes += 1
-        segments.replace(first, last, fresh)
-        self.producers.save_again()
-        self._remove_later(doomed)
-        return True
-
-    def _remove(self, segments: Sequence[Segment]) -> None:
-        if self.defer_removal is not None:
-            self._remove_later([path for segment in segments for path in segment.mark_deleted()])
-            return
-        for segment in segments:
-            segment.remove()
-
-    def _remove_later(self, doomed: Sequence[Path]) -> None:
-        if self.defer_removal is None:
-            self._remove_files(doomed)
-        else:
-            self.defer_removal(self.config.file_delete_delay_ms, lambda: self._remove_files(doomed))
-
-    def _remove_files(self, doomed: Sequence[Path]) -> None:
-        if not self.disk.closed:
-            from odradek.storage.segment_swap import remove_files
-
-            remove_files(self._files, self.path, doomed)
-
-    def discard_cleaned(self) -> None:
-        """Removes the files of an interrupted cleaning. Raises OSError."""
-        from odradek.storage.segment_swap import discard_cleaned
-
-        discard_cleaned(self._files, self.path)
 
     # the disk
 

@@ -61,6 +61,11 @@ class LogWriter:
         self._disk = disk
         self._sync = sync
 
+    @property
+    def readable_end(self) -> int:
+        """The high watermark, as ``Log.high_watermark`` has it."""
+        return self.end_offset if self.high_watermark is None else min(self.high_watermark, self.end_offset)
+
     # a leader's appends
 
     def begin_append(

@@ -130,8 +130,8 @@ def test_the_deletion_of_a_segment_during_its_search_is_harmless(path: Path) -> 
         put(log, irregular(at_ms=T0 + number * 10_000))
     assert len(log.segments) == 3
     steps = search_begun(log, T0 + 2900)
-    log.delete_before(DENSE)
-    assert log.retain(T0) == 1
+    log.removals.delete_before(DENSE)
+    assert log.removals.retain(T0) == 1
     assert finish(steps) == (DENSE, T0 + 10_000, 0)
     assert log.disk.offline is None
 
@@ -144,7 +144,7 @@ def test_a_search_skips_segments_that_were_replaced_during_it(path: Path) -> Non
     for number in range(2):
         put(log, irregular(at_ms=T0 + 50_000 + number * 10_000))
     log.roll(T0)
-    log.delete_before(2000)
+    log.removals.delete_before(2000)
     steps = search_begun(log, T0 + 52_000)
     compact(log)
     found = finish(steps)
@@ -189,10 +189,10 @@ def test_a_repeated_lookup_takes_no_steps_until_the_relevant_part_of_the_log_cha
     put(log, batch(1, at_ms=newest + 5))
     assert finish(log.search_max_timestamp()) == (2 * DENSE, newest + 5, 0)
     assert finish(log.search_timestamp(T0 + 2800)) == (2800, T0 + 2800, 0)
-    log.delete_before(2810)
+    log.removals.delete_before(2810)
     assert finish(log.search_timestamp(T0 + 2800)) == (2810, T0 + 2810, 0)
-    log.delete_before(DENSE)
-    log.retain(T0)
+    log.removals.delete_before(DENSE)
+    log.removals.retain(T0)
     assert finish(log.search_timestamp(T0 + 2800)) == (DENSE, T0 + 10_000, 0)
     assert finish(log.search_timestamp(newest + 6)) is None
     put(log, batch(1, at_ms=newest + 6))

@@ -311,7 +311,7 @@ def test_a_load_starts_at_the_log_start(bank: Bank) -> None:
     bank.put(A, a=1)
     bank.end(A, commit=False)
     bank.put(A, a=2)
-    bank.log.log.delete_before(2)
+    bank.log.log.removals.delete_before(2)
     bank.restart()
     assert state(bank) == ({}, {7: {"a": 2}})
 

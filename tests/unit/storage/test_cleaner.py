@@ -392,7 +392,7 @@ def test_the_dirty_section_consists_of_whole_closed_segments(path: Path) -> None
     dirt = measure(log, T0)
     assert (dirt.first_dirty_offset, dirt.end_offset, dirt.clean_bytes, dirt.dirty_bytes) == (0, 4, 0, 4 * size)
     assert dirt.ratio == 1.0
-    log.cleaned_offset = 3
+    log.removals.cleaned_offset = 3
     dirt = measure(log, T0)
     assert (dirt.clean_bytes, dirt.dirty_bytes, dirt.ratio) == (3 * size, size, 0.25)
     assert not dirt.is_due(0.25)
@@ -425,8 +425,8 @@ def test_a_cleaned_offset_outside_the_log_is_ignored(path: Path, known: int, why
     log = open_log(path)
     for number in range(6):
         put(log, (b"%d" % number, b"v"))
-    log.delete_before(4)
-    log.cleaned_offset = known
+    log.removals.delete_before(4)
+    log.removals.cleaned_offset = known
     dirt = measure(log, T0)
     assert dirt.first_dirty_offset == 4
     assert why in dirt.reset
@@ -436,9 +436,9 @@ def test_truncation_lowers_the_cleaned_offset(path: Path) -> None:
     log = open_log(path)
     for number in range(6):
         put(log, (b"%d" % number, b"v"))
-    log.cleaned_offset = 5
-    log.truncate_to(3, T0)
-    assert log.cleaned_offset == 3
+    log.removals.cleaned_offset = 5
+    log.removals.truncate_to(3, T0)
+    assert log.removals.cleaned_offset == 3
 
 
 def test_segments_are_grouped_within_their_limits(path: Path) -> None:
@@ -516,8 +516,8 @@ def test_corrupt_bytes_are_neither_read_nor_given_a_valid_crc(path: Path, engine
     with pytest.raises(CorruptRecord, match="CRC"):
         compact(log, engine=engine)
     # The batch is now below the cleaned offset. The cleaner checks its CRC only before it writes the batch again.
-    log.discard_cleaned()
-    log.cleaned_offset = 2
+    log.removals.discard_cleaned()
+    log.removals.cleaned_offset = 2
     put(log, (b"aaaa", b"3"))
     log.roll(T0)
     with pytest.raises(CorruptRecord, match="CRC"):
@@ -579,8 +579,8 @@ def test_a_log_that_was_truncated_during_a_cleaning_refuses_its_result(path: Pat
     planned = log.segments
     (cleaned,) = (step for step in clean(job, RowEngine(), OsFiles()) if isinstance(step, CleanedSegment))
     cleaned.finish()
-    log.truncate_to(2, T0)
-    assert not log.replace_segments(0, planned[:4])
+    log.removals.truncate_to(2, T0)
+    assert not log.removals.replace_segments(0, planned[:4])
     assert [value for _, _, value in pairs(log)] == [b"0", b"1"]
     assert not [
         name for name in OsFiles().list(path) if not name.endswith((".log", "index", ".snapshot", "checkpoint"))
@@ -604,7 +604,7 @@ def test_files_of_an_interrupted_cleaning_do_not_undo_a_swap(path: Path) -> None
     groups[1].finish()
     files.crash_at = "00000000000000000001.log.deleted"
     with pytest.raises(Crash):
-        log.replace_segments(1, [log.segments[1]])
+        log.removals.replace_segments(1, [log.segments[1]])
     files.crash_at = ""
     again = open_log(path, files)
     assert [offset for offset, _, _ in pairs(again)] == [0, 1, 2, 3]

@@ -230,7 +230,7 @@ def test_a_truncation_ends_an_epoch_without_records(follower: Log) -> None:
     """A former leader has begun an epoch, and no record followed (KIP-279)."""
     take(follower, placed(0))
     follower.assign_epoch(3)
-    follower.truncate_to(2, T0)
+    follower.removals.truncate_to(2, T0)
     assert follower.epochs.entries == ((0, 0),)
 
 
@@ -243,7 +243,7 @@ def test_a_log_begins_again_at_an_offset(files: MemoryFiles, follower: Log) -> N
         follower.roll(T0)
     follower.high_watermark = 6
     follower.flush()
-    follower.restart_at(40, T0)
+    follower.removals.restart_at(40, T0)
     offsets = follower.log_start_offset, follower.high_watermark, follower.log_end_offset, follower.last_stable_offset
     assert offsets == (40, 40, 40, 40)
     assert (follower.recovery_point, follower.epochs.entries, described(follower)) == (6, (), [])
@@ -260,7 +260,7 @@ def test_a_log_begins_again_at_an_offset(files: MemoryFiles, follower: Log) -> N
 @pytest.mark.parametrize("offset", [0, 3])
 def test_a_log_may_begin_again_below_its_end(follower: Log, offset: int) -> None:
     take(follower, placed(0) + placed(2))
-    follower.restart_at(offset, T0)
+    follower.removals.restart_at(offset, T0)
     assert (follower.log_start_offset, follower.log_end_offset) == (offset, offset)
     assert follower.high_watermark == offset
     take(follower, placed(offset, epoch=1))
@@ -270,9 +270,9 @@ def test_a_log_may_begin_again_below_its_end(follower: Log, offset: int) -> None
 def test_a_rebuild_of_producers_ends_with_the_records(follower: Log) -> None:
     for number in range(600):
         take(follower, placed(2 * number, producer_id=7, producer_epoch=0, base_sequence=2 * number))
-    next(follower.begin_truncation(1100, T0))
+    next(follower.removals.begin_truncation(1100, T0))
     assert follower.producers.rebuild is not None
-    follower.restart_at(50, T0)
+    follower.removals.restart_at(50, T0)
     assert (follower.producers.rebuild, follower.last_stable_offset, described(follower)) == (None, 50, [])
 
 
@@ -282,7 +282,7 @@ def test_records_after_a_restart_at_the_same_offset_survive_a_power_cut(files: M
     follower = open_log(FOLLOWER, files)
     take(follower, placed(0, epoch=-1))
     follower.flush()
-    follower.restart_at(0, T0)
+    follower.removals.restart_at(0, T0)
     take(follower, placed(0, epoch=-1, size=99))
     follower.flush()
     files.power_cut()
@@ -297,7 +297,7 @@ def test_a_sync_from_before_a_truncation_does_not_move_the_recovery_point(follow
     follower.sync.defer = later.append
     take(follower, placed(0) + placed(2))
     follower.roll(T0)
-    follower.truncate_to(2, T0)
+    follower.removals.truncate_to(2, T0)
     take(follower, placed(2, epoch=1))
     for run in later:
         run()
@@ -308,7 +308,7 @@ def test_a_sync_from_before_a_truncation_does_not_move_the_recovery_point(follow
 
 def test_an_offline_log_takes_nothing(leader: Log, follower: Log) -> None:
     follower.disk.close("is closed")
-    for call in (lambda: take(follower, everything(leader)), lambda: follower.restart_at(3, T0)):
+    for call in (lambda: take(follower, everything(leader)), lambda: follower.removals.restart_at(3, T0)):
         with pytest.raises(KafkaError) as caught:
             call()
         assert caught.value.code is ErrorCode.kafka_storage_error

@@ -36,7 +36,7 @@ def _end(producer_id: int, *, commit: bool) -> Operation:
 
 
 def _retain(log: Log) -> None:
-    log.retain(T0)
+    log.removals.retain(T0)
 
 
 def operations() -> list[Operation]:
@@ -48,7 +48,7 @@ def operations() -> list[Operation]:
             made += [_send(20 + number, 0, 3, in_transaction=True), _end(20 + number, commit=number == 2)]
         if number == 3:
             made += [lambda log: log.assign_epoch(1), _retain, Log.flush]
-    made += [lambda log: log.roll(T0), _send(7, 24, 2), _retain, lambda log: log.delete_before(20)]
+    made += [lambda log: log.roll(T0), _send(7, 24, 2), _retain, lambda log: log.removals.delete_before(20)]
     return made
 
 
@@ -82,7 +82,7 @@ def _expected(log: Log) -> Any:
     """The state of a log that has had room all the time, and that starts where ``log`` starts."""
     whole = open_log(PATH, files=FullDisk(T0), **{**SETTINGS, "retention_bytes": -1})
     run(whole, pytest.fail)
-    whole.delete_before(log.log_start_offset)
+    whole.removals.delete_before(log.log_start_offset)
     return state_of(whole)
 
 
@@ -204,12 +204,12 @@ def test_failed_compactions_leave_all_old_or_all_new_segments() -> None:
         assert _committed(log) == expected, change
         killed = cleaning.open_log(PATH, _copy_of(files), segment_bytes=300)
         assert _committed(killed) == expected, change
-        log.discard_cleaned()
+        log.removals.discard_cleaned()
         assert [name for name in files.list(PATH) if name.endswith((".cleaned", ".swap"))] == [], change
         files.make_room()
         cleaning.put(log, (b"new", b"1"))
         log.roll(T0)
-        log.cleaned_offset = None
+        log.removals.cleaned_offset = None
         cleaning.compact(log, files=files)
         assert _committed(log)[0] == expected[0] | {b"new": b"1"}, change
         assert len(cleaning.pairs(log)) <= kept + 1, change

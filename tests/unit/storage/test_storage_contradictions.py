@@ -339,8 +339,8 @@ def test_an_index_that_cannot_be_opened_refuses_the_append(
 
 def test_a_raised_start_and_removed_segments_are_no_contradiction(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = written(path)
-    log.delete_before(20)
-    log.retain(T0)
+    log.removals.delete_before(20)
+    log.removals.retain(T0)
     start = log.segments[0].base_offset
     assert start
     log.abandon()
@@ -395,7 +395,7 @@ def test_a_log_start_above_the_first_leader_epoch_hides_no_record(
     path: Path, noted: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     log = written(path)
-    log.delete_before(10)
+    log.removals.delete_before(10)
     log.close()
     again = reopen(path, CLEAN._replace(log_start_offset=noted))
     assert again.log_start_offset == 10
@@ -412,7 +412,7 @@ def test_deleted_records_that_are_there_again_have_their_leader_epochs(
     put(log, batch(1, END, size=50), leader_epoch=3)
     entries = log.epochs.entries
     assert [(entry.epoch, entry.start_offset) for entry in entries] == [(0, 0), (3, END)]
-    log.delete_before(END + 1)
+    log.removals.delete_before(END + 1)
     assert [(entry.epoch, entry.start_offset) for entry in log.epochs.entries] == [(3, END + 1)]
     log.abandon()
     again = Log.reopen(path, one_segment, T0, Witnesses(False, 0, 0), leader_epoch=3, files=FILES)

@@ -137,8 +137,8 @@ def test_a_read_slice_stays_valid_after_its_segment_is_deleted(path: Path) -> No
         put(log, batch(1, number))
     kept = log.read(0, 400)
     expected = kept.bytes()
-    log.delete_before(90)
-    assert log.retain(T0) > 0
+    log.removals.delete_before(90)
+    assert log.removals.retain(T0) > 0
     assert not path.joinpath("00000000000000000000.log").exists()
     assert kept.bytes() == expected
 
@@ -181,7 +181,7 @@ def test_timestamps_out_of_order_still_find_the_first_by_offset(path: Path) -> N
 def test_a_lookup_ignores_records_below_the_log_start(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
-    log.delete_before(4)
+    log.removals.delete_before(4)
     found = find_timestamp(log, T0)
     assert found is not None
     assert found.offset == 4
@@ -322,12 +322,12 @@ def test_retention_by_time_deletes_old_segments(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_ms=10_000)
     for number in range(50):
         put(log, batch(1, number, at_ms=T0 + number * 1000, size=100))
-    assert log.retain(T0 + 9_000) == 0
-    log.retain(T0 + 30_000)
+    assert log.removals.retain(T0 + 9_000) == 0
+    log.removals.retain(T0 + 30_000)
     assert 0 < log.log_start_offset <= 20
     assert log.log_start_offset == log.segments[0].base_offset
     assert code_of(log.read, log.log_start_offset - 1, 10) is ErrorCode.offset_out_of_range
-    log.retain(T0 + 1_000_000)
+    log.removals.retain(T0 + 1_000_000)
     assert (log.log_start_offset, log.log_end_offset, log.size) == (50, 50, 0)
     assert put(log, batch(at_ms=T0 + 1_000_000)).base_offset == 50
 
@@ -336,7 +336,7 @@ def test_retention_by_size_deletes_segments_above_the_limit(path: Path) -> None:
     log = open_log(path, segment_bytes=1000, retention_bytes=3000, retention_ms=-1)
     for number in range(100):
         put(log, batch(1, number, size=100))
-    log.retain(T0)
+    log.removals.retain(T0)
     assert 3000 <= log.size < 4000
     assert log.log_start_offset > 0
 
@@ -345,12 +345,12 @@ def test_retention_keeps_compacted_topics_and_unreplicated_records(path: Path) -
     log = open_log(path, segment_bytes=1000, retention_ms=1, cleanup_policy=frozenset({"compact"}))
     for number in range(50):
         put(log, batch(1, number, size=100))
-    assert log.retain(T0 + 10_000_000) == 0
+    assert log.removals.retain(T0 + 10_000_000) == 0
     other = open_log(path.with_name("b-0"), segment_bytes=1000, retention_ms=1)
     for number in range(50):
         put(other, batch(1, number, size=100))
     other.high_watermark = 20
-    other.retain(T0 + 10_000_000)
+    other.removals.retain(T0 + 10_000_000)
     assert other.log_start_offset <= 20
 
 
@@ -359,13 +359,13 @@ def test_behaviour_53_delete_records_moves_the_start_and_the_producer_continues(
     log = open_log(path, segment_bytes=1000)
     for number in range(20):
         put(log, sequenced(number * 5, at_ms=T0))
-    assert log.delete_before(52) == 52
-    assert log.delete_before(10) == 52  # the start never moves back
-    assert code_of(log.delete_before, 101) is ErrorCode.offset_out_of_range
-    assert log.retain(T0) > 0
+    assert log.removals.delete_before(52) == 52
+    assert log.removals.delete_before(10) == 52  # the start never moves back
+    assert code_of(log.removals.delete_before, 101) is ErrorCode.offset_out_of_range
+    assert log.removals.retain(T0) > 0
     put(log, sequenced(100))
-    assert log.delete_before(-1) == 105  # up to the high watermark
-    log.retain(T0)
+    assert log.removals.delete_before(-1) == 105  # up to the high watermark
+    log.removals.retain(T0)
     put(log, sequenced(105))
     assert [row.offset for row in rows_from(log, 105)] == list(range(105, 110))
     again = open_log(path, log_start_offset=105)
@@ -377,7 +377,7 @@ def test_a_truncated_log_ends_at_a_batch_boundary(path: Path) -> None:
     log = open_log(path, segment_bytes=1000)
     for number in range(20):
         put(log, batch(5, at_ms=T0 + number * 100), leader_epoch=number // 4)
-    log.truncate_to(38, T0)
+    log.removals.truncate_to(38, T0)
     assert log.log_end_offset == 35  # the batch with offset 38 begins there
     assert log.epochs.latest == 1
     assert [row.offset for row in rows_from(log, 0)] == list(range(35))
@@ -395,19 +395,19 @@ def test_a_truncation_without_producers_reads_one_index_interval(path: Path) -> 
     for number in range(2000):
         put(log, batch(1, at_ms=T0 + number))
     files.reads.clear()
-    log.truncate_to(1990, T0)
+    log.removals.truncate_to(1990, T0)
     assert log.log_end_offset == 1990
     assert files.read_bytes <= 3 * log.config.index_interval_bytes
     put(log, sequenced(1990))
     put(log, batch(1))
-    log.truncate_to(log.log_end_offset - 1, T0)
+    log.removals.truncate_to(log.log_end_offset - 1, T0)
     assert [state.producer_id for state in log.producers] == [state.producer_id for state in open_log(path).producers]
 
 
 def test_a_truncation_below_the_log_start_moves_the_log_start(path: Path) -> None:
     log = open_log(path, log_start_offset=50)
     put(log, batch(5))
-    log.truncate_to(20, T0)
+    log.removals.truncate_to(20, T0)
     assert (log.log_start_offset, log.log_end_offset) == (20, 20)
     assert put(log, batch()).base_offset == 20
 
@@ -498,7 +498,7 @@ def test_lookups_return_the_end_of_each_epoch(path: Path) -> None:
         (-1, -1),
     ]
     assert path.joinpath("leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 10\n"
-    log.delete_before(12)
+    log.removals.delete_before(12)
     assert log.epochs.entries == ((5, 12),)
 
 
@@ -598,8 +598,8 @@ def test_a_deferred_sync_of_a_deleted_segment_is_harmless(path: Path) -> None:
     put(log, batch(5))
     segment = log.active
     log.roll(T0)
-    log.delete_before(5)
-    assert log.retain(T0) == 1
+    log.removals.delete_before(5)
+    assert log.removals.retain(T0) == 1
     segment.sync()  # a thread may have got the segment before its deletion
     later[0]()
     assert log.disk.offline is None
@@ -624,7 +624,7 @@ def _names(path: Path, suffix: str) -> list[str]:
 def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) -> None:
     log = open_log(path, segment_bytes=200, file_delete_delay_ms=77)
     jobs: list[tuple[int, Callable[[], None]]] = []
-    log.defer_removal = lambda delay_ms, job: jobs.append((delay_ms, job))
+    log.removals.defer = lambda delay_ms, job: jobs.append((delay_ms, job))
     for n in range(6):
         log.append(batch(1, n, size=80), now_ms=T0, leader_epoch=0)
     held = log.read(0 if way == "retention" else 5, 1 << 20)
@@ -632,10 +632,10 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
     logs, indexes = _names(path, ".log"), _names(path, "index")
     assert len(indexes) == 2 * (len(logs) - 1), "the indexes of the active segment are in memory"
     if way == "retention":
-        log.delete_before(4)
-        log.retain(T0)
+        log.removals.delete_before(4)
+        log.removals.retain(T0)
     else:
-        log.truncate_to(1, T0)
+        log.removals.truncate_to(1, T0)
     kept = _names(path, ".log")
     gone = [name for name in logs if name not in kept]
     assert len(gone) >= 2
@@ -655,11 +655,11 @@ def test_deleted_segments_stay_for_file_delete_delay_ms(path: Path, way: str) ->
 def test_files_not_removed_before_a_stop_are_removed_at_the_next_start(path: Path) -> None:
     log = open_log(path, segment_bytes=200)
     jobs: list[Callable[[], None]] = []
-    log.defer_removal = lambda _delay_ms, job: jobs.append(job)
+    log.removals.defer = lambda _delay_ms, job: jobs.append(job)
     for n in range(6):
         log.append(batch(1, n, size=80), now_ms=T0, leader_epoch=0)
-    log.delete_before(4)
-    log.retain(T0)
+    log.removals.delete_before(4)
+    log.removals.retain(T0)
     log.close()
     assert _names(path, ".log.deleted")
     for job in jobs:

@@ -42,7 +42,7 @@ def test_claim_3_the_log_end_is_the_offset_of_the_next_record(path: Path) -> Non
 def test_claim_2_log_start_rises_and_reads_below_it_fail(path: Path) -> None:
     log = open_log(path)
     put(log, batch(10))
-    log.delete_before(4)
+    log.removals.delete_before(4)
     assert log.log_start_offset == 4
     assert code_of(log.read, 3, 100) is ErrorCode.offset_out_of_range
     assert next(iter_records(log.read(4, 100).bytes())).offset == 0  # the whole batch that contains offset 4

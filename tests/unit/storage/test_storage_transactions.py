@@ -181,12 +181,12 @@ def test_a_truncation_changes_the_batch_with_the_log_start(path: Path) -> None:
     log = open_log(path)
     send(log, 7, 5)
     put(log, batch(3))
-    log.delete_before(6)
+    log.removals.delete_before(6)
     assert log.last_stable_offset == 5
-    log.truncate_to(6, T0)
+    log.removals.truncate_to(6, T0)
     for _ in range(3):
         put(log, batch(1))
-    log.delete_before(6)
+    log.removals.delete_before(6)
     assert log.last_stable_offset == 6
 
 
@@ -194,11 +194,11 @@ def test_deleted_records_of_an_open_transaction_do_not_count(path: Path) -> None
     log = open_log(path)
     send(log, 7, 5)
     put(log, batch(3))
-    log.delete_before(4)
+    log.removals.delete_before(4)
     assert log.last_stable_offset == 0, "the batch with the log start, as in Kafka"
-    log.delete_before(6)
+    log.removals.delete_before(6)
     assert log.last_stable_offset == 5
-    log.delete_before(-1)
+    log.removals.delete_before(-1)
     assert (log.log_start_offset, log.last_stable_offset) == (8, 8)
     end(log, 7)
     assert log.last_stable_offset == 9
@@ -344,12 +344,12 @@ def test_a_truncation_opens_transactions_again(path: Path, reopened: bool) -> No
     end(log, 7, epoch=2)
     end(log, 8)
     assert len(entries(log)) == 3
-    log.truncate_to(8, T0)
+    log.removals.truncate_to(8, T0)
     assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (5, [(8, 5)])
     assert len(entries(log)) == 2
-    log.truncate_to(7, T0)
+    log.removals.truncate_to(7, T0)
     assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (3, [(7, 3), (8, 5)])
-    log.truncate_to(2, T0)
+    log.removals.truncate_to(2, T0)
     assert (log.last_stable_offset, list(log.producers.open_transactions.items())) == (0, [(7, 0)])
     assert entries(log) == []
     assert not any(indexes(path).values())
@@ -367,7 +367,7 @@ def test_retention_removes_the_index_with_its_segment(path: Path) -> None:
     log.roll(T0)
     put(log, batch(1))
     assert len(indexes(path)) == 1
-    log.retain(T0)
+    log.removals.retain(T0)
     assert not indexes(path)
     assert log.log_start_offset >= 5
     assert log.last_stable_offset == log.log_start_offset

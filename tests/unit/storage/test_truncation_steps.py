@@ -41,7 +41,7 @@ def test_a_step_reads_few_bytes(tmp_path: Path) -> None:
     files = CountedFiles()
     log = filled(tmp_path / "t-0", files)
     files.reads.clear()
-    steps = log.begin_truncation(BATCHES - 10, T0)
+    steps = log.removals.begin_truncation(BATCHES - 10, T0)
     assert log.log_end_offset == BATCHES - 10, "the log is cut in the call"
     longest = total = files.read_bytes
     count = 0
@@ -64,7 +64,7 @@ def test_the_states_come_from_the_newest_snapshot_below_the_end(tmp_path: Path) 
     for number in range(20):
         put(log, sequenced(BATCHES // 3 + number, 1, 1))
     files.reads.clear()
-    log.truncate_to(BATCHES + 10, T0)
+    log.removals.truncate_to(BATCHES + 10, T0)
     assert files.read_bytes <= 3 * log.config.index_interval_bytes, "only the batches after the snapshot are read"
     state = log.producers.get(1)
     assert state is not None
@@ -83,9 +83,9 @@ CHANGES: dict[str, Change] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_that_needs_the_states_ends_the_steps_first(tmp_path: Path, name: str) -> None:
     log, twin = filled(tmp_path / "t-0"), filled(tmp_path / "u-0")
-    steps = log.begin_truncation(BATCHES - 10, T0)
+    steps = log.removals.begin_truncation(BATCHES - 10, T0)
     next(steps)
-    twin.truncate_to(BATCHES - 10, T0)
+    twin.removals.truncate_to(BATCHES - 10, T0)
     for each in (log, twin):
         CHANGES[name](each)
     assert states(log) == states(twin)
@@ -95,7 +95,7 @@ def test_a_change_that_needs_the_states_ends_the_steps_first(tmp_path: Path, nam
 def test_a_batch_that_needs_the_states_waits_in_steps_that_read_little(tmp_path: Path) -> None:
     files = CountedFiles()
     log, twin = filled(tmp_path / "t-0", files), filled(tmp_path / "u-0")
-    rest = log.begin_truncation(BATCHES - 10, T0)
+    rest = log.removals.begin_truncation(BATCHES - 10, T0)
     data = sequenced(BATCHES // 3 - 3, 1, 1)
     files.reads.clear()
     steps = log.begin_append(data, now_ms=lambda: T0, leader_epoch=0)
@@ -107,27 +107,27 @@ def test_a_batch_that_needs_the_states_waits_in_steps_that_read_little(tmp_path:
     assert (longest <= MOST_BYTES, count >= 3) == (True, True)
     assert log.log_end_offset == BATCHES - 9
     assert list(rest) == []
-    twin.truncate_to(BATCHES - 10, T0)
+    twin.removals.truncate_to(BATCHES - 10, T0)
     put(twin, data)
     assert states(log) == states(twin)
 
 
 def test_a_second_truncation_begins_again(tmp_path: Path) -> None:
     log, twin = filled(tmp_path / "t-0"), filled(tmp_path / "u-0")
-    first = log.begin_truncation(BATCHES - 10, T0)
+    first = log.removals.begin_truncation(BATCHES - 10, T0)
     next(first)
-    second = log.begin_truncation(BATCHES - 20, T0)
+    second = log.removals.begin_truncation(BATCHES - 20, T0)
     assert len(list(first)) <= 1
     for _ in second:
         pass
-    twin.truncate_to(BATCHES - 20, T0)
+    twin.removals.truncate_to(BATCHES - 20, T0)
     assert states(log) == states(twin)
     assert log.producers.end_offset == BATCHES - 20
 
 
 def test_an_abandoned_log_leaves_no_steps(tmp_path: Path) -> None:
     log = filled(tmp_path / "t-0")
-    steps = log.begin_truncation(BATCHES - 10, T0)
+    steps = log.removals.begin_truncation(BATCHES - 10, T0)
     next(steps)
     log.abandon()
     assert list(steps) == []
@@ -139,7 +139,7 @@ def aborted_then_open(path: Path, files: MemoryFiles) -> tuple[Log, Generator[ob
     log.append_marker(EndTransactionMarker(7, 1, 0, True, 2), now_ms=T0, leader_epoch=0)
     for _ in range(600):
         put(log, batch(1))
-    return log, log.begin_truncation(601, T0)
+    return log, log.removals.begin_truncation(601, T0)
 
 
 def test_records_with_unknown_states_are_not_stable() -> None:
@@ -156,7 +156,7 @@ def test_a_marker_above_the_high_watermark_keeps_its_transaction_unstable() -> N
     for _ in steps:
         pass
     log.high_watermark = 2
-    log.truncate_to(600, T0)
+    log.removals.truncate_to(600, T0)
     assert log.last_stable_offset == 0
     log.high_watermark = 3
     assert log.last_stable_offset == 3
@@ -188,7 +188,7 @@ def test_a_step_cuts_few_bytes_off_a_file(tmp_path: Path, segment_bytes: int, of
     ends: list[int] = []
     removed = 0
     files.cuts.clear()
-    for _ in log.truncate_in_steps(offset, T0):
+    for _ in log.removals.truncate_in_steps(offset, T0):
         ends.append(log.log_end_offset)
         assert len(files.cuts) <= 2, "the file, and the index of a former segment"
         removed += sum(files.cuts)
@@ -198,7 +198,7 @@ def test_a_step_cuts_few_bytes_off_a_file(tmp_path: Path, segment_bytes: int, of
     assert (ends[-1], log.log_end_offset, log.high_watermark) == (offset, offset, 5)
     assert removed > 0
     at_once = large_log(tmp_path / "u-0", segment_bytes=segment_bytes)
-    at_once.truncate_to(offset, T0)
+    at_once.removals.truncate_to(offset, T0)
     assert contents(log) == contents(at_once)
     assert states(log) == states(at_once)
 
@@ -207,7 +207,7 @@ def test_a_step_cuts_few_bytes_off_a_file(tmp_path: Path, segment_bytes: int, of
 def test_a_truncation_that_ends_early_leaves_a_whole_log(tmp_path: Path, steps: int) -> None:
     """Its process is killed, or the partition gets another leader before the last cut."""
     log = large_log(tmp_path / "t-0")
-    left = log.truncate_in_steps(10, T0)
+    left = log.removals.truncate_in_steps(10, T0)
     for _ in range(steps):
         next(left)
     end = log.log_end_offset
@@ -220,7 +220,7 @@ def test_a_truncation_that_ends_early_leaves_a_whole_log(tmp_path: Path, steps: 
     assert log.log_end_offset == end
     put(log, batch(1, end // 2, producer_id=end % 2, producer_epoch=0, base_sequence=end // 2))
     at_once = large_log(tmp_path / "u-0")
-    at_once.truncate_to(end, T0)
+    at_once.removals.truncate_to(end, T0)
     put(at_once, batch(1, end // 2, producer_id=end % 2, producer_epoch=0, base_sequence=end // 2))
     assert contents(log) == contents(at_once)
     assert states(log) == states(at_once)

@@ -140,7 +140,7 @@ def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> dict
             raise KafkaError(broker.missing_partition(topic, index))
         if "delete" not in partition.log.config.cleanup_policy and partition.log.config.is_compacted:
             raise KafkaError(ErrorCode.policy_violation)
-        low_watermark = partition.log.delete_before(offset)
+        low_watermark = partition.log.removals.delete_before(offset)
         partition.wake_fetches()
     except KafkaError as error:
         code = error.code

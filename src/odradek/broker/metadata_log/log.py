@@ -306,8 +306,8 @@ class MetadataLog:
             if not is_too_much and not is_too_old:
                 return
             # First the log, then the snapshot, as in Kafka.
-            self._log.delete_before(self._snapshots[1].end_offset)
-            self._log.retain(now_ms)
+            self._log.removals.delete_before(self._snapshots[1].end_offset)
+            self._log.removals.retain(now_ms)
             self._files.remove(self._snapshots.pop(0).path)
 
     # --- what observers read ------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ class MetadataLog:
 
     def truncate_to(self, offset: int) -> None:
         """Removes the batch with this offset and all later ones. Raises KafkaError."""
-        self._log.truncate_to(offset, self._now_ms())
+        self._log.removals.truncate_to(offset, self._now_ms())
         self._epoch = max(self._log.epochs.latest, self._snapshots[-1].epoch if self._snapshots else 0)
 
     def begin_at(self, snapshot: MetadataSnapshot) -> None:
@@ -470,7 +470,7 @@ class MetadataLog:
         """Removes the records from ``offset`` on after a failed sync: the change is refused, so the next start must not
         find them. Raises KafkaError."""
         if self._log.disk.offline is None:
-            self._log.truncate_to(offset, self._now_ms())
+            self._log.removals.truncate_to(offset, self._now_ms())
 
     def report_failures_to(self, failures: WriteFailures) -> None:
         """Sets the owner of failed writes, which tries them again."""

@@ -179,7 +179,7 @@ class BrokerLogCleaner:
             if key in self._in_progress or key in self._uncleanable:
                 continue
             try:
-                partition.log.retain(self._now_ms())
+                partition.log.removals.retain(self._now_ms())
             except KafkaError:
                 continue  # the log is offline and has logged the reason
             except Exception as error:
@@ -207,7 +207,7 @@ class BrokerLogCleaner:
                 best = key, partition.log, dirt
         if best is not None:
             self._in_progress.add(best[0])
-            best[1].is_being_cleaned = True
+            best[1].removals.is_being_cleaned = True
         return best
 
     def _measure(self, key: PartitionKey, target: Log) -> LogToClean | None:
@@ -218,8 +218,8 @@ class BrokerLogCleaner:
             return None
         if dirt.reset:
             log.warning("%s-%d: cleaning restarts from offset %d: %s", *key, dirt.first_dirty_offset, dirt.reset)
-        if target.cleaned_offset is not None and dirt.first_dirty_offset != target.cleaned_offset:
-            target.cleaned_offset = dirt.first_dirty_offset
+        if target.removals.cleaned_offset is not None and dirt.first_dirty_offset != target.removals.cleaned_offset:
+            target.removals.cleaned_offset = dirt.first_dirty_offset
         return dirt
 
     def _drop_old_failures(self) -> None:
@@ -262,7 +262,7 @@ class BrokerLogCleaner:
         began = perf_counter()
         try:
             result, in_process = await self._compact(target)
-            target.cleaned_offset = result.end_offset
+            target.removals.cleaned_offset = result.end_offset
             await self._checkpoint(target)
         except _CleaningAborted as reason:
             log.info("%s-%d: cleaning ended early: %s", *key, reason)
@@ -286,7 +286,7 @@ class BrokerLogCleaner:
         finally:
             await _discard(target)
             self._in_progress.discard(key)
-            target.is_being_cleaned = False
+            target.removals.is_being_cleaned = False
 
     async def _compact(self, target: Log) -> tuple[CleaningResult, bool]:
         """Cleans a log. Returns the result, and whether a separate process cleaned the log."""
@@ -294,7 +294,7 @@ class BrokerLogCleaner:
         end = target.active.base_offset
         if target.recovery_point < end:
             await asyncio.to_thread(target.sync.flush_closed, end)
-        await asyncio.to_thread(target.discard_cleaned)
+        await asyncio.to_thread(target.removals.discard_cleaned)
         config = self._config
         threads = max(config.log_cleaner_threads, 1)
         job = job_of(
@@ -369,7 +369,7 @@ class BrokerLogCleaner:
             log.warning("cleaning restarts at the first offset of each log, without a checkpoint: %s", error)
         for key, partition in self._directory.partitions.items():
             if not partition.failure:
-                partition.log.cleaned_offset = self._written.get(TopicPartition(*key))
+                partition.log.removals.cleaned_offset = self._written.get(TopicPartition(*key))
         self.forget_dropped()
 
     def forget_dropped(self) -> None:
@@ -396,13 +396,13 @@ class BrokerLogCleaner:
 
     def _is_cleaned(self, name: TopicPartition) -> bool:
         partition = self._directory.partitions.get((name.topic, name.partition))
-        return partition is not None and not partition.failure and partition.log.cleaned_offset is not None
+        return partition is not None and not partition.failure and partition.log.removals.cleaned_offset is not None
 
     def _cleaned_offsets(self) -> dict[TopicPartition, int]:
         return {
-            TopicPartition(*key): partition.log.cleaned_offset
+            TopicPartition(*key): partition.log.removals.cleaned_offset
             for key, partition in self._directory.partitions.items()
-            if not partition.failure and partition.log.cleaned_offset is not None
+            if not partition.failure and partition.log.removals.cleaned_offset is not None
         }
 
     async def _checkpoint(self, target: Log) -> None:
@@ -461,7 +461,7 @@ class _Swap:
     def __call__(self, base_offset: int, replaces: Sequence[int]) -> None:
         if self._log.disk.offline is not None:
             raise _CleaningAborted(f"the log {self._log.disk.offline}")
-        if not self._log.replace_segments(base_offset, [self._planned[base] for base in replaces]):
+        if not self._log.removals.replace_segments(base_offset, [self._planned[base] for base in replaces]):
             raise _CleaningAborted("the log was truncated")
 
 
@@ -526,7 +526,7 @@ async def _discard(target: Log) -> None:
     if target.disk.offline is not None:
         return
     try:
-        await asyncio.to_thread(target.discard_cleaned)
+        await asyncio.to_thread(target.removals.discard_cleaned)
     except OSError as error:
         log.warning(
             "%s: files of an unfinished cleaning could not be removed; the next cleaning of this log or the next start"

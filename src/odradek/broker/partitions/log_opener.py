@@ -179,7 +179,7 @@ class LogOpener:
         self.has_compacted |= opened.config.is_compacted
         opened.disk.failures = self._failures
         opened.sync.defer = self.work.sync
-        opened.defer_removal = self.work.removal
+        opened.removals.defer = self.work.removal
         opened.producer_snapshots.run_steps = self.work.steps
         name = TopicPartition(partition.topic, partition.index)
         partition.adopt(opened, self._offsets.high_watermarks.get(name, 0))

@@ -50,7 +50,7 @@ class LogUpkeep:
         for partition in tuple(self._partitions.values()):
             if is_usable(partition):
                 with suppress(KafkaError):  # the log has logged the reason and is offline from now on
-                    partition.log.retain(self._now_ms())
+                    partition.log.removals.retain(self._now_ms())
 
     def expire_producers(self) -> Steps[None]:
         """Removes inactive producers from all logs."""

@@ -334,7 +334,7 @@ class ReplicaFetcher:
 
     def _delete(self, partition: ReplicatedPartition, offset: int) -> None:
         try:
-            partition.log.delete_before(offset)
+            partition.log.removals.delete_before(offset)
         except KafkaError as error:  # the log has logged the reason
             log.debug("%s-%d: %s", partition.topic, partition.index, error)
 

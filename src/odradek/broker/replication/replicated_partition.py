@@ -331,7 +331,7 @@ class ReplicatedPartition(Partition):
             yield None
 
     def truncate_to(self, offset: int) -> Steps[None]:
-        """Removes the batch with ``offset`` and all later ones, in steps. See ``Log.truncate_in_steps``.
+        """Removes the batch with ``offset`` and all later ones, in steps. See ``LogRemovals.truncate_in_steps``.
 
         First the cut is noted. Then the log is cut from its end on, and the later steps find out what its producers
         have written. Raises StorageError if the cut cannot be noted: nothing is cut then.
@@ -340,7 +340,7 @@ class ReplicatedPartition(Partition):
         self._check_follows(epoch)
         if offset < log.log_end_offset:
             yield from self._note_cut(self._end_before(offset), epoch)
-        for _ in log.truncate_in_steps(offset, self.now_ms()):
+        for _ in log.removals.truncate_in_steps(offset, self.now_ms()):
             yield None
             self._check_follows(epoch)
 
@@ -356,7 +356,7 @@ class ReplicatedPartition(Partition):
         epoch = self.leader_epoch
         self._check_follows(epoch)
         yield from self._note_cut(min(offset, self.log.log_start_offset), epoch)
-        self.log.restart_at(offset, self.now_ms())
+        self.log.removals.restart_at(offset, self.now_ms())
 
     def _note_cut(self, end: int, epoch: int) -> Steps[None]:
         """Lowers the recovery point of the log, and the noted one on the disk, to ``end``."""

@@ -135,7 +135,7 @@ def _with_ends(log: Log) -> Iterator[tuple[Segment, int]]:
 
 def _first_dirty(log: Log) -> tuple[int, str]:
     start = log.log_start_offset
-    known = log.cleaned_offset
+    known = log.removals.cleaned_offset
     if known is None:
         return start, ""
     if known < start:

@@ -36,6 +36,11 @@ class SegmentList:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self.all)
 
+    @property
+    def size(self) -> int:
+        """The bytes of all segments."""
+        return sum(segment.size for segment in self.all)
+
     def number_at(self, offset: int) -> int:
         """Returns the number of the segment with ``offset``."""
         return max(bisect_right(self.bases, offset) - 1, 0)

@@ -157,7 +157,7 @@ def test_an_offset_before_the_log_start_is_out_of_range_whatever_the_epochs(
     partition.apply(registered((NODE, FOLLOWER), leader_epoch=EPOCH + 3), NODE, 0)
     partition.produce(batch(1))
     partition.move_high_watermark(4)
-    partition.log.delete_before(3)
+    partition.log.removals.delete_before(3)
     wanted = asked(2, EPOCH + 3, EPOCH + 1)
     assert code_of(reader, partition, wanted) is ErrorCode.offset_out_of_range
 

@@ -290,7 +290,7 @@ def test_a_truncation_is_noted_before_it_cuts_a_log(files: MemoryFiles, is_noted
     if is_noted:
         for end in (9, 4):
             node.directory.note_truncations({TopicPartition(OFFSETS_TOPIC, 0): end})
-    partition.log.truncate_to(4, T0)
+    partition.log.removals.truncate_to(4, T0)
     node.directory.abandon()
     node = Node(files)
     assert bool(node.partition(0, OFFSETS_TOPIC).failure) is not is_noted

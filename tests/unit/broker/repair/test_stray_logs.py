@@ -110,7 +110,7 @@ def with_stray(*, clean: bool, is_noted: bool = False) -> MemoryFiles:
     kept = older_metadata(files)
     life.create("flights", FLIGHTS, 2)
     life.append("flights", 7)
-    life.directory.partitions["flights", 0].log.delete_before(3)
+    life.directory.partitions["flights", 0].log.removals.delete_before(3)
     life.directory.upkeep.checkpoint_log_starts()
     life.directory.upkeep.checkpoint_recovery_points()
     if clean:
