@@ -1,7 +1,4 @@
-"""The brokers that replies name: here the lone broker, in ``image_brokers`` those of a cluster.
-
-The lone broker has no registration: its address is the one that the client has connected to.
-"""
+"""The brokers that replies name: those of a cluster are in ``image_brokers``, the only one in ``lone_broker``."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import Protocol
 
-    from odradek.broker.settings.config import BrokerConfig
     from odradek.broker.settings.listener import Listener
     from odradek.catalog.registrations import PartitionRegistration
     from odradek.catalog.state import Topic
@@ -29,16 +25,6 @@ if TYPE_CHECKING:
 
         @property
         def connection(self) -> ListeningClient: ...
-
-    class LoneNode(Protocol):
-        """The parts of a lone broker's node that this module uses."""
-
-        config: BrokerConfig
-
-        @property
-        def node_id(self) -> int: ...
-
-        def advertised_address(self, context: ClientRequest) -> tuple[str, int]: ...
 
     class ClientReplicas(Protocol):
         """The replicas of partitions as clients of one listener can reach them."""
@@ -85,29 +71,3 @@ class BrokerAddress(NamedTuple):
     port: int
     rack: str | None
     is_fenced: bool = False
-
-
-class LoneBroker:
-    """The only broker of its cluster."""
-
-    def __init__(self, node: LoneNode) -> None:
-        self._node = node
-
-    def reachable(self, request: ClientRequest) -> list[BrokerAddress]:
-        node = self._node
-        return [BrokerAddress(node.node_id, *node.advertised_address(request), node.config.broker_rack)]
-
-    known = reachable
-
-    def reachable_one(self, broker_id: int, request: ClientRequest) -> BrokerAddress | None:
-        return self.reachable(request)[0] if broker_id == self._node.node_id else None
-
-    def controller(self) -> int:
-        return self._node.node_id
-
-    def replicas_for(self, request: ClientRequest) -> None:
-        return None
-
-    def racks(self, topic: Topic) -> tuple[tuple[str, ...], ...]:
-        rack = self._node.config.broker_rack
-        return () if rack is None else ((rack,),) * topic.partition_count

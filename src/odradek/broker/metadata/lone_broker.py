@@ -1,5 +1,6 @@
 """What is right only for a lone broker. No module imports this one at its head, so that a cluster never loads it.
 
+* Replies name one broker. It has no registration: its address is the one that the client has connected to.
 * After an unclean stop, or when a log is cut, missing or ahead of the catalogue, partitions begin new leader epochs
   without an election. The broker leads every partition before and after. In a cluster only the controller elects, and
   a replica with the records becomes the leader.
@@ -14,12 +15,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
+from odradek.broker.metadata.brokers import BrokerAddress
 from odradek.catalog.records import MetadataRecord, PartitionChangeRecord
 from odradek.catalog.state import CatalogState, OwnRecords
 from odradek.core.errors import ErrorCode, KafkaError
 from odradek.core.ids import PartitionKey
 
 if TYPE_CHECKING:
+    from odradek.broker.metadata.brokers import ClientRequest
+    from odradek.broker.settings.config import BrokerConfig
+    from odradek.catalog.state import Topic
     from odradek.core.ids import EndTransactionMarker
     from odradek.storage.log import Log
 
@@ -28,6 +33,42 @@ if TYPE_CHECKING:
 
         @property
         def log(self) -> Log: ...
+
+    class LoneNode(Protocol):
+        """The parts of a lone broker's node that this module uses."""
+
+        config: BrokerConfig
+
+        @property
+        def node_id(self) -> int: ...
+
+        def advertised_address(self, context: ClientRequest) -> tuple[str, int]: ...
+
+
+class LoneBroker:
+    """``Brokers``: the only one of its cluster."""
+
+    def __init__(self, node: LoneNode) -> None:
+        self._node = node
+
+    def reachable(self, request: ClientRequest) -> list[BrokerAddress]:
+        node = self._node
+        return [BrokerAddress(node.node_id, *node.advertised_address(request), node.config.broker_rack)]
+
+    known = reachable
+
+    def reachable_one(self, broker_id: int, request: ClientRequest) -> BrokerAddress | None:
+        return self.reachable(request)[0] if broker_id == self._node.node_id else None
+
+    def controller(self) -> int:
+        return self._node.node_id
+
+    def replicas_for(self, request: ClientRequest) -> None:
+        return None
+
+    def racks(self, topic: Topic) -> tuple[tuple[str, ...], ...]:
+        rack = self._node.config.broker_rack
+        return () if rack is None else ((rack,),) * topic.partition_count
 
 
 class BeginEpochs(OwnRecords):

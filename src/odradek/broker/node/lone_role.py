@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from odradek.broker.front_end.router import Router, served_apis
-from odradek.broker.metadata.brokers import LoneBroker
 from odradek.broker.metadata.loader import MetadataLoader
 from odradek.broker.metadata.producer_ids import ProducerIds
 from odradek.broker.node.writer_role import WriterRole, metadata_log_errors
@@ -42,6 +41,8 @@ class LoneRole(WriterRole):
             self.stored.apply(BeginEpochs())
 
     def new_brokers(self) -> Brokers:
+        from odradek.broker.metadata.lone_broker import LoneBroker
+
         return LoneBroker(self.node)
 
     def loads_later(self) -> Iterator[Callable[[], object]]:
