@@ -23,7 +23,8 @@ from support.ignorant_store import ignorant_store
 from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.filesystems import HadoopLocation, remove_unfinished
+from odradek.pipelines.filesystems import remove_unfinished
+from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import RunRecord
 from odradek.pipelines.formats.target import Target
 from odradek.pipelines.tables.table import Table

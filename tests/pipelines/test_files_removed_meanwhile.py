@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import StorageError
-from odradek.pipelines.filesystems import HadoopLocation
+from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import Run
 
 

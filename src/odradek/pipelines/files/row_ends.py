@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.files.table_folders import folder_of
-from odradek.pipelines.filesystems import HadoopLocation
+from odradek.pipelines.hadoop_location import HadoopLocation
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds

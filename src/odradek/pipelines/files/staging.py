@@ -27,7 +27,8 @@ from odradek.pipelines.commit.state import NO_RUN, RunTag
 from odradek.pipelines.exclusive_names import PROBE
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.statistics import file_statistics
-from odradek.pipelines.filesystems import FileStatus, HadoopLocation, LocalLocation, Location, sync_directory
+from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location, sync_directory
+from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.pipelines.values.reader import ERROR
 from odradek.text.printable import one_line
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.files.row_ends import REPLAYS, is_named
 from odradek.pipelines.files.table_folders import folder_of
-from odradek.pipelines.filesystems import HadoopLocation
+from odradek.pipelines.hadoop_location import HadoopLocation
 
 if TYPE_CHECKING:
     import pyarrow as pa
