@@ -113,8 +113,7 @@ class ProducerEngine:
         self.config = client
         self.cluster = Cluster(client)
         self.lock = threading.Condition()
-        self.buffered = 0
-        self.flushing = 0
+        self.buffered = self.flushing = 0
         self.waiters = 0
         """The number of threads that wait for deliveries."""
         self.direct_deliveries = 0
@@ -480,10 +479,9 @@ class ProducerEngine:
         refused = {tp: getattr(row, "current_leader", None) for tp, row in outcome.items()
                    if row.error_code in NAMES_LEADER}  # fmt: skip
         leaders = {tp: (one.leader_id, one.leader_epoch) for tp, one in refused.items() if one is not None}
-        if not leaders:
-            return set()
-        nodes = getattr(reply, "node_endpoints", None) or ()
-        return self.cluster.take_leaders(leaders, (Node(one.node_id, one.host, one.port, one.rack) for one in nodes))
+        ends = getattr(reply, "node_endpoints", None) or ()
+        nodes = (Node(one.node_id, one.host, one.port, one.rack) for one in ends)
+        return self.cluster.take_leaders(leaders, nodes) if leaders else set()
 
     async def _post(self, leader: int, connection: BrokerConnection, message: Mapping[str, Any]) -> None:
         """Sends a request under acks=0. A broker refuses it by closing the connection, without a reason.
@@ -506,7 +504,7 @@ class ProducerEngine:
                 queue.remove_answered(batch, appended=True)
                 offset, error = (row.base_offset if code is ErrorCode.none else -1), None
             else:
-                error = failure or error_for(
+                offset, error = -1, failure or error_for(
                     code if code is not None else ErrorCode.network_exception,
                     f"{batch.partition}: {getattr(row, 'error_message', None) or _WHY.get(code) or 'not appended'}",
                 )
@@ -521,14 +519,10 @@ class ProducerEngine:
                     queue.last_error = error
                     return
                 queue.remove_answered(batch, appended=False)
-                offset = -1
         self._report(batch, offset, error)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
-        """Returns whether a batch is sent again.
-
-        In a transaction, a batch that the broker refused for its sequence is sent again only if an earlier batch is
-        left. Otherwise the sequences have a gap, and the batch is lost: a transaction cannot get new sequences."""
+        """In a transaction, a refused batch without an earlier one is lost: the gap in the sequences would stay."""
         if self._transactional_id is not None and is_refused(code):
             return code is not ErrorCode.invalid_producer_epoch and self.queues[batch.partition].has_earlier(batch)
         # A broker that has just started may not have loaded its partitions yet.
