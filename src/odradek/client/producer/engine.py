@@ -110,8 +110,7 @@ class ProducerEngine:
         freed: Callable[[], None] = lambda: None,
     ) -> None:
         self.producer_config = config
-        self.config = client
-        self.cluster = Cluster(client)
+        self.config, self.cluster = client, Cluster(client)
         self.lock = threading.Condition()
         self.buffered = self.flushing = 0
         self.waiters = 0
@@ -504,7 +503,7 @@ class ProducerEngine:
                 queue.remove_answered(batch, appended=True)
                 offset, error = (row.base_offset if code is ErrorCode.none else -1), None
             else:
-                offset, error = -1, failure or error_for(
+                error = failure or error_for(
                     code if code is not None else ErrorCode.network_exception,
                     f"{batch.partition}: {getattr(row, 'error_message', None) or _WHY.get(code) or 'not appended'}",
                 )
@@ -519,6 +518,7 @@ class ProducerEngine:
                     queue.last_error = error
                     return
                 queue.remove_answered(batch, appended=False)
+                offset = -1
         self._report(batch, offset, error)
 
     def _is_worth_retrying(self, batch: ProducerBatch, code: ErrorCode | None, error: Exception) -> bool:
