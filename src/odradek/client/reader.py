@@ -20,7 +20,7 @@ from uuid import UUID
 from odradek.batches.aborted_transactions import AbortedBatches, AbortedTransaction, aborted_batches, rolled_back
 from odradek.batches.columns import DEFAULT_COLUMNS, check_columns
 from odradek.batches.header import BatchHeader, crc_is_valid, scan
-from odradek.batches.record_sets import record_set
+from odradek.batches.record_sets import FetchedSet, record_set
 from odradek.batches.row_sets import RowBatch, RowSet, needs_columns, sound_batches, sound_records
 from odradek.batches.rows import Row, batch_rows
 from odradek.client import log_tails, loop, offset_requests, topic_requests
@@ -51,7 +51,7 @@ from odradek.wire.fetch_messages import FetchReplyPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from odradek.batches.arrow import BatchSpans
+    from odradek.batches.arrow import BatchSpans, RecordSet
 
 __all__ = ["DEFAULT_COLUMNS", "Fetched", "PartitionReader", "read_range", "shared_cluster"]
 
@@ -274,11 +274,13 @@ class PartitionReader:
     def _batches(
         self, reply: FetchReplyPartition, position: int, end: int, surveyed: Callable[[BatchSpans], None] | None = None
     ) -> _DecodedFetch[object]:
-        kind = record_set() if surveyed is None else _kernel_record_set()
-        records = sound_records(kind, reply.records)
         aborted = [AbortedTransaction(*row) for row in reply.aborted or ()]
-        if surveyed is not None:
-            surveyed(records.spans(aborted))
+        records: FetchedSet
+        if surveyed is None:
+            records = sound_records(record_set(), reply.records)
+        else:
+            records = with_spans = sound_records(_kernel_record_set(), reply.records)
+            surveyed(with_spans.spans(aborted))
         batches = records.record_batches(
             self.partition.topic,
             self.partition.partition,
@@ -337,7 +339,7 @@ def _columns_only(batches: Iterator[pa.RecordBatch | RowBatch], *, null_times: b
         yield batch
 
 
-def _kernel_record_set() -> Any:
+def _kernel_record_set() -> type[RecordSet]:
     with needs_columns("reading the ranges of batches"):
         from odradek.batches.arrow import RecordSet
     return RecordSet

@@ -15,9 +15,12 @@ import subprocess
 import sys
 import threading
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odradek.batches.kernels.compile_lock import CompileLock
+
+if TYPE_CHECKING:
+    from odradek.batches.arrow import RecordSet
 
 logger = logging.getLogger("odradek.kernels")
 
@@ -37,7 +40,7 @@ class KernelLoader:
 
     def __init__(self, longest_load_s: float = _LONGEST_LOAD_S) -> None:
         self._longest_load_s = longest_load_s
-        self.kernels: object = None
+        self.kernels: type[RecordSet] | None = None
         """``batches.arrow.RecordSet`` when its kernels are loaded."""
         self.decoded_bytes = 0
         self.importing = threading.Lock()
@@ -119,7 +122,7 @@ class KernelLoader:
 _loader = KernelLoader()
 
 
-def kernel_record_set() -> Any:
+def kernel_record_set() -> type[RecordSet] | None:
     """Returns ``batches.arrow.RecordSet`` if its kernels are loaded, else None."""
     return _loader.kernels
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odradek.batches.aborted_transactions import AbortedTransaction
+from odradek.batches.record_sets import FetchedSet
 from odradek.client.errors import corrupt_record
 from odradek.core.errors import CorruptRecord, OdradekError
 from odradek.core.ids import TopicPartition
@@ -30,8 +31,7 @@ class CompletedFetch:
     next_offset: int
     leader_epoch: int
     aborted: tuple[AbortedTransaction, ...]
-    records: Any
-    """A ``RecordSet`` of ``batches/arrow`` or of ``batches/columns/arrow_rows``, or a ``batches/row_sets.RowSet``."""
+    records: FetchedSet
     size: int
     state: int = FREE
     columns: tuple[str, ...] = ()
