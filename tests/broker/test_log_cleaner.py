@@ -350,7 +350,9 @@ def test_deleted_records_stay_deleted_and_their_segments_are_removed(tmp_path: P
                 lambda: broker.log_cleaner.status().cleanings > 1 and not broker.log_cleaner.status().in_progress
             )
             log = partition.log
-            await until(lambda: log.segments[0].base_offset >= 0 and log.removals.cleaned_offset == log.active.base_offset)
+            await until(
+                lambda: log.segments[0].base_offset >= 0 and log.removals.cleaned_offset == log.active.base_offset
+            )
             assert log.log_start_offset == 200
             with pytest.raises(KafkaError):
                 log.read(199, 100)

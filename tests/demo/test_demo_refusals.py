@@ -24,8 +24,8 @@ from odradek.core.errors import StorageError
 from odradek.core.extras import command_of
 from odradek.demo import checks
 from odradek.demo.checks import CheckError
-from odradek.demo.flights import Feed, Flights
 from odradek.demo.flight_lake import Lake
+from odradek.demo.flights import Feed, Flights
 
 pytestmark = pytest.mark.usefixtures("forked_commands")
 

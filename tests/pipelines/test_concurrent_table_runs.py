@@ -26,10 +26,10 @@ from odradek.pipelines.delta.table import DeltaTable
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile
 from odradek.pipelines.filesystems import LocalLocation, Location
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.parquet.table import ParquetTable
 from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.runs import Run
-from odradek.pipelines.formats.target import Target
 from odradek.pipelines.tables.table import Table
 from odradek.spark.offsets.offset_ranges import Range
 

@@ -24,9 +24,9 @@ from support.object_store import PASSWORD, USER, ObjectStore, object_store
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems import remove_unfinished
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.pipelines.tables.runs import RunRecord
-from odradek.pipelines.formats.target import Target
 from odradek.pipelines.tables.table import Table
 
 CALLERS = 6

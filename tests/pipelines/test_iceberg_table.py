@@ -413,7 +413,10 @@ def test_another_location_than_that_of_the_table_is_refused(root: Path) -> None:
             {"catalog": "the one of the test", "table": NAME, "partition_by": "day(nothing)"},
             "the table's columns are topic",
         ),
-        ({"catalog": "the one of the test", "table": NAME, "table_format": "delta"}, "catalog is for table_format iceberg"),
+        (
+            {"catalog": "the one of the test", "table": NAME, "table_format": "delta"},
+            "catalog is for table_format iceberg",
+        ),
     ],
 )
 def test_wrong_options_are_one_line_and_write_nothing(root: Path, given: dict[str, Any], line: str) -> None:

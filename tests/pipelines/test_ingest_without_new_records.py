@@ -26,10 +26,10 @@ from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import planned_batch
 from odradek.pipelines.filesystems import location_of
-from odradek.pipelines.ingestion import job as ingest_job
 from odradek.pipelines.formats.table_state import begin_table
-from odradek.pipelines.tables import runs
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.ingestion import job as ingest_job
+from odradek.pipelines.tables import runs
 from odradek.pipelines.tables.table import Table
 from odradek.spark.offsets.source_offset import SourceOffset
 

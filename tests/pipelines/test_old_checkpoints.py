@@ -24,8 +24,8 @@ from odradek.pipelines import adopt, ingest, replay
 from odradek.pipelines.checkpoint import planned_batch, remove_sums_without_files
 from odradek.pipelines.commit import logs
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.formats.table_state import bind, check_checkpoint
+from odradek.pipelines.queries import QueryFailed
 
 GOLDEN = Path(__file__).resolve().parent.parent / "data" / "golden_tables"
 READ = {"parquet": parquet, "delta": delta}

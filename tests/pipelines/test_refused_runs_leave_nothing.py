@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingestion.adoption import adopt
 from odradek.pipelines.formats.table_state import begin_table
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.ingestion.adoption import adopt
 from odradek.pipelines.tables.table import open_table
 
 

@@ -27,6 +27,7 @@ from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_text
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.formats.target import Target
 from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
 from odradek.pipelines.ranges import (
     Commit,
@@ -42,7 +43,6 @@ from odradek.pipelines.replays import job
 from odradek.pipelines.replays.input import Replay, ReplayRanges, Selection, find
 from odradek.pipelines.replays.job import run_replay
 from odradek.pipelines.replays.topic import ReplayTopic
-from odradek.pipelines.formats.target import Target
 from odradek.pipelines.values.record_values import BadRecords
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

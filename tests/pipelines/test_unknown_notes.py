@@ -25,9 +25,9 @@ from odradek.pipelines.commit.state import TableRefused, covers_of
 from odradek.pipelines.delta import state as delta_state
 from odradek.pipelines.files.row_ends import parquet_row_ends
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.pipelines.formats.table_state import check_table
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.hadoop_location import HadoopLocation
 from odradek.spark.offsets.source_offset import SourceOffset
 
 OLD = time.time() - 3 * 86_400

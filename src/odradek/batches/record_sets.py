@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -17,17 +17,13 @@ if TYPE_CHECKING:
     from odradek.batches.row_sets import RowBatch
 
 
-class DecodedBatches(Protocol):
+class DecodedBatches(Iterator["pa.RecordBatch | RowBatch"], Protocol):
     """An iterator over RecordBatches, which decodes each one on demand. ``RowBatch``: records that columns cannot have.
     Raises CorruptRecord; the next call raises it again."""
 
     @property
     def is_over(self) -> bool:
         """Whether all batches were read. If False, there still may be no further element."""
-
-    def __iter__(self) -> DecodedBatches: ...
-
-    def __next__(self) -> pa.RecordBatch | RowBatch: ...
 
 
 class FetchedSet(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from odradek.batches.aborted_transactions import AbortedBatches, AbortedTransaction, aborted_batches, rolled_back
@@ -267,7 +267,8 @@ class PartitionReader:
         null_times: bool = False,
     ) -> _DecodedFetch[pa.RecordBatch]:
         decoded = self._batches(reply, position, end, surveyed)
-        if record_set() is RowSet:  # without the packages of the extra ``arrow``, all records are rows, with any time
+        kind: object = record_set()
+        if kind is RowSet:  # without the packages of the extra ``arrow``, all records are rows, with any time
             return decoded
         return decoded._replace(content=_columns_only(decoded.content, null_times=null_times))
 

@@ -18,11 +18,11 @@ import pyarrow.dataset
 
 from odradek.core.counts import counted
 from odradek.core.errors import OdradekError
+from odradek.demo.flight_lake import Lake
 from odradek.demo.flights import Feed, Integers
 from odradek.demo.state import Range
 from odradek.pipelines.causes import cause_of
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.demo.flight_lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ from odradek.client.model import ListedOffset
 from odradek.core.errors import ConfigError, StorageError
 from odradek.core.ids import EARLIEST, LATEST, NO_TAILS, OffsetAndMetadata, TopicPartition
 from odradek.demo.checks import CheckReport, Count, count_rows, judge, read_rows
+from odradek.demo.flight_lake import Lake
 from odradek.demo.flights import Feed, Flights
 from odradek.demo.publisher import event_number, missing_events
 from odradek.demo.rewind import Move, Rewind, RewindKind, execute_rewind, parse_rewind, rewind_moves
@@ -29,7 +30,6 @@ from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
 from odradek.pipelines.files.file_layouts import FileLayout
 from odradek.pipelines.files.staging import StagedFile, found_files
 from odradek.pipelines.filesystems import LocalLocation, Location
-from odradek.demo.flight_lake import Lake
 
 TARGET = 600
 

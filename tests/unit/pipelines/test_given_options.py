@@ -13,6 +13,7 @@ import pytest
 from odradek.core.errors import ConfigError
 from odradek.core.ids import TopicPartition
 from odradek.pipelines.filesystems import LocalLocation
+from odradek.pipelines.formats.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
 from odradek.pipelines.given_options import OF_A_QUERY, partition_terms
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger
 from odradek.pipelines.options import IngestOptions, ReplayOptions, TransformOptions
@@ -20,7 +21,6 @@ from odradek.pipelines.ranges import parse_ranges
 from odradek.pipelines.replays.input import ReplayRanges
 from odradek.pipelines.replays.job import destination, find_ranges, replay_of
 from odradek.pipelines.replays.topic import ReplayTopic
-from odradek.pipelines.formats.table_state import check_checkpoint_folder, check_not_foreign, check_table_folders
 from odradek.pipelines.transforms.job import Transform
 from odradek.spark.offsets.offset_ranges import Range
 from odradek.spark.options import parse_options

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from odradek.core.errors import ConfigError
-from odradek.pipelines.ingestion.job import start_spark
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.ingestion.job import start_spark
 from odradek.spark import session as spark_session
 
 

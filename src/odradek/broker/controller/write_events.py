@@ -206,7 +206,7 @@ class Controller(ABC):
         validate_only: bool = False,
         max_records: int | None = MAX_CHANGE_RECORDS,
     ) -> Deferred[T]:
-        """Returns the promise of the operation's result, which is resolved when the records are committed and published.
+        """Returns the promise of the operation's result. It is resolved when the records are committed and published.
 
         An event whose client disconnects before its records are written is dropped.
         """

@@ -80,7 +80,7 @@ class RemoteController(Controller):
     # --- changes ------------------------------------------------------------------------------------------------
 
     def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
-        """Refuses all records: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``). An
+        """Refuses records: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``). Only an
         operation without records, such as a change of loggers, is served here."""
         refusal = KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
         yield from value_of(Deferred.of(refusal))

@@ -127,7 +127,9 @@ def check_authorizer(texts: Mapping[str, str]) -> None:
     """Raises ConfigError if the authorizer is unknown or a super user is no principal."""
     name = texts.get(AUTHORIZER, "").strip()
     if name and name not in AUTHORIZERS:
-        raise ConfigError(f"{AUTHORIZER}: this broker has no class {name!r}; set {' or '.join(AUTHORIZERS)} or leave it out")
+        raise ConfigError(
+            f"{AUTHORIZER}: this broker has no class {name!r}; set {' or '.join(AUTHORIZERS)} or leave it out"
+        )
     super_users(texts)
 
 

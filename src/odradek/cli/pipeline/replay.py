@@ -26,9 +26,9 @@ def run_replay_command(request: ReplayLine) -> int:
     check_bootstrap(request.bootstrap_servers)
     _check_bounds(request)
     check_pyspark()
+    from odradek.pipelines.formats.target import Target
     from odradek.pipelines.ingestion.job import start_spark
     from odradek.pipelines.replays.job import destination, find_ranges, replay_of, run_replay
-    from odradek.pipelines.formats.target import Target
 
     check_master_of(request)
     request = dataclasses.replace(request, options=request.source_options())

@@ -84,8 +84,8 @@ class TableFormat(ABC):
 
     @abstractmethod
     def opener(self, target: Target, location: Location) -> Callable[[str], FormatTable]:
-        """Returns a function that opens the table for the run with an id. Raises ConfigError if the table has a log that
-        demands of writers what pipelines do not do. Writes nothing. Raises StorageError."""
+        """Returns a function that opens the table for the run with an id. Writes nothing. Raises ConfigError if the
+        table has a log that demands of writers what pipelines do not do, StorageError."""
 
 
 @functools.cache

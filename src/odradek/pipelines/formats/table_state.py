@@ -132,8 +132,8 @@ def _other_option(table: Location, name: str, values: str) -> ArgumentError:
 
 
 def check_not_foreign(table: Location, shape: TableLayout) -> None:
-    """Raises ConfigError if the folder holds anything but a table of ours, or a table with the log of the wanted format,
-    to add to. An empty folder is allowed. Writes nothing. Raises StorageError."""
+    """Raises ConfigError if the folder holds anything but a table of ours, or one with the log of the wanted format, to
+    add to. An empty folder is allowed. Writes nothing. Raises StorageError."""
     names = table.children()
     wanted, other = format_of(shape.table_format), format_of_log(names)
     others = [name for name in names if name != STATE]
@@ -346,8 +346,8 @@ def stored_layout(table: Location) -> TableLayout:
     if text is None and (other := format_of_log(table.children())) is not None:
         raise ConfigError(
             f"{table.uri} is a {other.title} table without {STATE}/{_FILE}, which has the options that it was begun "
-            "with: copy this file from the table of which this one is a copy, or from a backup, and repeat the command; or "
-            f"{ANOTHER_TABLE}"
+            "with: copy this file from the table of which this one is a copy, or from a backup, and repeat the "
+            f"command; or {ANOTHER_TABLE}"
         )
     if text is None:
         raise ConfigError(f"{table.uri} is not a table of odradek: it has no {STATE}/{_FILE}. {_LOST_FOLDER}")

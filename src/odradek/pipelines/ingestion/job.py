@@ -240,7 +240,7 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
 
 
 def make_target(options: PipelineOptions, output: str | Path | None, checkpoint: str | Path | None = None) -> Target:
-    """Returns the target, with names parsed, schema files read, and the place of a table in a catalogue looked up. Raises
+    """Returns the target, with names parsed, schema files read, and the place in a catalogue looked up. Raises
     ConfigError, StorageError."""
     check_values(options)
     columns_of_parts = partition_terms(options.partition_by)

@@ -38,8 +38,8 @@ from odradek.text.similar_names import nearest
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from odradek.pipelines.replays.topic import ReplayTopic
     from odradek.pipelines.formats.target import Target
+    from odradek.pipelines.replays.topic import ReplayTopic
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,6 @@ from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
 from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
-from odradek.pipelines.local_errors import local_error
-from odradek.pipelines.queries import check_spark_sees
-from odradek.pipelines.sources import Source
 from odradek.pipelines.formats.table_state import (
     BATCHES,
     CHECKPOINT,
@@ -70,6 +67,9 @@ from odradek.pipelines.formats.table_state import (
     mark,
 )
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.local_errors import local_error
+from odradek.pipelines.queries import check_spark_sees
+from odradek.pipelines.sources import Source
 from odradek.pipelines.tables.fenced_commits import FencedCommits, FenceLost
 from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.read_logs import ReadLogs
@@ -498,4 +498,3 @@ def _lock(location: Location, name: str) -> contextlib.AbstractContextManager[ob
     except OSError as error:
         raise local_error(path, "used", error) from error
     return held
-

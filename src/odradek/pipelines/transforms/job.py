@@ -38,13 +38,13 @@ from odradek.pipelines.checkpoint import (
 )
 from odradek.pipelines.commit.state import Added
 from odradek.pipelines.filesystems import Location, location_of
+from odradek.pipelines.formats.table_state import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.given_options import OF_A_QUERY, check_options, check_place
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
 from odradek.pipelines.queries import run_query, spark_failures
 from odradek.pipelines.sources import Source, TopicLag, check_topics, with_short_timeouts
-from odradek.pipelines.formats.table_state import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.tables.run_progress import Watch
 from odradek.pipelines.topic_writer import sending_options
 from odradek.pipelines.transforms.step import TransformStep, check_rows, step_of

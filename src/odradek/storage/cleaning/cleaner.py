@@ -7,8 +7,8 @@
 3. Copy: every segment from the log's start to the end of the mapped section is rewritten by the rules of
    ``cleaning/rules``. Neighbours become one segment while they fit into ``segment.bytes`` and the index size.
 
-Source segments are closed and are only read. New files have the suffix ``.cleaned`` until ``LogRemovals.replace_segments``
-renames them. ``clean`` is a generator, and its caller controls its speed. The broker runs it on its event loop for
+Source segments are closed and are only read. New files have the suffix ``.cleaned`` until ``log_removals`` renames
+them. ``clean`` is a generator, and its caller controls its speed. The broker runs it on its event loop for
 small logs, in steps of one millisecond. For other logs it starts ``python -m odradek.storage.cleaning.cleaner``, a
 process with the lowest priority that ends after the cleaning. This process uses numba if it is installed.
 """

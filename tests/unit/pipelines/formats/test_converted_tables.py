@@ -8,7 +8,14 @@ import pytest
 
 from odradek.core.errors import ConfigError
 from odradek.pipelines.filesystems import LocalLocation
-from odradek.pipelines.formats.table_state import STATE, TableLayout, begin_table, check_not_foreign, check_table, stored_layout
+from odradek.pipelines.formats.table_state import (
+    STATE,
+    TableLayout,
+    begin_table,
+    check_not_foreign,
+    check_table,
+    stored_layout,
+)
 
 LAYOUT = {
     "value_format": "raw", "schema": None, "framing": "none", "flat": False, "headers": False, "keep_raw": False,
