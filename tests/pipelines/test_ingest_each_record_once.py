@@ -32,9 +32,9 @@ from odradek.lag import reset
 from odradek.pipelines import Ingested, ingest
 from odradek.pipelines.checkpoint import CommitState, commit_group, idle_state
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import location_of
 from odradek.pipelines.formats.table_state import begin_table, bind
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.hadoop_location import location_of
 from odradek.pipelines.ingestion.job import Ingest, parse_trigger, run_ingest
 from odradek.pipelines.queries import QueryFailed
 from odradek.pipelines.sources import Source

@@ -64,7 +64,8 @@ def record_set() -> Callable[[Buffer], FetchedSet]:
     Without the packages of the extra ``arrow`` it is ``RowSet``, whose records are rows. The classes raise
     CorruptRecord, and KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for batches of format v0 or v1.
     """
-    return kernel_loader.kernel_record_set() or _plain_record_set()
+    found: Callable[[Buffer], FetchedSet] = kernel_loader.kernel_record_set() or _plain_record_set()
+    return found
 
 
 @cache

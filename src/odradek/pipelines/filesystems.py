@@ -16,16 +16,12 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TextIO
+from typing import NamedTuple, Protocol, TextIO
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.damaged_files import FOLDER, NO_TEXT, DamagedFile
 from odradek.pipelines.exclusive_names import can_move, give_name, move
 from odradek.pipelines.local_errors import local_error
-from odradek.text.table_paths import is_uri, local_path
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _TRIES = 5
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{12}")
@@ -130,17 +126,6 @@ def remove_unfinished(folder: Location, older_than_s: float) -> None:
     for name in folder.children():
         if _UNFINISHED.fullmatch(name) and folder.child(name).age_s() > older_than_s:
             folder.delete(name)
-
-
-def location_of(text: str, spark: SparkSession | None) -> Location:
-    """Returns the location for a user's path or URI. A URI needs Spark's Java. A path is the folder to which symbolic
-    links lead: the staging folder beside a table is the same by each name of the table."""
-    if not is_uri(text):
-        return LocalLocation(Path(os.path.realpath(local_path(text))))
-    from odradek.pipelines.hadoop_location import HadoopLocation
-
-    assert spark is not None
-    return HadoopLocation(spark, text.rstrip("/"))
 
 
 class LocalLocation:

@@ -1,9 +1,10 @@
-"""A folder on one of Hadoop's file systems, through Spark's Java: HDFS, object stores, mounts of viewfs."""
+"""A folder on one of Hadoop's file systems, through Spark's Java, and the choice between it and a local folder."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from odradek.core.errors import StorageError
 from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile
 from odradek.pipelines.filesystems import FileStatus, LocalLocation, Location, is_data, missing_file
 from odradek.pipelines.hadoop_errors import storage_errors, unless_missing
+from odradek.text.table_paths import is_uri, local_path
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -276,3 +278,12 @@ class HadoopLocation:
         with contextlib.suppress(StorageError), self._storage_errors("written"):
             if not self.children():  # Hadoop refuses to delete a folder with content
                 self._fs.delete(self._path, False)
+
+
+def location_of(text: str, spark: SparkSession | None) -> Location:
+    """Returns the location for a user's path or URI. A URI needs Spark's Java. A path is the folder to which symbolic
+    links lead: the staging folder beside a table is the same by each name of the table."""
+    if not is_uri(text):
+        return LocalLocation(Path(os.path.realpath(local_path(text))))
+    assert spark is not None
+    return HadoopLocation(spark, text.rstrip("/"))

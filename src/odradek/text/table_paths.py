@@ -14,6 +14,8 @@ from urllib.parse import quote, unquote
 
 from odradek.core.errors import ConfigError, StorageError
 
+DELTA_LOG = "_delta_log"
+"""The folder of Delta's log, in the table's folder."""
 COLUMN_MAPPING = "delta.columnMapping.mode"
 """The property of a Delta table that says whether its columns have other names in its files: ``name`` or ``id``, else
 ``none``. Source: Delta's protocol, "Column Mapping"."""

@@ -15,12 +15,9 @@ import subprocess
 import sys
 import threading
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from odradek.batches.kernels.compile_lock import CompileLock
-
-if TYPE_CHECKING:
-    from odradek.batches.arrow import RecordSet
 
 logger = logging.getLogger("odradek.kernels")
 
@@ -40,7 +37,7 @@ class KernelLoader:
 
     def __init__(self, longest_load_s: float = _LONGEST_LOAD_S) -> None:
         self._longest_load_s = longest_load_s
-        self.kernels: type[RecordSet] | None = None
+        self.kernels: object = None
         """``batches.arrow.RecordSet`` when its kernels are loaded."""
         self.decoded_bytes = 0
         self.importing = threading.Lock()
@@ -122,7 +119,7 @@ class KernelLoader:
 _loader = KernelLoader()
 
 
-def kernel_record_set() -> type[RecordSet] | None:
+def kernel_record_set() -> Any:
     """Returns ``batches.arrow.RecordSet`` if its kernels are loaded, else None."""
     return _loader.kernels
 

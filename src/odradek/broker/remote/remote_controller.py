@@ -80,8 +80,8 @@ class RemoteController(Controller):
     # --- changes ------------------------------------------------------------------------------------------------
 
     def _commit(self, change: Change, event: WriteEvent | None) -> Steps[None]:
-        """Refuses records: requests that change the catalogue are forwarded (``broker/node/forwarded_requests``). Only an
-        operation without records, such as a change of loggers, is served here."""
+        """Refuses records: what changes the catalogue is forwarded (``node/forwarded_requests``). An operation without
+        records, such as a change of loggers, is served here."""
         refusal = KafkaError(ErrorCode.not_controller, "Only the controller changes the catalogue.")
         yield from value_of(Deferred.of(refusal))
 

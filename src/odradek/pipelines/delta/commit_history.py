@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from odradek.pipelines.delta.table_format import DELTA_LOG
 from odradek.text.json_depth import parse_json
+from odradek.text.table_paths import DELTA_LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log

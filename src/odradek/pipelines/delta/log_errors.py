@@ -6,8 +6,8 @@ import re
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.commit.state import ANOTHER_TABLE
-from odradek.pipelines.delta.table_format import DELTA_LOG
 from odradek.text.printable import one_line
+from odradek.text.table_paths import DELTA_LOG
 
 _FRAMES = re.compile(r":? 0: <unknown>.*")
 """The stack of the native code."""

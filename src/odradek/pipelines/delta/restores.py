@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from odradek.pipelines.commit.restores import HeldVersion, VersionCommit, held_version
 from odradek.pipelines.delta.commit_history import actions_at, info_of
 from odradek.pipelines.delta.state import RUN, TEXT
-from odradek.pipelines.delta.table_format import DELTA_LOG
 from odradek.pipelines.filesystems import Location
+from odradek.text.table_paths import DELTA_LOG
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING
 
 from odradek.core.extras import command_of
 from odradek.pipelines.formats.exclusive_stores import is_s3, no_exclusive_create
-from odradek.pipelines.formats.table_format import TableFormat
+from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.formats.table_state import STATE, staging_of
 from odradek.pipelines.values.arguments import wrong
-from odradek.text.table_paths import delta_uri
+from odradek.text.table_paths import DELTA_LOG, delta_uri
 
 if TYPE_CHECKING:
     from odradek.pipelines.delta.table import DeltaTable
     from odradek.pipelines.filesystems import Location
-    from odradek.pipelines.formats.target import Target
 
-DELTA_LOG = "_delta_log"
 _PROVIDER = "AWS_S3_LOCKING_PROVIDER"
 """deltalake's option for a lock of commits on S3, also from the environment. Its only value is ``dynamodb``."""
 
@@ -48,7 +46,7 @@ class DeltaFormat(TableFormat):
             lock = f", or give --storage-option {_PROVIDER}=dynamodb, a lock that all writers must use"
             raise no_exclusive_create(state, lock)
 
-    def opener(self, target: Target, location: Location) -> Callable[[str], DeltaTable]:
+    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], DeltaTable]:
         self.check_installed()
         from odradek.pipelines.delta.table import DeltaTable
         from odradek.pipelines.files.table_folders import log_options

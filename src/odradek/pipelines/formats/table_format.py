@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from odradek.pipelines.filesystems import Location
     from odradek.pipelines.formats.format_table import FormatTable
-    from odradek.pipelines.formats.target import Target
     from odradek.pipelines.options import AdoptOptions, PipelineOptions
     from odradek.pipelines.values.record_values import Values
 
@@ -33,6 +32,22 @@ class CatalogPlace(Protocol):
 
     @property
     def folder(self) -> str: ...
+
+
+class TargetOptions(Protocol):
+    """What a format takes from the options of a table (``target.Target``)."""
+
+    @property
+    def partition_by(self) -> tuple[str, ...]: ...
+
+    @property
+    def storage_options(self) -> Mapping[str, str]: ...
+
+    @property
+    def place(self) -> CatalogPlace | None: ...
+
+    @property
+    def allow_lost(self) -> bool: ...
 
 
 class TableFormat(ABC):
@@ -83,7 +98,7 @@ class TableFormat(ABC):
         return None
 
     @abstractmethod
-    def opener(self, target: Target, location: Location) -> Callable[[str], FormatTable]:
+    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], FormatTable]:
         """Returns a function that opens the table for the run with an id. Writes nothing. Raises ConfigError if the
         table has a log that demands of writers what pipelines do not do, StorageError."""
 

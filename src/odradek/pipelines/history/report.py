@@ -15,8 +15,9 @@ from odradek.history.coverage import SCHEMA as COVERAGE
 from odradek.history.report import check_page, render, write_page
 from odradek.history.views import TABLES
 from odradek.pipelines.files.staging import DAY_S, StagedFile, write_counted
-from odradek.pipelines.filesystems import LocalLocation, Location, location_of
+from odradek.pipelines.filesystems import LocalLocation, Location
 from odradek.pipelines.formats.table_state import STATE
+from odradek.pipelines.hadoop_location import location_of
 from odradek.pipelines.history.frames import HistoryFrames, analyse_on_spark, table_of
 from odradek.pipelines.history.held_tables import check_held_tables
 from odradek.pipelines.history.options import ReportOptions

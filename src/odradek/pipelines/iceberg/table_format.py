@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from odradek.pipelines.formats.table_format import TableFormat
+from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.iceberg.catalogs import TableName, TablePlace, check_installed, place_of
 from odradek.pipelines.values.arguments import wrong
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from odradek.pipelines.filesystems import Location
-    from odradek.pipelines.formats.target import Target
     from odradek.pipelines.iceberg.table import IcebergTable
     from odradek.pipelines.options import AdoptOptions, PipelineOptions
     from odradek.pipelines.values.record_values import Values
@@ -55,7 +54,7 @@ class IcebergFormat(TableFormat):
         named = TableName(options.catalog, options.table, options.catalog_options or {})
         return place_of(named, None if output is None else str(output))
 
-    def opener(self, target: Target, location: Location) -> Callable[[str], IcebergTable]:
+    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], IcebergTable]:
         from odradek.pipelines.iceberg.table import IcebergTable
 
         place = target.place

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from odradek.pipelines.formats.exclusive_stores import no_exclusive_create
-from odradek.pipelines.formats.table_format import TableFormat
+from odradek.pipelines.formats.table_format import TableFormat, TargetOptions
 from odradek.pipelines.formats.table_state import BATCHES, STATE, staging_of
 
 if TYPE_CHECKING:
     from odradek.pipelines.filesystems import Location
-    from odradek.pipelines.formats.target import Target
     from odradek.pipelines.parquet.table import ParquetTable
 
 
@@ -31,7 +30,7 @@ class ParquetFormat(TableFormat):
         if not state.can_create():
             raise no_exclusive_create(state)
 
-    def opener(self, target: Target, location: Location) -> Callable[[str], ParquetTable]:
+    def opener(self, target: TargetOptions, location: Location) -> Callable[[str], ParquetTable]:
         from odradek.pipelines.parquet.table import ParquetTable
 
         def opened(run: str) -> ParquetTable:

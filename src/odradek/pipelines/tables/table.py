@@ -51,7 +51,7 @@ from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jo
 from odradek.pipelines.files.table_folders import folder_of
 from odradek.pipelines.files.table_rows import Marks, Spans
 from odradek.pipelines.files.task_reports import TaskReport
-from odradek.pipelines.filesystems import LocalLocation, Location, location_of, remove_unfinished
+from odradek.pipelines.filesystems import LocalLocation, Location, remove_unfinished
 from odradek.pipelines.formats.table_state import (
     BATCHES,
     CHECKPOINT,
@@ -67,6 +67,7 @@ from odradek.pipelines.formats.table_state import (
     mark,
 )
 from odradek.pipelines.formats.target import Target
+from odradek.pipelines.hadoop_location import location_of
 from odradek.pipelines.local_errors import local_error
 from odradek.pipelines.queries import check_spark_sees
 from odradek.pipelines.sources import Source

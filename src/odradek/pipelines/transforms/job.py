@@ -37,9 +37,10 @@ from odradek.pipelines.checkpoint import (
     remove_unfinished_plan,
 )
 from odradek.pipelines.commit.state import Added
-from odradek.pipelines.filesystems import Location, location_of
+from odradek.pipelines.filesystems import Location
 from odradek.pipelines.formats.table_state import TABLE_MARK, check_checkpoint_folder
 from odradek.pipelines.given_options import OF_A_QUERY, check_options, check_place
+from odradek.pipelines.hadoop_location import location_of
 from odradek.pipelines.ingestion.job import LIMIT, parse_trigger, start_spark
 from odradek.pipelines.loss_notes import LossNotes
 from odradek.pipelines.options import TransformOptions, check_values, names, said_by_query
