@@ -1,4 +1,6 @@
-"""Iceberg tables for tests: an SQL catalogue in a folder, rows as workers write them, and two readers."""
+"""Iceberg tables for tests: the catalogue of a folder, rows as workers write them, and two readers.
+
+The catalogue is an SQL catalogue, or the REST catalogue that ``use_rest`` has named."""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from table_rows import QUERY, TP
 
@@ -22,6 +24,7 @@ from odradek.pipelines.iceberg.catalogs import TableName, place_of
 from odradek.pipelines.iceberg.table import IcebergTable
 
 NAME = "db.events"
+_REST = "rest-catalogue"  # the file with the URI
 COLUMNS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("small", pa.int8())])
 
 
@@ -34,7 +37,21 @@ def catalog_in(root: Path) -> SqlCatalog:
     return catalog
 
 
+def use_rest(root: Path, uri: str) -> None:
+    """From now on the catalogue of a folder is the REST catalogue at ``uri``, also for other processes."""
+    load_catalog("default", type="rest", uri=uri).create_namespace_if_not_exists("db")
+    (root / _REST).write_text(uri)
+
+
+def catalog_of(root: Path) -> Catalog:
+    """The catalogue of a folder as other writers use it."""
+    rest = root / _REST
+    return load_catalog("default", type="rest", uri=rest.read_text()) if rest.exists() else catalog_in(root)
+
+
 def name_in(root: Path) -> TableName:
+    if (root / _REST).exists():
+        return TableName((root / _REST).read_text(), NAME)
     return TableName(f"sqlite:///{root}/catalog.db", NAME, {"warehouse": f"{root}/warehouse"})
 
 
@@ -100,7 +117,7 @@ def add(table: IcebergTable, batch: int, size: int = 10, during: Callable[[], No
 
 def offsets_in(root: Path) -> list[int]:
     """The offsets in the table, by pyiceberg and by DuckDB, which have to agree."""
-    table = catalog_in(root).load_table(NAME)
+    table = catalog_of(root).load_table(NAME)
     ours: list[int] = sorted(table.scan(row_filter=f"topic == '{TP.topic}'").to_arrow()["offset"].to_pylist())
     assert ours == by_duckdb(root)
     return ours
@@ -110,7 +127,7 @@ def by_duckdb(root: Path) -> list[int]:
     """The offsets in the data files of the newest snapshot, read by DuckDB, which finds them in the manifests."""
     import duckdb
 
-    table = catalog_in(root).load_table(NAME)
+    table = catalog_of(root).load_table(NAME)
     paths = [task.file.file_path for task in table.scan().plan_files()]
     if not paths:
         return []
@@ -122,7 +139,7 @@ def by_duckdb(root: Path) -> list[int]:
 
 def append_foreign(root: Path, offsets: range = range(3)) -> None:
     """Another writer appends rows of another topic, by pyiceberg."""
-    table = catalog_in(root).load_table(NAME)
+    table = catalog_of(root).load_table(NAME)
     rows = {
         "topic": ["other"] * len(offsets),
         "partition": [0] * len(offsets),
@@ -139,5 +156,5 @@ def data_files(root: Path) -> set[str]:
 
 def published_files(root: Path) -> set[str]:
     """The data files of all snapshots, by their names."""
-    files = catalog_in(root).load_table(NAME).inspect.all_files()["file_path"].to_pylist()
+    files = catalog_of(root).load_table(NAME).inspect.all_files()["file_path"].to_pylist()
     return {path.rpartition("/")[2] for path in files}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -14,12 +15,15 @@ import pytest
 from iceberg_tables import (
     COLUMNS,
     NAME,
+    OffsetRows,
     add,
     append_foreign,
     catalog_in,
+    catalog_of,
     data_files,
     name_in,
     offsets_in,
+    plan_of,
     published_files,
     table_in,
 )
@@ -29,6 +33,7 @@ from pyiceberg.types import IntegerType
 from table_rows import QUERY, TP
 
 from odradek.core.errors import ConfigError, StorageError
+from odradek.core.ids import TopicPartition
 from odradek.pipelines.commit.machine import OutcomeUnknown
 from odradek.pipelines.commit.state import RunFenced, TableRefused
 from odradek.pipelines.filesystems import LocalLocation
@@ -47,7 +52,7 @@ def root(tmp_path: Path) -> Path:
 
 def set_back(root: Path, steps: int) -> None:
     """Another writer sets the table back by some snapshots."""
-    table = catalog_in(root).load_table(NAME)
+    table = catalog_of(root).load_table(NAME)
     at = table.current_snapshot()
     for _ in range(steps):
         assert at is not None
@@ -60,7 +65,7 @@ def set_back(root: Path, steps: int) -> None:
 
 def expire(root: Path) -> None:
     """Another writer expires all snapshots that are neither the current one nor tagged."""
-    table = catalog_in(root).load_table(NAME)
+    table = catalog_of(root).load_table(NAME)
     current = table.current_snapshot()
     assert current is not None
     kept = {current.snapshot_id, *(ref.snapshot_id for ref in table.metadata.refs.values())}
@@ -103,6 +108,15 @@ def test_a_micro_batch_that_comes_again_adds_nothing(root: Path) -> None:
     again.close()
     assert offsets_in(root) == list(range(10))
     assert data_files(root) == published_files(root)
+
+
+def test_a_plan_of_an_earlier_version_that_begins_a_partition_is_refused(root: Path) -> None:
+    table = table_in(root)
+    add(table, 0)
+    later = dataclasses.replace(plan_of(1), unlinked={TopicPartition("u", 0): 10})
+    with pytest.raises(TableRefused, match="begins u-0 at offset 10: it is not known after which micro-batch"):
+        table.add(OffsetRows(10, 20), later)
+    assert offsets_in(root) == list(range(10))
 
 
 def test_a_commit_of_another_writer_costs_only_a_retry(root: Path) -> None:

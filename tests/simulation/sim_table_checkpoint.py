@@ -16,13 +16,15 @@ from odradek.pipelines.commit.state import Piece, covers_of, ends_of
 class PlannedBatch:
     """A micro-batch in a checkpoint. ``others``: the ranges of the other partitions that are read now. ``absent``: the
     next offsets of those that were read before. ``after``: the digest of the offsets after which it was planned; empty
-    in a checkpoint of an earlier version."""
+    in a checkpoint of an earlier version. ``origins``: the partitions whose start it notes, because the one before it
+    does not have them."""
 
     start: int
     end: int
     others: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     absent: Mapping[TopicPartition, int] = field(default_factory=dict)
     after: str = ""
+    origins: frozenset[TopicPartition] = frozenset()
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -79,9 +81,16 @@ class Checkpoint:
         known = {} if before is None else before.offsets
         state.check_follows(known, planned.offsets, (), batch, "the checkpoint")
         state.check_link(planned.after, ends_of(known), batch, "the checkpoint")
-        if before is not None:  # as in the files of a checkpoint, which have no starts
-            others = {tp: (known.get(tp, start), end) for tp, (start, end) in planned.others.items()}
+        unlinked: dict[TopicPartition, int] = {}
+        if before is not None:  # as in the files of a checkpoint, which have the starts of new partitions only
+            begun = {tp: start for tp, (start, _) in planned.others.items() if tp in planned.origins}
+            if unknown := [tp for tp, (_, end) in planned.others.items() if end and tp not in begun | known]:
+                raise state.TableRefused(f"offsets/{batch} has no start offset of {unknown[0]}")
+            others = {
+                tp: (begun[tp] if tp in begun else known.get(tp, 0), end) for tp, (_, end) in planned.others.items()
+            }
             planned = replace(planned, start=before.end, others=others)
+            unlinked = {} if planned.after else {tp: at for tp, at in begun.items() if known.get(tp) != at}
         return SimPlan(
             self.query,
             batch,
@@ -92,6 +101,7 @@ class Checkpoint:
             planned.offsets,
             {tp: start for tp, start, _ in planned.ranges if tp not in known},
             pieces=planned.pieces,
+            unlinked=unlinked,
             read={tp: end for tp, _, end in planned.ranges},
         )
 

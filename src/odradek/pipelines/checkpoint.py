@@ -235,7 +235,22 @@ def plan_of(checkpoint: Location, planned: PlannedBatch, query: str, batch_id: i
         planned.end.offsets,
         {tp: at for tp, at in planned.end.origins.items() if tp not in known},
         {topic: topic_of(str(topic_id)) for topic, topic_id in planned.ids.items() if topic_id is not None},
+        unlinked=_unlinked(planned) if batch_id > 0 else {},
     )
+
+
+def _unlinked(planned: PlannedBatch) -> Offsets:
+    """Returns the partitions that a micro-batch begins elsewhere than at the end of the one before it, and where, if an
+    earlier version has planned it. A reset that it follows has its own evidence: the id."""
+    begin, end = planned.begin, planned.end
+    if end.after:
+        return {}
+    known = begin.offsets
+    return {
+        tp: at
+        for tp, at in end.origins.items()
+        if tp not in known or (at != known[tp] and end.followed.get(tp) == begin.followed.get(tp))
+    }
 
 
 def _offset_at(checkpoint: Location, batch_id: int) -> SourceOffset:

@@ -24,7 +24,7 @@ from odradek.pipelines.commit.operations import (
     TableChange,
     WriteRows,
 )
-from odradek.pipelines.commit.partition_starts import check_starts
+from odradek.pipelines.commit.partition_starts import check_linked, check_starts
 from odradek.pipelines.commit.state import (
     Added,
     BatchPlan,
@@ -98,6 +98,7 @@ class TableRun:
                 if files is not None:
                     yield DiscardFiles(files)
                 return Published(held, is_held=True)
+            check_linked(plan.unlinked, plan.batch, self._name)
             check_starts(newest.state, plan.ours, plan.at_end, self._name)
             if files is None:
                 if unnoted := unnoted_partitions(newest.state, plan):

@@ -40,3 +40,20 @@ def check_starts(
             "its end (--from latest), so its records would be missing. Nothing was added. Repeat `odradek pipeline "
             "adopt`, which begins it at its start"
         )
+
+
+def check_linked(unlinked: Mapping[TopicPartition, int], batch: int, table: str) -> None:
+    """Checks that it is known after which micro-batch a new one was planned, if it begins partitions anywhere but at
+    the end of the one before it. ``unlinked``: as in ``BatchPlan``. Raises TableRefused.
+
+    An earlier version of odradek did not note it. If another copy of the checkpoint is laid over it, such a plan can
+    follow a micro-batch that has the same offsets in all other partitions, and no evidence is left in the table or in
+    the group: the records before its start would be missing, or rows would come again.
+    """
+    if unlinked:
+        tp, start = min(unlinked.items())
+        raise TableRefused(
+            f"micro-batch {batch} of the checkpoint, which an earlier version of odradek has planned, begins {tp} at "
+            f"offset {start}: it is not known after which micro-batch it was planned, so records before it could be "
+            f"missing in {table}. {REMEDY}"
+        )

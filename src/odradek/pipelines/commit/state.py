@@ -19,7 +19,7 @@ ANY_REPLAY = REPLAY + "of-any-options.."
 Piece = tuple[TopicPartition, int, int]  # a range of offsets: partition, start, end
 # The last way out of a refusal, as the end of its line.
 ANOTHER_TABLE = "begin another table: another --output, and for ingest another --group"
-_BITS = 63  # of a digest: Delta's ``txn`` has a signed integer of 64 bits
+_MASK = (1 << 63) - 1  # of a digest: Delta's ``txn`` has a signed integer of 64 bits
 
 
 class TableRefused(StorageError):
@@ -180,7 +180,7 @@ class BatchPlan:
     ``topics``: as in ``QueryState``. ``is_whole``: whether ``offsets`` have every partition that has rows in the table.
     ``ours``: partitions of ``first`` with a commit of the group that names the table (in topics that the query has
     read: any table), and its offset. ``at_end``: those without a commit, if the query begins such partitions at their
-    end (``--from latest``).
+    end (``--from latest``). ``unlinked``: what an earlier version begins elsewhere than at the end of the one before.
     """
 
     query: str
@@ -196,6 +196,7 @@ class BatchPlan:
     ranges: tuple[Piece, ...] = ()
     ours: Mapping[TopicPartition, int] = field(default_factory=dict)
     at_end: Collection[TopicPartition] = ()
+    unlinked: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def is_replay(self) -> bool:
@@ -266,7 +267,7 @@ def new_starts(before: TableState, plan: BatchPlan) -> dict[TopicPartition, int]
 
 def as_number(digest: str) -> int:
     """Returns 63 bits of a digest. Raises ValueError."""
-    return int(digest, 16) & ((1 << _BITS) - 1)
+    return int(digest, 16) & _MASK
 
 
 def of_number(number: int) -> str:
