@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from support.brokers import eventually
 from support.pages import DOCS, close_all, examples
+from support.running_monitor import RunningMonitor
 
 from odradek.cli.main import app
 from odradek.monitor.choices import SORTS
@@ -31,6 +35,33 @@ def test_the_commands_of_the_page_have_only_options_that_exist() -> None:
     commands = [root.get_command(typer.Context(root), name) for name in ("monitor", "top", "mcp")]
     known = {name for command in commands for one in command.params for name in one.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - known == set()
+
+
+def test_the_requests_of_changes_do_what_the_page_says(tmp_path: Path) -> None:
+    """The block of shell commands runs as it stands, at another port."""
+    pytest.importorskip("starlette", reason="the extra ui is not installed")
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    import odradek
+    from odradek import Admin, OffsetAndMetadata, TopicPartition
+
+    (commands,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    with odradek.Broker() as broker, Admin(broker.bootstrap_servers) as admin:
+        admin.create_topics([odradek.client.NewTopic("orders")])
+        with odradek.Producer(broker.bootstrap_servers) as producer:
+            for number in range(9):
+                producer.send("orders", str(number).encode())
+        admin.alter_group_offsets("billing", {TopicPartition("orders", 0): OffsetAndMetadata(8)})
+        monitor = RunningMonitor(broker.bootstrap_servers, "--data", str(tmp_path), "--allow", "reset")
+        try:
+            eventually(lambda: "billing" in monitor.get("/api/v1/groups")[1], what="the group")
+            script = "set -e\n" + commands.replace("http://127.0.0.1:8000", monitor.url)
+            shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+        finally:
+            monitor.end()
+        assert shown.startswith("orders,0,5\n")
+        assert shown.count('"outcome":"done"') == 2
+        assert admin.list_group_offsets("billing")[TopicPartition("orders", 0)].offset == 5
 
 
 def test_the_file_of_webhooks_is_right_and_each_key_is_described(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.brokers import eventually
 from support.hook_receiver import HookReceiver
+from support.owned_stores import OwnedIncidentStore
 
 from odradek.monitor.incidents.announcements import HookRule, IncidentEvent
 from odradek.monitor.incidents.bodies import Message, json_body
@@ -27,7 +28,7 @@ OPEN = Incident("1" * 32, "status", "g", Severity.WARN, "text", 1, 10, 20)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[IncidentStore]:
-    made = IncidentStore(tmp_path)
+    made = OwnedIncidentStore(tmp_path)
     yield made
     made.close()
 

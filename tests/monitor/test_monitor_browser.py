@@ -6,39 +6,21 @@ the browser that ``playwright install chromium`` brings.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from support.browser_tab import Tab, axe_script
 from support.monitor_view import START_MS, ViewFollower, served
 
 pytest.importorskip("starlette", reason="the extra ui is not installed")
 pytest.importorskip("jinja2", reason="the extra ui is not installed")
 sync_api = pytest.importorskip("playwright.sync_api", reason="the extra browser is not installed")
-axe_package = pytest.importorskip("axe_playwright_python", reason="the extra browser is not installed")
+pytest.importorskip("axe_playwright_python", reason="the extra browser is not installed")
 
 pytestmark = pytest.mark.slow  # a browser takes seconds to start
 PAGES = ("/", "/?sort=-lag&status=ERR", "/group?name=reset", "/topic?name=orders", "/group?name=none")
-AXE = (Path(axe_package.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 CONTRAST = 3.0
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_api.sync_playwright() as playwright:
-        try:
-            options = {"executable_path": path} if path else {}
-            # The sandbox of Chromium does not start as root, as in containers.
-            flags = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-            started = playwright.chromium.launch(args=flags, **options)
-        except sync_api.Error as error:
-            pytest.skip(f"no browser: {str(error).splitlines()[0]}")
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
@@ -50,37 +32,6 @@ def reader() -> ViewFollower:
 def url(reader: ViewFollower) -> Iterator[str]:
     with served(reader) as address:
         yield address
-
-
-class Tab:
-    """A tab that keeps errors of scripts, and requests to other hosts."""
-
-    def __init__(self, browser: Any, url: str, **options: Any) -> None:
-        self.context = browser.new_context(**options)
-        self.page = self.context.new_page()
-        self.errors: list[str] = []
-        self.foreign: list[str] = []
-        self.url = url
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("console", self._note)
-        self.page.on("request", lambda one: self.foreign.append(one.url) if not _is_ours(one.url, url) else None)
-
-    def _note(self, line: Any) -> None:
-        if line.type == "error" and "404" not in line.text:
-            self.errors.append(line.text)
-
-    def open(self, path: str) -> Any:
-        self.page.goto(self.url + path)
-        return self.page
-
-    def close(self) -> None:
-        self.context.close()
-        assert self.errors == []
-        assert self.foreign == []
-
-
-def _is_ours(address: str, url: str) -> bool:
-    return address.startswith((url + "/", "data:"))
 
 
 @pytest.fixture
@@ -97,7 +48,7 @@ def test_pages_have_no_violation_and_fit_the_screen(browser: Any, url: str, sche
     for path in PAGES:
         page = tab.open(path)
         # The policy of the page forbids foreign scripts, so axe comes in by the browser's own protocol.
-        tab.context.new_cdp_session(page).send("Runtime.evaluate", {"expression": AXE})
+        tab.context.new_cdp_session(page).send("Runtime.evaluate", {"expression": axe_script()})
         violations = page.evaluate("axe.run()")["violations"]
         assert [(one["id"], one["nodes"][0]["html"]) for one in violations] == [], path
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

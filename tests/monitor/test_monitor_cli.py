@@ -7,14 +7,13 @@ import json
 import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.brokers import eventually, unique
 from support.publish import create_topic, numbers, publish
+from support.running_monitor import RunningMonitor
 
 from odradek import Admin, TopicPartition
 from odradek.cli.main import run
@@ -23,31 +22,6 @@ from odradek.core.ids import OffsetAndMetadata
 
 Capture = pytest.CaptureFixture[str]
 NOWHERE = "127.0.0.1:1"
-
-
-class RunningMonitor:
-    """A process of ``odradek monitor`` on a free port."""
-
-    def __init__(self, bootstrap: str, *options: str) -> None:
-        pytest.importorskip("starlette", reason="the extra ui is not installed")
-        pytest.importorskip("jinja2", reason="the extra ui is not installed")
-        command = [sys.executable, "-m", "odradek", "monitor", "-b", bootstrap, "--listen", "127.0.0.1:0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        ready, self.url = self.process.stdout.readline().split()
-        assert ready == "ready"
-
-    def get(self, path: str, **headers: str) -> tuple[int, str]:
-        request = urllib.request.Request(self.url + path, headers=headers)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as reply:
-                return reply.status, reply.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def end(self) -> int:
-        self.process.terminate()
-        return self.process.wait(timeout=20)
 
 
 @pytest.fixture
@@ -104,6 +78,9 @@ def test_without_a_cluster_it_keeps_trying_and_is_not_ready() -> None:
         (("--source", "zookeeper"), "--source 'zookeeper': expected auto, topic, fetch"),
         (("--metrics-granularity", "fine"), "--metrics-granularity 'fine': expected auto, group, topic, partition"),
         (("--token-file", "/no/such/file"), "--token-file /no/such/file: No such file"),
+        (("--allow", "reset"), "--allow reset needs --data DIR: the offsets before each change are kept there first"),
+        (("--allow", "reset,fly"), "--allow 'fly': expected reset, delete-offsets, delete-group"),
+        (("--change-token-file", "/no/such/file"), "--change-token-file /no/such/file: No such file"),
         (("--intervals", "0"), "--intervals"),
         (("--minimum-complete", "2"), "--minimum-complete"),
     ],
@@ -119,6 +96,40 @@ def test_a_short_token_is_refused(tmp_path: Path, capsys: Capture) -> None:
     path.write_text("secret")
     assert run(["monitor", "-b", NOWHERE, "--token-file", str(path)]) == 2
     assert "openssl rand" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("alice", "line 1: expected NAME TOKEN"),
+        ("alice short", "line 1: the token has fewer than 16 characters"),
+        (f"alice {'a' * 32}\nalice {'b' * 32}", "line 2: the name alice occurs twice"),
+        (f"alice {'a' * 32}\n\nbob {'a' * 32}", "line 3: another name has this token"),
+        (f"reader {'a' * 32}", "line 1: the name reader is reserved"),
+        (f"alice {'t' * 32}", "line 1: another name has this token"),
+        ("# nothing", "it has no tokens"),
+    ],
+)
+def test_a_wrong_file_of_change_tokens_is_one_line(
+    text: str, says: str, tmp_path: Path, token_file: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "change-tokens"
+    path.write_text(text)
+    options = ["--token-file", str(token_file), "--data", str(tmp_path / "data"), "--allow", "reset"]
+    assert run(["monitor", "-b", NOWHERE, *options, "--change-token-file", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"--change-token-file {path}" in line
+    assert says in line
+
+
+def test_a_token_to_read_demands_one_to_change(tmp_path: Path, token_file: Path, capsys: Capture) -> None:
+    given = ["--token-file", str(token_file), "--data", str(tmp_path / "data")]
+    assert run(["monitor", "-b", NOWHERE, *given, "--allow", "reset"]) == 2
+    assert "--allow reset with --token-file needs --change-token-file FILE" in capsys.readouterr().err
+    path = tmp_path / "change-tokens"
+    path.write_text("alice " + "a" * 32)
+    assert run(["monitor", "-b", NOWHERE, *given, "--change-token-file", str(path)]) == 2
+    assert "--change-token-file needs --allow" in capsys.readouterr().err
 
 
 def test_a_port_in_use_is_named(capsys: Capture) -> None:

@@ -12,7 +12,8 @@ import pytest
 from support.brokers import eventually, unique
 from support.hook_receiver import HookReceiver
 from support.publish import create_topic, numbers, publish
-from test_monitor_cli import NOWHERE, RunningMonitor
+from support.running_monitor import RunningMonitor
+from test_monitor_cli import NOWHERE
 
 from odradek import Admin, TopicPartition
 from odradek.cli.main import run

@@ -19,6 +19,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from support.owned_stores import OwnedIncidentStore
+
+from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.incidents.announcements import HookRule, IncidentEvent
 from odradek.monitor.incidents.bodies import Message, json_body
 from odradek.monitor.incidents.delivery import HookAnswer
@@ -33,7 +36,7 @@ from odradek.monitor.incidents.incident import (
 )
 from odradek.monitor.incidents.observer import IncidentObserver
 from odradek.monitor.incidents.sender import HookSender
-from odradek.monitor.incidents.store import IncidentStore, PendingDelivery, StoreFailed
+from odradek.monitor.incidents.store import PendingDelivery
 from odradek.monitor.incidents.webhook_file import Webhook
 
 POLL_MS = 10_000
@@ -44,13 +47,13 @@ class Killed(BaseException):
     """The monitor is killed."""
 
 
-class FaultyStore(IncidentStore):
+class FaultyStore(OwnedIncidentStore):
     """A store in which a record may fail, or be the last thing that the monitor does."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         self.random, self.chance = random, 0.0
         super().__init__(directory)
-        self._db.execute("PRAGMA synchronous = OFF")  # no seed ends the power of the machine
+        self.file._db.execute("PRAGMA synchronous = OFF")  # no seed ends the power of the machine
 
     def record(self, *given: Any) -> None:
         dice = self.random.random()
@@ -69,10 +72,10 @@ class FaultyStore(IncidentStore):
 
     def kill(self) -> None:
         """Ends the connection as a killed process does."""
-        self._db.close()
+        self.file._db.close()
         with suppress(OSError):
-            os.close(self._lock)
-        self._lock = -1
+            os.close(self.file._lock)
+        self.file._lock = -1
 
 
 class IncidentScenario:

@@ -14,12 +14,13 @@ pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
 
 from sim_incidents import IncidentScenario
 
+from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.incidents import observer
 from odradek.monitor.incidents.announcements import IncidentEvent, event_of
 from odradek.monitor.incidents.incident import LASTING, EventMark, IncidentBook
 from odradek.monitor.incidents.observer import IncidentObserver
 from odradek.monitor.incidents.sender import HookSender
-from odradek.monitor.incidents.store import IncidentStore, StoreFailed, _incident
+from odradek.monitor.incidents.store import IncidentStore, _incident
 
 pytestmark = pytest.mark.usefixtures("quiet")
 

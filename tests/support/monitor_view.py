@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,7 +73,9 @@ class ViewFollower:
 
 
 @contextmanager
-def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
+def served(
+    reader: Any, token: str = "", changes: Any = None, change_tokens: Mapping[str, str] | None = None
+) -> Iterator[str]:
     """Serves the view on a free port of this process. Yields the address."""
     import uvicorn
 
@@ -81,8 +83,9 @@ def served(reader: ViewFollower, token: str = "") -> Iterator[str]:
     from odradek.monitor.http.metrics import MetricsOptions
     from odradek.monitor.http.service import Service, ServiceOptions
 
-    options = ServiceOptions(MetricsOptions("main"), frozenset({"127.0.0.1", "localhost"}), token, ("127.0.0.1:9092",))
-    app: Any = Service(reader, options).app()
+    hosts = frozenset({"127.0.0.1", "localhost"})
+    options = ServiceOptions(MetricsOptions("main"), hosts, token, ("127.0.0.1:9092",), change_tokens or {})
+    app: Any = Service(reader, options, None, changes).app()
     server = uvicorn.Server(
         uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1)
     )

@@ -14,6 +14,7 @@ import typer
 from odradek.cli import environment
 from odradek.cli.command_config import client_settings, without_values
 from odradek.cli.terminal import CommandError, ask
+from odradek.core.ids import read_partitions
 from odradek.text.printable import printable
 
 if TYPE_CHECKING:
@@ -136,18 +137,10 @@ def parse_partitions(arguments: list[str], option: str = "--topic ") -> tuple[li
     """Reads ``topic`` and ``topic:0,1`` as Kafka's tools do. Returns topics and partitions.
 
     Raises CommandError with the name of the option."""
-    topics: list[str] = []
-    partitions: list[tuple[str, int]] = []
-    for argument in arguments:
-        name, colon, rest = argument.partition(":")
-        numbers = rest.split(",")
-        if not name or (colon and not all(n.isascii() and n.isdigit() for n in numbers)):
-            raise CommandError(f"{option}{argument!r}: expected TOPIC or TOPIC:0,1,2")
-        if colon:
-            partitions += [(name, int(n)) for n in numbers]
-        else:
-            topics.append(name)
-    return topics, partitions
+    try:
+        return read_partitions(arguments)
+    except ValueError as error:
+        raise CommandError(f"{option}{error}") from None
 
 
 def terminal_columns() -> int | None:

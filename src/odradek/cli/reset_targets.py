@@ -12,15 +12,11 @@ import typer
 from odradek.cli.environment import user_data_folder
 from odradek.cli.options import LAST_INT64
 from odradek.cli.terminal import CommandError
+from odradek.monitor.choices import TARGETS
 
 if TYPE_CHECKING:
     from odradek.lag.reset import Scenario
 
-
-TARGETS = (
-    "to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "to-datetime", "by-duration", "from-file",
-)  # fmt: skip
-"""The names of all targets. ``to-current`` and ``from-file`` are targets of ``groups reset`` alone."""
 
 ResetTopic = Annotated[
     list[str] | None, typer.Option("--topic", metavar="TOPIC[:0,1]", help="A topic, or some partitions. Repeatable.")
@@ -106,8 +102,4 @@ def scenario_for(kind: str, value: object) -> Scenario:
     """Returns the scenario of a target and its value. Raises ConfigError."""
     from odradek.lag import reset as resets
 
-    if kind == "to-datetime":
-        return resets.Scenario(kind, resets.datetime_ms(str(value)))
-    if kind == "by-duration":
-        return resets.Scenario(kind, time.time_ns() // 1_000_000 - resets.duration_ms(str(value)))
-    return resets.Scenario(kind, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+    return resets.scenario_for(kind, value, time.time_ns() // 1_000_000)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 PartitionKey: TypeAlias = tuple[str, int]
@@ -159,3 +159,19 @@ class LogTail(NamedTuple):
 
 LogTails = Mapping[TopicPartition, LogTail]
 NO_TAILS: LogTails = {}
+
+
+def read_partitions(words: Iterable[str]) -> tuple[list[str], list[tuple[str, int]]]:
+    """Returns the whole topics, and the partitions. Raises ValueError."""
+    topics: list[str] = []
+    partitions: list[tuple[str, int]] = []
+    for word in words:
+        name, colon, rest = word.partition(":")
+        numbers = rest.split(",")
+        if not name or (colon and not all(n.isascii() and n.isdigit() for n in numbers)):
+            raise ValueError(f"{word!r}: expected TOPIC or TOPIC:0,1,2")
+        if colon:
+            partitions += [(name, int(n)) for n in numbers]
+        else:
+            topics.append(name)
+    return topics, partitions

@@ -248,6 +248,15 @@ def log_bounds(
     }
 
 
+def scenario_for(kind: str, value: object, now_ms: int) -> Scenario:
+    """Returns the scenario of a target and its value, which may be a text for times. Raises ConfigError."""
+    if kind == "to-datetime":
+        return Scenario(kind, datetime_ms(str(value)))
+    if kind == "by-duration":
+        return Scenario(kind, now_ms - duration_ms(str(value)))
+    return Scenario(kind, value if isinstance(value, int) and not isinstance(value, bool) else 0)
+
+
 def duration_ms(text: str) -> int:
     """Reads ``PnDTnHnMn.nS`` as Java's Duration does, down to milliseconds, or a span such as ``2h``.
 

@@ -1,6 +1,8 @@
-"""The names of what a user chooses: the source of the commits, the finest lines of the metrics, the order of groups."""
+"""What a user chooses, such as the source of the commits and the order of groups, and the refusal of a wrong choice."""
 
 from __future__ import annotations
+
+from odradek.core.errors import OdradekError
 
 SOURCES = ("auto", "topic", "fetch")
 GRANULARITIES = ("auto", "group", "topic", "partition")
@@ -9,7 +11,28 @@ SORTS = (
     "newest_commit", "findings", "expires",
 )  # fmt: skip
 """The orders of groups; ``-`` before one: the highest first."""
+TARGETS = {
+    "to-earliest": "The start of the log",
+    "to-latest": "The end of the log",
+    "to-current": "The committed offset; without one the end of the log",
+    "to-offset": "An offset",
+    "shift-by": "A number of records from the committed offset; negative is back",
+    "to-datetime": "The first record at or after a time (UTC)",
+    "by-duration": "The first record of a span before now",
+    "from-file": "The offsets of a CSV file",
+}
+"""The targets of a reset, with the names of Kafka's tool, and what they are."""
+ALLOWABLE = ("reset", "delete-offsets", "delete-group")
+"""The values of ``--allow``."""
 SHORTEST_INTERVAL_MS = 100
 """The shortest time between two polls."""
 MOST_GROUPS = 1_000
 """The most groups in one reply."""
+
+
+class RequestRefused(OdradekError):
+    """A request with a wrong value. ``field`` is the name of the parameter."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field

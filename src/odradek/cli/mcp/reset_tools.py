@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from odradek.cli.options import LAST_INT64, parse_partitions
-from odradek.cli.reset_targets import TARGETS, scenario_for
+from odradek.cli.reset_targets import scenario_for
 from odradek.cli.suggestions import group_names
 from odradek.cli.terminal import CommandError
 from odradek.cli.undo_file import pasted
@@ -16,6 +16,7 @@ from odradek.core.ids import TopicPartition
 from odradek.lag.reset import RESETTABLE, GroupResetPlan, Scenario, plan
 from odradek.lag.reset_plans import PlanFolder, SavedPlan
 from odradek.monitor.agents.tools import Json, Parameter, Tool, ToolRefused
+from odradek.monitor.choices import TARGETS
 from odradek.text.similar_names import nearest
 
 if TYPE_CHECKING:

@@ -157,11 +157,11 @@ def _serve_http(served: _Served, tools: Sequence[Tool]) -> None:
     import uvicorn
 
     from odradek.monitor.agents.server import http_app
-    from odradek.monitor.http.service import Guard
+    from odradek.monitor.http.access import AccessTokens, Guard
 
     with open_port(served.host, served.port) as listening:
         host, port = listening.getsockname()[:2]
-        app = Guard(http_app(tools), served.hosts, served.token)
+        app = Guard(http_app(tools), served.hosts, AccessTokens(served.token))
         server = uvicorn.Server(
             uvicorn.Config(app, lifespan="on", log_config=None, access_log=False, server_header=False)
         )

@@ -13,7 +13,8 @@ EPILOG = (
     "  odradek monitor -b 127.0.0.1:9092\n"
     "  odradek monitor -b kafka:9092 --command-config client.properties --listen 127.0.0.1:8000\n"
     "  odradek monitor -b kafka:9092 --listen 0.0.0.0:8000 --token-file token --allowed-host monitor.example.com\n"
-    "  odradek monitor -b kafka:9092 --data ./monitor --webhooks webhooks.toml"
+    "  odradek monitor -b kafka:9092 --data ./monitor --webhooks webhooks.toml\n"
+    "  odradek monitor -b 127.0.0.1:9092 --data ./monitor --allow reset,delete-offsets"
 )
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -24,7 +25,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def monitor(line: MonitorLine) -> None:
     """Follow the groups of a cluster and serve their lag and state over HTTP.
 
-    The monitor reads __consumer_offsets from its start, joins no group, commits nothing and creates nothing. It serves
+    The monitor reads __consumer_offsets from its start, joins no group, and changes nothing without --allow. It serves
     /metrics for Prometheus, Burrow's API under /v3/kafka, its own API under /api/v1, /healthz and /readyz. The states
     are those of Burrow's rules.
     """

@@ -9,6 +9,7 @@ from odradek.cli.terminal import EXIT_FAILED, EXIT_OK, CommandError, note
 
 if TYPE_CHECKING:
     from odradek.cli.monitor.options import MonitorLine
+    from odradek.monitor.disk.database import MonitorDatabase
     from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.incidents.webhook_file import Webhooks
 
@@ -30,21 +31,21 @@ def check_webhooks(line: MonitorLine) -> Webhooks:
         raise CommandError(f"--webhooks {error}") from None
 
 
-def open_incidents(line: MonitorLine, webhooks: Webhooks) -> Incidents | None:
+def open_incidents(line: MonitorLine, database: MonitorDatabase | None, webhooks: Webhooks) -> Incidents | None:
     """Returns the incidents of a directory; None without --data. Raises CommandError."""
     from odradek.cli.pipeline.history import span_ms
 
-    if line.data is None:
+    if database is None:
         if line.keep is not None:
             raise CommandError("--keep needs --data DIR: without it the monitor keeps no incidents")
         return None
     keep_ms = span_ms("--keep", line.keep or _KEEP)
+    from odradek.monitor.disk.database import StoreFailed
     from odradek.monitor.incidents.service import Incidents
-    from odradek.monitor.incidents.store import StoreFailed, StoreUnusable
 
     try:
-        return Incidents(line.data, webhooks, line.cluster_name, keep_ms=keep_ms)
-    except (StoreUnusable, StoreFailed) as error:
+        return Incidents(database, webhooks, line.cluster_name, keep_ms=keep_ms)
+    except StoreFailed as error:
         raise CommandError(f"--data {error}") from None
 
 

@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odradek.cli.environment import LOG_LEVEL
-from odradek.cli.monitor.incidents import check_webhooks, open_incidents
+from odradek.cli.monitor.changes import (
+    SHORTEST_TOKEN,
+    allowed_changes,
+    check_change_tokens,
+    read_change_tokens,
+)
+from odradek.cli.monitor.incidents import check_webhooks
+from odradek.cli.monitor.kept_state import KeptState, open_kept
 from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, note
 from odradek.core.extras import command_of
@@ -28,13 +35,11 @@ if TYPE_CHECKING:
     from odradek.cli.monitor.options import MonitorLine
     from odradek.client.config import ClientConfig
     from odradek.history.verdict_rules import VerdictRules
-    from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.offsets_reader import OffsetsTopicReader
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _HOST_NAME = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 """A name in a Host header, without its port."""
-_SHORTEST_TOKEN = 16
 _PACKAGES = ("starlette", "uvicorn", "jinja2", "pyarrow", "numba")
 _MOST_POLLS = 250
 
@@ -52,20 +57,18 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     host, port = parse_listen(line.listen)
     token = read_token(line.token_file)
     check_exposure(host, token)
+    allowed, change_tokens = allowed_changes(line), read_change_tokens(line.change_token_file, token)
+    check_change_tokens(line, change_tokens, allowed)
     hosts = served_hosts(host, tuple(line.allowed_host or ()))
     webhooks = check_webhooks(line)
     stop = threading.Event()
     with ExitStack() as opened:
         listening = opened.enter_context(open_port(host, port))
-        incidents = open_incidents(line, webhooks)  # an error comes before the packages are loaded
-        if incidents is not None:
-            opened.callback(incidents.close)
+        kept = open_kept(line, config, webhooks, allowed, opened)  # an error comes before the packages are loaded
         with progress_lines(lambda: "The monitor is starting."):
             reader = make_reader(line.source, interval_ms, config, rules, "odradek-monitor")
-            if incidents is not None:
-                reader.on_poll = incidents.on_poll
-                incidents.start()
-            server = _server(line, reader, config, ServiceAccess(hosts, token), incidents)
+            kept.follow(reader)
+            server = _server(line, reader, config, ServiceAccess(hosts, token, change_tokens), kept)
         following = threading.Thread(target=reader.run, args=(stop,), name="odradek-monitor", daemon=True)
         following.start()
         host, port = listening.getsockname()[:2]
@@ -106,15 +109,17 @@ def make_reader(
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """Who is served. ``hosts``: the names that the Host header may have. ``token``: "" without one."""
+    """Who is served. ``hosts``: the names that the Host header may have. ``token``: "" without one. ``change_tokens``:
+    those of users who may change, by name."""
 
     hosts: frozenset[str]
     token: str = field(repr=False)
+    change_tokens: dict[str, str] = field(repr=False)
 
 
 def _server(
     line: MonitorLine, reader: OffsetsTopicReader, config: ClientConfig, access: ServiceAccess,
-    incidents: Incidents | None,
+    kept: KeptState,
 ) -> uvicorn.Server:  # fmt: skip
     import uvicorn
 
@@ -124,8 +129,8 @@ def _server(
     log_to_stderr(os.environ.get(LOG_LEVEL) or "WARNING", "%(asctime)s %(levelname)s %(message)s")
     brokers = tuple(config.bootstrap_servers.split(",")) if isinstance(config.bootstrap_servers, str) else ()
     metrics = MetricsOptions(line.cluster_name, line.metrics_granularity)
-    options = ServiceOptions(metrics, access.hosts, access.token, brokers)
-    app = Service(reader, options, incidents).app()
+    options = ServiceOptions(metrics, access.hosts, access.token, brokers, access.change_tokens)
+    app = Service(reader, options, kept.incidents, kept.changes).app()
     return uvicorn.Server(uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, server_header=False))
 
 
@@ -153,9 +158,9 @@ def read_token(path: Path | None) -> str:
         raise CommandError(f"--token-file {path}: {reason}") from None
     if re.search(r"\s", token):
         raise CommandError(f"--token-file {path}: a token has no spaces: make one with: openssl rand -hex 32")
-    if len(token) < _SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
+    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable():
         raise CommandError(
-            f"--token-file {path}: the token has fewer than {_SHORTEST_TOKEN} characters or others than ASCII: "
+            f"--token-file {path}: the token has fewer than {SHORTEST_TOKEN} characters or others than ASCII: "
             "make one with: openssl rand -hex 32"
         )
     return token

@@ -63,8 +63,18 @@ class MonitorLine(ReaderLine):
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Serve only clients that send the token in this file.")
     ] = None
+    change_token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --allow: lines NAME TOKEN, the tokens that may change.")
+    ] = None
+    allow: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="reset,delete-offsets,delete-group", help="With --data: let people change offsets on the pages."
+        ),
+    ] = None
     data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep incidents here, and what webhooks still have to deliver.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep incidents, changes with their undo, and undelivered webhooks here."),
     ] = None
     keep: Annotated[
         str | None, typer.Option(metavar="SPAN", help="With --data: keep closed incidents for this time. Default: 30d.")

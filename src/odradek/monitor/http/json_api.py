@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from odradek.core.errors import OdradekError
 from odradek.history.records.columns import rows_with_numbers
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
-from odradek.monitor.choices import MOST_GROUPS, SORTS
+from odradek.monitor.choices import MOST_GROUPS, SORTS, RequestRefused
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.text.printable import printable
@@ -23,14 +22,6 @@ _OF_GROUPS = ("OK", "WARN", "ERR", "NOTFOUND")
 _MOST_FINDINGS = 1_000
 GROUP_PARAMETERS = ("limit", "offset", "position_of", "search", "sort", "state", "status")
 INCIDENT_PARAMETERS = ("closed",)
-
-
-class RequestRefused(OdradekError):
-    """A request with a wrong value. ``field`` is the name of the parameter."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
 
 
 def monitor_state(reader: OffsetsTopicReader) -> Json:

@@ -17,9 +17,9 @@ import numpy as np
 from odradek.batches.kernels.kernel_arrays import Array
 from odradek.core.ids import TopicPartition
 from odradek.history.verdicts import LogBoundColumns, Verdicts
+from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
-from odradek.monitor.incidents.store import StoreFailed
 from odradek.text.prometheus import Metric, MetricLines, escaped
 
 if TYPE_CHECKING:

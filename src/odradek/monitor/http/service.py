@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlencode
 
 from odradek.core.errors import OdradekError
 from odradek.core.extras import extra_in_errors
@@ -19,15 +17,18 @@ with extra_in_errors(__name__):
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.gzip import GZipMiddleware
-    from starlette.requests import Request, cookie_parser
-    from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
+from odradek.monitor.choices import RequestRefused
+from odradek.monitor.disk.database import StoreFailed
+from odradek.monitor.http.access import SLASH, AccessTokens, Guard
 from odradek.monitor.http.burrow_api import BurrowApi, Reply
+from odradek.monitor.http.change_api import ChangeApi
 from odradek.monitor.http.json_api import (
     GROUP_PARAMETERS,
     INCIDENT_PARAMETERS,
-    RequestRefused,
     check_parameters,
     findings,
     group_detail,
@@ -37,120 +38,59 @@ from odradek.monitor.http.json_api import (
     topic_detail,
 )
 from odradek.monitor.http.metrics import MetricsOptions, exposition
+from odradek.monitor.http.openapi import openapi
 from odradek.monitor.incidents.service import MOST_CLOSED
-from odradek.monitor.incidents.store import StoreFailed
 from odradek.monitor.offsets_reader import OffsetsTopicReader
-from odradek.monitor.web.pages import COOKIE, OPEN_PATHS, PAGE_PATHS, STATIC, Pages, session_of
+from odradek.monitor.web.change_pages import ChangePages
+from odradek.monitor.web.pages import Pages
 from odradek.text.printable import printable
 from odradek.text.prometheus import METRICS_TYPE
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
+    from odradek.monitor.changes.service import Changes
     from odradek.monitor.incidents.service import Incidents
-
-_SLASH = "\x00"
-"""Stands for an encoded slash in a segment of a path, so that names with a slash are one segment."""
-_OPEN = ("/healthz", "/readyz", "/burrow/admin", "/burrow/admin/ready")
-"""Paths that need no token: they show no data, and the probes of a platform have none."""
-_HEADERS = (
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
     """``hosts``: the names in the Host header that are served; without a port. ``token``: what a client must send as
-    ``Authorization: Bearer …``; "" if none is needed."""
+    ``Authorization: Bearer …``; "" if none is needed. ``change_tokens``: the tokens to read and change, by name."""
 
     metrics: MetricsOptions
     hosts: frozenset[str]
     token: str = field(default="", repr=False)
     servers: tuple[str, ...] = ()
+    change_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 class NothingKept(OdradekError):
     """The monitor has no directory for what is asked."""
 
 
-class Guard:
-    """An ASGI application in front of another one: checks Host and token, and adds the headers of every reply.
-
-    ``hosts``, ``token``: as in ``ServiceOptions``."""
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str) -> None:
-        self._app, self._hosts, self._token = app, hosts, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                message["headers"] = [*message["headers"], *(pair for pair in _HEADERS if pair[0] not in given)]
-            await send(message)
-
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send_with_headers)
-            return
-        path = scope.get("raw_path", scope["path"].encode()).partition(b"?")[0]
-        segments = [unquote(part.decode("latin-1")).replace("/", _SLASH) for part in path.split(b"/")]
-        await self._app(scope | {"path": "/".join(segments)}, receive, send_with_headers)
-
-    def _refusal(self, scope: Scope) -> Response | None:
-        headers = dict(scope["headers"])
-        host = headers.get(b"host", b"").decode("latin-1").lower()
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        if name not in self._hosts:
-            return JSONResponse({"error": f"Host {host!r} is not served here: see --allowed-host"}, 403)
-        if scope["method"] == "POST" and not _is_same_origin(headers):
-            return JSONResponse({"error": "the request comes from a page of another site"}, 403)
-        path = scope["path"]
-        if not self._token or path in (*_OPEN, *OPEN_PATHS) or path.startswith(STATIC):
-            return None
-        if self._has_token(headers):
-            return None
-        if path in PAGE_PATHS and b"text/html" in headers.get(b"accept", b""):
-            query = scope["query_string"].decode("latin-1")
-            return RedirectResponse("/login?" + urlencode({"next": path + (f"?{query}" if query else "")}), 303)
-        challenge = {"www-authenticate": "Bearer"}
-        return JSONResponse({"error": "send the token as Authorization: Bearer …"}, 401, challenge)
-
-    def _has_token(self, headers: dict[bytes, bytes]) -> bool:
-        """Returns whether a request has the token, or the cookie of a login."""
-        token = self._token
-        if hmac.compare_digest(headers.get(b"authorization", b""), b"Bearer " + token.encode()):
-            return True
-        cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
-        return hmac.compare_digest(cookies.get(COOKIE, "").encode(), session_of(token).encode())
-
-
 class Service:
     """The endpoints. Those that read more of the tracker than its newest poll hold the reader's lock."""
 
     def __init__(
-        self, reader: OffsetsTopicReader, options: ServiceOptions, incidents: Incidents | None = None
+        self, reader: OffsetsTopicReader, options: ServiceOptions, incidents: Incidents | None = None,
+        changes: Changes | None = None,
     ) -> None:  # fmt: skip
-        self._reader, self._options, self._incidents = reader, options, incidents
+        self._reader, self._options, self._incidents, self._changes = reader, options, incidents, changes
         self._burrow = BurrowApi(reader.tracker, options.metrics.cluster, list(options.servers))
 
     def app(self) -> Guard:
         """Returns the ASGI application."""
-        pages = Pages(self._reader, self._options.metrics.cluster, self._options.token, self._incidents)
+        options = self._options
+        tokens = AccessTokens(options.token, options.change_tokens)
+        pages = Pages(self._reader, options.metrics.cluster, tokens, self._incidents, self._changes)
+        of_changes = ChangePages(pages, self._reader, tokens, self._changes)
         return Guard(
             Starlette(
-                routes=[*self._routes(), *pages.routes()],
+                routes=[*self._routes(), *pages.routes(), *of_changes.routes()],
                 exception_handlers={404: _not_found},
                 middleware=[Middleware(GZipMiddleware, minimum_size=1_000)],
             ),
-            self._options.hosts,
-            self._options.token,
+            options.hosts,
+            tokens,
         )
 
     def _routes(self) -> Iterable[Route]:
@@ -165,6 +105,8 @@ class Service:
                 reads_tracker=False,
             ),
         )
+        yield from ChangeApi(self._reader, self._changes).routes()
+        yield Route("/api/v1/openapi.json", lambda request: JSONResponse(openapi()))
         # A path, because a group's name may be empty; a slash in a name is encoded.
         yield Route(
             "/api/v1/groups/{group:path}", self._ours(lambda one: group_detail(self._reader, _name(one, "group")))
@@ -250,16 +192,10 @@ class Service:
         def endpoint(request: Request) -> Response:
             with self._reader.access:
                 reply = call(**{field: _name(request, field) for field in request.path_params})
-            place = {"url": request.scope["path"].replace(_SLASH, "/"), "host": socket.gethostname()}
+            place = {"url": request.scope["path"].replace(SLASH, "/"), "host": socket.gethostname()}
             return Response(json.dumps(reply.body | {"request": place}), reply.code, media_type="application/json")
 
         return endpoint
-
-
-def _is_same_origin(headers: dict[bytes, bytes]) -> bool:
-    """Returns whether a form was sent by a page of this service. A browser names its page; other clients name none."""
-    origin = headers.get(b"origin")
-    return origin is None or origin.partition(b"://")[2] == headers.get(b"host", b"")
 
 
 def _kept(incidents: Incidents | None) -> Incidents:
@@ -279,7 +215,7 @@ def _missing(request: Request) -> str:
 
 def _name(request: Request, field: str) -> str:
     name: str = request.path_params[field]
-    return name.replace(_SLASH, "/")
+    return name.replace(SLASH, "/")
 
 
 def _not_found(request: Request, error: Exception) -> Response:

@@ -13,6 +13,7 @@ import numpy as np
 
 from odradek.core.counts import counted
 from odradek.history.verdict_rules import RULE_TEXTS, Status, VerdictRule
+from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
 from odradek.monitor.incidents.announcements import Announced, HookRule, event_of
@@ -27,7 +28,7 @@ from odradek.monitor.incidents.incident import (
     IncidentBook,
     Severity,
 )
-from odradek.monitor.incidents.store import Announcement, IncidentStore, StoreFailed
+from odradek.monitor.incidents.store import Announcement, IncidentStore
 from odradek.text.printable import printable
 
 logger = logging.getLogger("odradek.monitor")

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from http.client import HTTPException
 from typing import Any
 
+from odradek.monitor.disk.database import StoreFailed
 from odradek.monitor.incidents.bodies import Message
 from odradek.monitor.incidents.delivery import LONGEST_PAUSE_MS, DeliveryFate, HookAnswer, attempt_after, retry_after_ms
-from odradek.monitor.incidents.store import IncidentStore, PendingDelivery, StoreFailed
+from odradek.monitor.incidents.store import IncidentStore, PendingDelivery
 from odradek.monitor.incidents.webhook_file import Webhook
 
 logger = logging.getLogger("odradek.monitor")

@@ -6,11 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from odradek.core.counts import counted
+from odradek.monitor.disk.database import MonitorDatabase
 from odradek.monitor.group_sums import GroupColumns
 from odradek.monitor.group_tracker import GroupTracker
 from odradek.monitor.incidents.bodies import Message, incident_values
@@ -27,19 +27,18 @@ MOST_CLOSED = 1_000
 
 
 class Incidents:
-    """Opens the store in a directory. ``keep_ms``: for how long closed incidents are kept. Raises StoreUnusable,
-    StoreFailed."""
+    """The incidents in a monitor's file. ``keep_ms``: for how long closed ones are kept. Raises StoreFailed."""
 
     def __init__(
         self,
-        directory: Path,
+        database: MonitorDatabase,
         webhooks: Webhooks,
         cluster: str,
         *,
         keep_ms: int,
         new_id: Callable[[], str] = lambda: uuid4().hex,
     ) -> None:
-        self._store = IncidentStore(directory)
+        self._store = IncidentStore(database)
         self._cluster, self._monitor_url = cluster, webhooks.monitor_url
         self._repeats = {hook.name: hook.rule.repeat_ms for hook in webhooks.hooks}
         self._stop = threading.Event()
@@ -61,14 +60,12 @@ class Incidents:
             self._threads.append(thread)
 
     def close(self) -> None:
-        """Ends the threads, and closes the store. What is not delivered is delivered after the next start."""
+        """Ends the threads. What is not delivered is delivered after the next start."""
         self._stop.set()
         self._wake()
         deadline = time.monotonic() + 1
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        if not any(thread.is_alive() for thread in self._threads):  # an attempt may last longer than a stop
-            self._store.close()
 
     def on_poll(self, tracker: GroupTracker, groups: GroupColumns) -> None:
         """Records what a poll shows. Hold the reader's lock."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import cache
@@ -21,20 +20,20 @@ with extra_in_errors(__name__):
     from starlette.routing import Route
 
 from odradek.core.counts import counted
-from odradek.monitor.http.json_api import Json, RequestRefused
-from odradek.monitor.incidents.store import StoreFailed
+from odradek.monitor.choices import RequestRefused
+from odradek.monitor.disk.database import StoreFailed
+from odradek.monitor.http.access import COOKIE, IDENTITY, LOGIN_PATH, STATIC, AccessTokens, ClientIdentity
+from odradek.monitor.http.json_api import Json
 from odradek.monitor.offsets_reader import OffsetsTopicReader
 from odradek.monitor.web import formats
+from odradek.monitor.web.change_views import changes_view
 from odradek.monitor.web.views import group_view, groups_view, incidents_view, state_view, topic_view
 
 if TYPE_CHECKING:
+    from odradek.monitor.changes.service import Changes
     from odradek.monitor.incidents.service import Incidents
 
 _PLACE = Path(__file__).parent
-COOKIE = "odradek_monitor"
-PAGE_PATHS = ("/", "/group", "/topic", "/incidents")
-OPEN_PATHS = ("/login",)
-STATIC = "/static/"
 REFRESH_S = 10
 _MOST_FORM_BYTES = 10_000
 _KINDS = {".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
@@ -43,11 +42,6 @@ POLICY = (
     b"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """The Content-Security-Policy of pages: nothing of another host, and no script or style inside a page."""
-
-
-def session_of(token: str) -> str:
-    """Returns the value of the cookie that a login sets: it proves the token without containing it."""
-    return hmac.new(token.encode(), b"odradek monitor session", hashlib.sha256).hexdigest()
 
 
 @cache
@@ -79,9 +73,11 @@ class Pages:
     reader's lock while they read the tracker."""
 
     def __init__(
-        self, reader: OffsetsTopicReader, cluster: str, token: str, incidents: Incidents | None = None
+        self, reader: OffsetsTopicReader, cluster: str, tokens: AccessTokens, incidents: Incidents | None = None,
+        changes: Changes | None = None,
     ) -> None:  # fmt: skip
-        self._reader, self._cluster, self._token, self._incidents = reader, cluster, token, incidents
+        self._reader, self._cluster, self._tokens, self._incidents = reader, cluster, tokens, incidents
+        self._changes = changes
         self._templates = _templates()
 
     def routes(self) -> Iterable[Route]:
@@ -90,7 +86,7 @@ class Pages:
         yield Route("/topic", self._page("topic.html", lambda query: topic_view(self._reader, query.get("name", ""))))
         yield Route("/incidents", self._page("incidents.html", self._incident_rows, reads_tracker=False))
         yield Route(STATIC + "{name}", self.static)
-        yield Route("/login", self.login, methods=["GET", "POST"])
+        yield Route(LOGIN_PATH, self.login, methods=["GET", "POST"])
 
     def _group(self, query: Mapping[str, str]) -> Json | None:
         return group_view(self._reader, query.get("name", ""), query.get("partition", ""))
@@ -106,7 +102,7 @@ class Pages:
         def endpoint(request: Request) -> Response:
             code, shown = 200, template
             with self._reader.access if reads_tracker else nullcontext():
-                head = state_view(self._reader, self._cluster, self._incidents)
+                head = self.head(request)
                 try:
                     content = view(request.query_params)
                 except RequestRefused as error:
@@ -121,10 +117,20 @@ class Pages:
             if code != 200:
                 shown = "message.html"
             here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-            page = self._templates.get_template(shown).render(content, head=head, here=here)
-            return HTMLResponse(page, code, {"content-security-policy": POLICY.decode()})
+            return self.page(shown, content, head, here, code)
 
         return endpoint
+
+    def head(self, request: Request) -> Json:
+        """Returns what the head of a page shows. Hold the reader's lock, if the page reads the tracker."""
+        identity: ClientIdentity = request.scope[IDENTITY]
+        head = state_view(self._reader, self._cluster, self._incidents)
+        return head | {"changes": changes_view(self._changes, identity, self._tokens)}
+
+    def page(self, template: str, content: Json, head: Json, here: str, code: int = 200) -> Response:
+        """Returns the reply with a page. ``here``: the address from which it renews itself."""
+        text = self._templates.get_template(template).render(content, head=head, here=here)
+        return HTMLResponse(text, code, {"content-security-policy": POLICY.decode()})
 
     def static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -145,12 +151,13 @@ class Pages:
                 return Response("the form is too long\n", 413, media_type="text/plain")
         form = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         target = form.get("next", ["/"])[0]
-        if not hmac.compare_digest(form.get("token", [""])[0].strip().encode(), self._token.encode()):
+        session = self._tokens.login(form.get("token", [""])[0].strip())
+        if session is None:
             return self._login_form(target, is_wrong=True)
         is_ours = target.startswith("/") and not target.startswith(("//", "/\\"))
         reply = RedirectResponse(target if is_ours else "/", 303)
         is_secure = request.headers.get("x-forwarded-proto") == "https"
-        reply.set_cookie(COOKIE, session_of(self._token), httponly=True, samesite="strict", secure=is_secure)
+        reply.set_cookie(COOKIE, session, httponly=True, samesite="strict", secure=is_secure)
         return reply
 
     def _login_form(self, target: str, *, is_wrong: bool) -> Response:

@@ -18,6 +18,7 @@ pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
 from odradek.broker.metrics.broker_metrics import METRICS as BROKER_METRICS
 from odradek.core.ids import TopicPartition
+from odradek.monitor.disk.database import MonitorDatabase
 from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.monitor.http.metrics import METRICS, MetricsOptions, exposition
 from odradek.monitor.incidents.announcements import HookRule
@@ -74,13 +75,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
         bounds = {tp: LogBoundsRow(0, 120 + number) for tp in orders}
         tracker.add_bounds(tracker.last_poll_ms + STEP_MS, bounds, {})
     hook = Webhook(HookRule("hook"), "http://127.0.0.1:1/", json_body, "", {}, None, 1.0, 1, None)
-    incidents = Incidents(tmp_path_factory.mktemp("data"), Webhooks((hook,)), "main", keep_ms=10**12)
+    database = MonitorDatabase(tmp_path_factory.mktemp("data"))
+    incidents = Incidents(database, Webhooks((hook,)), "main", keep_ms=10**12)
     incidents.observer.record(ConditionView(1, [GroupCondition("status", "billing", Severity.ERR, "bad")]))
     incidents.senders[0].counts[DeliveryFate.DELIVERED] += 1
     groups = tracker.groups(tracker.last_poll_ms)
     groups.clear_ms[:] = 1_000
     text = exposition(tracker, groups, MetricsOptions("main"), is_up=True, poll_ms=1, incidents=incidents)
     incidents.close()
+    database.close()
     return text
 
 

@@ -19,6 +19,7 @@ pytest.importorskip("jinja2", reason="the extra ui is not installed")
 
 from odradek.cli.monitor.monitor import is_loopback
 from odradek.core.ids import TopicPartition
+from odradek.monitor.disk.database import MonitorDatabase
 from odradek.monitor.group_tracker import ListedState, LogBoundsRow
 from odradek.monitor.http.metrics import MetricsOptions
 from odradek.monitor.http.service import Service, ServiceOptions
@@ -296,9 +297,11 @@ def test_loopback_addresses() -> None:
 
 @pytest.fixture
 def incidents(tmp_path: Path) -> Iterator[Incidents]:
-    made = Incidents(tmp_path, Webhooks(), "main", keep_ms=10**12, new_id=lambda: next(IDS))
+    database = MonitorDatabase(tmp_path)
+    made = Incidents(database, Webhooks(), "main", keep_ms=10**12, new_id=lambda: next(IDS))
     yield made
     made.close()
+    database.close()
 
 
 IDS = (f"{number:032x}" for number in itertools.count(1))

@@ -7,22 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.owned_stores import OwnedIncidentStore
 
+from odradek.monitor.disk.database import StoreFailed, StoreUnusable
 from odradek.monitor.incidents.announcements import Announced, IncidentEvent
 from odradek.monitor.incidents.incident import EventMark, Incident, Severity
-from odradek.monitor.incidents.store import Announcement, IncidentStore, StoreFailed, StoreUnusable
+from odradek.monitor.incidents.store import Announcement
 
 OPEN = Incident("1" * 32, "status", "g\n'\"🙂", Severity.WARN, "text", 2, 10, 20, None, EventMark(3, 4))
 
 
 def test_what_is_recorded_is_there_after_a_restart(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path / "new" / "folder")
+    store = OwnedIncidentStore(tmp_path / "new" / "folder")
     assert store.is_new
     other = replace(OPEN, id="2" * 32, kind="rewind")
     store.record(30, [OPEN, other], {other.subject: other.mark}, [Announcement("a", IncidentEvent.OPENED, OPEN)])
     store.record(40, [replace(other, closed_ms=40)], {}, [Announcement("a", IncidentEvent.REPEATED, OPEN)])
     store.close()
-    store = IncidentStore(tmp_path / "new" / "folder")
+    store = OwnedIncidentStore(tmp_path / "new" / "folder")
     assert (store.is_new, store.open_incidents(), store.marks()) == (False, [OPEN], {other.subject: EventMark(3, 4)})
     assert store.closed_incidents(10) == [replace(other, closed_ms=40)]
     assert store.announced() == {(OPEN.id, "a"): Announced(2, 40)}
@@ -43,7 +45,7 @@ def test_what_is_recorded_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_subject_has_one_open_incident(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path)
+    store = OwnedIncidentStore(tmp_path)
     store.record(1, [OPEN], {}, [])
     with pytest.raises(StoreFailed, match="UNIQUE"):
         store.record(2, [replace(OPEN, id="2" * 32)], {("rewind", "g"): EventMark(1, 1)}, [])
@@ -54,47 +56,47 @@ def test_a_subject_has_one_open_incident(tmp_path: Path) -> None:
 
 
 def test_a_second_monitor_is_refused(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path)
+    store = OwnedIncidentStore(tmp_path)
     with pytest.raises(StoreUnusable, match="in use by another odradek monitor"):
-        IncidentStore(tmp_path)
+        OwnedIncidentStore(tmp_path)
     store.close()
-    IncidentStore(tmp_path).close()
+    OwnedIncidentStore(tmp_path).close()
 
 
 def test_a_file_of_another_kind_or_version(tmp_path: Path) -> None:
     path = tmp_path / "monitor.sqlite"
     path.write_bytes(b"no database at all, but long enough to have a header" * 100)
     with pytest.raises(StoreUnusable, match="move it away to begin another one"):
-        IncidentStore(tmp_path)
+        OwnedIncidentStore(tmp_path)
     path.unlink()
     newer = sqlite3.connect(path)
     newer.execute("PRAGMA user_version = 9")
     newer.close()
     with pytest.raises(StoreUnusable, match="is of a newer odradek"):
-        IncidentStore(tmp_path)
+        OwnedIncidentStore(tmp_path)
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(StoreUnusable, match="file is a file, or in one: give a folder"):
-        IncidentStore(blocked)
+        OwnedIncidentStore(blocked)
 
 
 def test_a_full_disk_stores_nothing_and_later_everything(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path)
+    store = OwnedIncidentStore(tmp_path)
     store.record(1, [OPEN], {}, [])
-    (pages,) = store._db.execute("PRAGMA page_count").fetchone()
-    store._db.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = store.file._db.execute("PRAGMA page_count").fetchone()
+    store.file._db.execute(f"PRAGMA max_page_count = {pages}")
     many = [replace(OPEN, id=f"{number:032x}", group=f"g{number}", text="x" * 400) for number in range(200)]
     with pytest.raises(StoreFailed, match="full"):
         store.record(2, many, {}, [])
     assert store.open_incidents() == [OPEN]
-    store._db.execute("PRAGMA max_page_count = 100000")
+    store.file._db.execute("PRAGMA max_page_count = 100000")
     store.record(3, many, {}, [])
     assert len(store.open_incidents()) == 201
     store.close()
 
 
 def test_closed_incidents_are_forgotten_when_they_are_announced(tmp_path: Path) -> None:
-    store = IncidentStore(tmp_path)
+    store = OwnedIncidentStore(tmp_path)
     closed = replace(OPEN, closed_ms=100)
     store.record(100, [closed], {}, [Announcement("a", IncidentEvent.CLOSED, closed)])
     store.forget_closed(before_ms=500)

@@ -1,0 +1,1 @@
+"""Changes of committed offsets by a person: plans, the snapshot that undoes them, and the audit."""

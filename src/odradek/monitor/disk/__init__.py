@@ -1,0 +1,1 @@
+"""What a monitor keeps in its directory (``--data``)."""

@@ -1,0 +1,269 @@
+"""Changes over HTTP: ``/api/v1/…`` for plans, their application, the audit and the undo of each change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from odradek.core.extras import extra_in_errors
+
+with extra_in_errors(__name__):
+    from starlette.concurrency import run_in_threadpool
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, Response
+    from starlette.routing import Route
+
+from odradek.client.errors import GroupIdNotFound
+from odradek.core.errors import KafkaError, OdradekError
+from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.lag import reset_csv
+from odradek.monitor.changes.change import ChangeKind, ChangeOutcome, ChangeRow, MonitorChange
+from odradek.monitor.changes.change_plan import ChangePlan
+from odradek.monitor.changes.reset_request import request_of, topics_of
+from odradek.monitor.changes.service import MOST_CHANGES, ChangeForbidden, PlanStale
+from odradek.monitor.changes.store import PlanUsed
+from odradek.monitor.choices import RequestRefused
+from odradek.monitor.disk.database import StoreFailed
+from odradek.monitor.http.access import IDENTITY, SLASH, ClientIdentity
+from odradek.monitor.http.json_api import Json, check_parameters, number_of
+from odradek.text.similar_names import nearest
+
+if TYPE_CHECKING:
+    from odradek.monitor.changes.service import Changes
+    from odradek.monitor.offsets_reader import OffsetsTopicReader
+
+MOST_BODY_BYTES = 16 << 20
+CSV_TYPE = "text/csv; charset=utf-8"
+READ_ONLY = "this monitor changes nothing: start it with --allow reset --data DIR"
+CHANGE_PARAMETERS = ("group", "limit")
+_CODES = {ChangeOutcome.DONE: 200, ChangeOutcome.FAILED: 502, ChangeOutcome.UNKNOWN: 504}
+_RESET_FIELDS = ("csv", "mark", "target", "topics", "value")
+
+
+class BodyTooLong(OdradekError):
+    """A request whose body is longer than ``MOST_BODY_BYTES``."""
+
+
+def identity_of(request: Request) -> ClientIdentity:
+    found: ClientIdentity = request.scope[IDENTITY]
+    return found
+
+
+def check_identity(identity: ClientIdentity) -> None:
+    """Raises ChangeForbidden for a token that may only read."""
+    if not identity.may_change:
+        raise ChangeForbidden("this token may only read: send one of --change-token-file")
+
+
+def check_known(reader: OffsetsTopicReader, group: str) -> None:
+    """Raises GroupIdNotFound for a group that the monitor does not know. So a slip in a name creates no group, and no
+    request to find a coordinator creates the offsets topic."""
+    with reader.access:
+        known = reader.tracker.group_names()
+    if group not in known:
+        raise GroupIdNotFound(f"the monitor knows no group {group!r}{nearest(group, known)}", group)
+
+
+async def body_of(request: Request) -> bytes:
+    """Reads the body of a request. Raises BodyTooLong."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MOST_BODY_BYTES:
+            raise BodyTooLong(f"the body is longer than {MOST_BODY_BYTES:,} bytes")
+    return bytes(body)
+
+
+def refusal_of(error: OdradekError) -> tuple[int, Json]:
+    """Returns the code and the JSON of a reply about an error."""
+    body: Json = {"error": str(error)}
+    match error:
+        case RequestRefused():
+            return 400, body | {"field": error.field}
+        case ChangeForbidden():
+            return 403, body
+        case PlanUsed() | GroupIdNotFound():
+            return 404, {"error": getattr(error, "message", str(error))}
+        case PlanStale():
+            return 409, body | {"plan": None if error.plan is None else plan_values(error.plan)}
+        case BodyTooLong():
+            return 413, body
+        case KafkaError():
+            return 502, body
+    return 503, body
+
+
+def _commit(prefix: str, commit: OffsetAndMetadata | None) -> Json:
+    offset, epoch, metadata = (None, None, None) if commit is None else commit
+    return {prefix: offset, f"{prefix}_leader_epoch": epoch, f"{prefix}_metadata": metadata}
+
+
+def row_values(row: ChangeRow) -> Json:
+    """Returns a partition of a plan or of a change."""
+    return {
+        "topic": row.topic, "partition": row.partition, **_commit("before", row.before), **_commit("after", row.after),
+        "distance": row.distance, "clamped_from": row.clamped_from,
+    }  # fmt: skip
+
+
+def plan_values(plan: ChangePlan) -> Json:
+    """Returns a plan as the API shows it."""
+    return {
+        "id": plan.id, "kind": plan.kind.value, "group": plan.group, "state": plan.state, "target": plan.target,
+        "made_ms": plan.made_ms, "obstacle": plan.obstacle or None, "records_read_again": plan.read_again,
+        "records_skipped": plan.skipped, "restores": plan.restores, "notes": list(plan.notes),
+        "partitions": [row_values(row) for row in plan.rows],
+    }  # fmt: skip
+
+
+def change_values(change: MonitorChange) -> Json:
+    """Returns a change as the API shows it: a line of the audit with the snapshot."""
+    return {
+        "id": change.id, "kind": change.kind.value, "group": change.group, "who": change.who, "target": change.target,
+        "begun_ms": change.begun_ms, "ended_ms": change.ended_ms, "outcome": change.outcome.value, "text": change.text,
+        "restores": change.restores, "partitions": [row_values(row) for row in change.rows],
+    }  # fmt: skip
+
+
+def snapshot_csv(change: MonitorChange) -> str:
+    """Returns the offsets before a change in the form of Kafka's tool. Partitions without one have no row."""
+    before: dict[TopicPartition, int] = {row.place: row.before.offset for row in change.rows if row.before is not None}
+    return reset_csv.export({change.group: before}, with_group=False)
+
+
+class ChangeApi:
+    """The endpoints. ``changes``: None on a monitor that changes nothing."""
+
+    def __init__(self, reader: OffsetsTopicReader, changes: Changes | None) -> None:
+        self._reader, self._changes = reader, changes
+
+    def routes(self) -> Iterable[Route]:
+        """Yields the routes. Those of a group stand before the one that shows a group, because a name may be empty."""
+        of_group = "/api/v1/groups/{group:path}"
+        yield Route(f"{of_group}/reset", self._post(self._plan_reset), methods=["POST"])
+        for kind in (ChangeKind.DELETE_OFFSETS, ChangeKind.DELETE_GROUP):
+            yield Route(f"{of_group}/{kind.value}", self._post(self._plan_deletion(kind)), methods=["POST"])
+        yield Route("/api/v1/plans/{plan}", self._get(self._plan))
+        yield Route("/api/v1/plans/{plan}/csv", self._get(self._plan_csv))
+        yield Route("/api/v1/plans/{plan}/apply", self._post(self._apply), methods=["POST"])
+        yield Route("/api/v1/changes", self._get(self._newest))
+        yield Route("/api/v1/changes/{change}", self._get(self._change))
+        yield Route("/api/v1/changes/{change}/csv", self._get(self._change_csv))
+        yield Route("/api/v1/changes/{change}/undo", self._post(self._undo), methods=["POST"])
+
+    # --- endpoints ----------------------------------------------------------------------------------------------------
+
+    def _plan_reset(self, changes: Changes, request: Request, body: Json) -> Response:
+        check_parameters(body, _RESET_FIELDS)
+        group = _name(request, "group")
+        check_known(self._reader, group)
+        return JSONResponse(plan_values(changes.plan_reset(group, request_of(body))))
+
+    def _plan_deletion(self, kind: ChangeKind) -> Callable[[Changes, Request, Json], Response]:
+        def endpoint(changes: Changes, request: Request, body: Json) -> Response:
+            check_parameters(body, ("topics",) if kind is ChangeKind.DELETE_OFFSETS else ())
+            group = _name(request, "group")
+            check_known(self._reader, group)
+            return JSONResponse(plan_values(changes.plan_deletion(group, kind, topics_of(body.get("topics", [])))))
+
+        return endpoint
+
+    def _plan(self, changes: Changes, request: Request) -> Response:
+        return JSONResponse(plan_values(_found(changes.plan(_name(request, "plan")), "plan", request)))
+
+    def _plan_csv(self, changes: Changes, request: Request) -> Response:
+        plan = _found(changes.plan(_name(request, "plan")), "plan", request)
+        return Response(plan.csv(), media_type=CSV_TYPE)
+
+    def _apply(self, changes: Changes, request: Request, body: Json) -> Response:
+        check_parameters(body, ("confirm",))
+        confirmed = body.get("confirm")
+        if not isinstance(confirmed, str):
+            raise RequestRefused("confirm", "confirm: expected the name of the group")
+        change = changes.apply(_name(request, "plan"), confirmed, identity_of(request).name)
+        return JSONResponse(change_values(change), _CODES[change.outcome])
+
+    def _newest(self, changes: Changes, request: Request) -> Response:
+        query = check_parameters(request.query_params, CHANGE_PARAMETERS)
+        limit = number_of(query, "limit", 100, MOST_CHANGES)
+        return JSONResponse({"changes": [change_values(one) for one in changes.newest(limit, query.get("group"))]})
+
+    def _change(self, changes: Changes, request: Request) -> Response:
+        change = _found(changes.change(_name(request, "change")), "change", request)
+        return JSONResponse(change_values(change) | {"restored_by": changes.restored_by(change.id)})
+
+    def _change_csv(self, changes: Changes, request: Request) -> Response:
+        change = _found(changes.change(_name(request, "change")), "change", request)
+        return Response(snapshot_csv(change), media_type=CSV_TYPE)
+
+    def _undo(self, changes: Changes, request: Request, body: Json) -> Response:
+        check_parameters(body, ())
+        return JSONResponse(plan_values(_found(changes.plan_restore(_name(request, "change")), "change", request)))
+
+    # --- what all endpoints share -------------------------------------------------------------------------------------
+
+    def _get(self, call: Callable[[Changes, Request], Response]) -> Callable[[Request], Response]:
+        def endpoint(request: Request) -> Response:
+            return _replied(lambda: call(self._present(), request))
+
+        return endpoint
+
+    def _post(self, call: Callable[[Changes, Request, Json], Response]) -> Any:
+        async def endpoint(request: Request) -> Response:
+            try:
+                body = await body_of(request)
+            except BodyTooLong as error:
+                code, refused = refusal_of(error)
+                return JSONResponse(refused, code)
+            return await run_in_threadpool(_replied, lambda: self._changed(call, request, body))
+
+        return endpoint
+
+    def _changed(self, call: Callable[[Changes, Request, Json], Response], request: Request, body: bytes) -> Response:
+        changes, identity = self._present(), identity_of(request)
+        check_identity(identity)
+        if identity.by_cookie:
+            raise ChangeForbidden("a change by this path needs the token as Authorization: Bearer …")
+        return call(changes, request, _json(request, body))
+
+    def _present(self) -> Changes:
+        if self._changes is None:
+            raise ChangeForbidden(READ_ONLY)
+        return self._changes
+
+
+def _replied(call: Callable[[], Response]) -> Response:
+    try:
+        return call()
+    except StoreFailed as error:
+        return JSONResponse({"error": str(error)}, 503)
+    except OdradekError as error:
+        code, body = refusal_of(error)
+        return JSONResponse(body, code)
+
+
+def _json(request: Request, body: bytes) -> Json:
+    """Returns the object in a body. Raises RequestRefused. A form of another site cannot have this content type."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestRefused("content-type", "content-type: expected application/json")
+    try:
+        value = json.loads(body or b"{}")
+        json.dumps(value, ensure_ascii=False).encode()  # no half of a character, which has no bytes in Kafka
+    except (ValueError, RecursionError) as error:
+        raise RequestRefused("body", f"body: it is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise RequestRefused("body", "body: expected an object")
+    return value
+
+
+def _found(value: Any, kind: str, request: Request) -> Any:
+    """Returns a plan or a change. Raises PlanUsed, which is 404, if there is none."""
+    if value is None:
+        raise PlanUsed(f"there is no {kind} {_name(request, kind)!r}: it is carried out already, or unknown")
+    return value
+
+
+def _name(request: Request, field: str) -> str:
+    name: str = request.path_params[field]
+    return name.replace(SLASH, "/")
