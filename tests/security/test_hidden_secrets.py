@@ -150,6 +150,7 @@ HIDING = ("Secret", "Credential", "Login", "TokenSource", "DelegationToken", "Pa
 PUBLIC_FIELDS = {
     ("LogPosition", "token"),
     ("MonitorLine", "token_file"),
+    ("MonitorLine", "change_token_file"),
     ("TopLine", "token_file"),
     ("McpLine", "token_file"),
     ("McpLine", "client_token_file"),

@@ -103,11 +103,11 @@ BUGS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 
 def _newest_first(real: Any) -> Any:
     def found(self: Any, hook: str) -> Any:
-        numbers = self._rows("SELECT max(number) FROM delivery WHERE hook = ?", (hook,))
+        numbers = self._database.rows("SELECT max(number) FROM delivery WHERE hook = ?", (hook,))
         oldest = real(self, hook)
         if oldest is None or numbers[0][0] == oldest.number:
             return oldest
-        row = self._rows("SELECT event, incident FROM delivery WHERE number = ?", (numbers[0][0],))[0]
+        row = self._database.rows("SELECT event, incident FROM delivery WHERE number = ?", (numbers[0][0],))[0]
         return oldest._replace(
             number=numbers[0][0], event=IncidentEvent(row[0]), incident=_incident(json.loads(row[1]))
         )

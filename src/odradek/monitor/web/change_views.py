@@ -94,7 +94,7 @@ def _rows(rows: tuple[ChangeRow, ...]) -> list[Json]:
     return [
         {
             "id": str(row.place), "topic": row.topic, "before": _offset(row.before), "after": _offset(row.after),
-            "effect": effect(row), "epoch": None if row.before is None else row.before.leader_epoch,
+            "effect": effect(row), "epoch": None if row.before is None or row.before.leader_epoch < 0 else row.before.leader_epoch,
             "metadata": "" if row.before is None else row.before.metadata,
         }
         for row in sorted(rows, key=lambda row: row.place)[:MOST_ROWS]
