@@ -94,7 +94,7 @@ def _rows(rows: tuple[ChangeRow, ...]) -> list[Json]:
     return [
         {
             "id": str(row.place), "topic": row.topic, "before": _offset(row.before), "after": _offset(row.after),
-            "effect": effect(row), "epoch": None if row.before is None or row.before.leader_epoch < 0 else row.before.leader_epoch,
+            "effect": effect(row), "epoch": _epoch(row.before),
             "metadata": "" if row.before is None else row.before.metadata,
         }
         for row in sorted(rows, key=lambda row: row.place)[:MOST_ROWS]
@@ -103,6 +103,10 @@ def _rows(rows: tuple[ChangeRow, ...]) -> list[Json]:
 
 def _offset(commit: OffsetAndMetadata | None) -> int | None:
     return None if commit is None else commit.offset
+
+
+def _epoch(commit: OffsetAndMetadata | None) -> int | None:
+    return None if commit is None or commit.leader_epoch < 0 else commit.leader_epoch
 
 
 def effect(row: ChangeRow) -> str:
