@@ -27,8 +27,9 @@ from odradek.core.ids import TopicPartition
 from odradek.lag.reset import datetime_text
 from odradek.pipelines import Replayed, ingest, replay
 from odradek.pipelines.commit.state import BatchPlan, covers_of, ends_of
+from odradek.pipelines.declared_options import declared_options
 from odradek.pipelines.formats.target import Target
-from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions, declared_options
+from odradek.pipelines.options import IngestOptions, PipelineOptions, ReplayOptions
 from odradek.pipelines.ranges import (
     Commit,
     Range,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+
+from odradek.cli.plain_values import PlainGroup, convert_plain_values
 
 
 class SubApp(NamedTuple):
@@ -53,7 +54,46 @@ def _loaded(name: str) -> Any:
     app.rich_markup_mode = None
     command = typer.main.get_command(app) if _SUB_APPS[name].is_command else typer.main.get_group(app)
     command.name = name
+    convert_plain_values(command)
     return command
+
+
+class CommandHome(NamedTuple):
+    """Where a command is: a module, its function, and its constant with the text after the help."""
+
+    module: str
+    function: str
+    epilog: str
+
+
+@functools.cache
+def _command_of(name: str, home: CommandHome) -> Any:
+    module = importlib.import_module(home.module)
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app.command(name=name, epilog=getattr(module, home.epilog))(getattr(module, home.function))
+    command = typer.main.get_command(app)
+    convert_plain_values(command)
+    return command
+
+
+class CommandsOnDemand(PlainGroup):
+    """A group that imports the module of a command only when it is used."""
+
+    homes: ClassVar[Mapping[str, CommandHome]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.homes)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _command_of(cmd_name, self.homes[cmd_name]) if cmd_name in self.homes else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.homes and not args[0].startswith("-"):
+            import difflib
+
+            meant = ", ".join(map(repr, difflib.get_close_matches(args[0], self.homes)))
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {meant}?" if meant else ""))
+        return super().resolve_command(ctx, args)
 
 
 class Interrupt(BaseException):
@@ -68,7 +108,7 @@ def _let_through() -> Iterator[None]:
         raise Interrupt from error
 
 
-class CommandTree(TyperGroup):
+class CommandTree(PlainGroup):
     """Imports the module of a command or sub-app only when it is used."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

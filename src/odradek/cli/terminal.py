@@ -12,10 +12,11 @@ show them as escapes (``text.printable``), except in data for a file or a pipe.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from odradek.cli.progress_lines import progress_lines
@@ -58,6 +59,8 @@ class CommandError(OdradekError):
         super().__init__(message)
 
 
+_RICH_VARIABLES = {"FORCE_COLOR", "TTY_COMPATIBLE"}
+"""Variables by which rich takes another stdout for a terminal."""
 NO_NAME = "''"
 """A group whose name is empty, in a sentence."""
 
@@ -238,14 +241,14 @@ def progress(
     ``total``: 0 if it is unknown. Without ``text``, nothing is shown elsewhere: a later line reports the result.
     ``console``: that of stdout by default.
     """
-    console = console or _console()
-    if total <= 0 or not console.is_terminal:
+    shown = _terminal(console) if total > 0 else None
+    if shown is None:
         with progress_lines(text) if text is not None else nullcontext():
             yield lambda count: None
         return
     from rich.progress import Progress
 
-    with Progress(*bar_columns(unit), console=console, transient=True) as bar:
+    with Progress(*bar_columns(unit), console=shown, transient=True) as bar:
         task = bar.add_task(printable(label), total=total)
         yield lambda count: bar.advance(task, count)
 
@@ -271,14 +274,30 @@ def spinner(label: str, console: Console | None = None) -> Iterator[Callable[[st
 
     Yields a function that changes the label.
     """
-    console = console or _console()
-    if not console.is_terminal:
+    shown = _terminal(console)
+    if shown is None:
         yield lambda label: None
         return
     from rich.text import Text
 
-    with console.status(Text(printable(label))) as status:  # a plain str would be read as rich's markup
+    with shown.status(Text(printable(label))) as status:  # a plain str would be read as rich's markup
         yield lambda changed: status.update(Text(printable(changed)))
+
+
+def _terminal(console: Console | None) -> Console | None:
+    """Returns the console (that of stdout by default) if it is a terminal. Rich decides, which is imported only if its
+    answer may be yes."""
+    if console is None:
+        if not (_RICH_VARIABLES & os.environ.keys() or _is_stdout_a_terminal()):
+            return None
+        console = _console()
+    return console if console.is_terminal else None
+
+
+def _is_stdout_a_terminal() -> bool:
+    with suppress(AttributeError, ValueError):  # a closed stdout, or none
+        return sys.stdout.isatty()
+    return False
 
 
 def _console(*, stderr: bool = False) -> Console:

@@ -76,3 +76,18 @@ def format_groups(groups: Sequence[GroupListing]) -> str:
     ]
     width = max(_NARROWEST, *(len(line[0]) for line in lines)) + 10
     return "\n".join(f"{group:<{width}} {kind:<20} {state}" for group, kind, state in lines)
+
+
+def shown_time(lag_ms: int | None) -> str:
+    """Returns a time lag for people: ``-``, ``0s``, ``250ms``, ``1h 5m``."""
+    if lag_ms is None:
+        return "-"
+    if 0 < lag_ms < 1000:
+        return f"{lag_ms}ms"
+    parts = []
+    left = lag_ms // 1000
+    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, seconds)
+        if count:
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2]) or "0s"

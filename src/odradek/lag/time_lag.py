@@ -38,18 +38,3 @@ def _first_time(admin: Admin, tp: TopicPartition, offset: int, end: int) -> int:
     except KafkaError:
         return NO_TIMESTAMP  # deleted meanwhile, or a record that cannot be read
     return NO_TIMESTAMP if row is None else row.timestamp
-
-
-def shown_time(lag_ms: int | None) -> str:
-    """Returns a time lag for people: ``-``, ``0s``, ``250ms``, ``1h 5m``."""
-    if lag_ms is None:
-        return "-"
-    if 0 < lag_ms < 1000:
-        return f"{lag_ms}ms"
-    parts = []
-    left = lag_ms // 1000
-    for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, seconds)
-        if count:
-            parts.append(f"{count}{unit}")
-    return " ".join(parts[:2]) or "0s"

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import typer
 
-from odradek.cli.groups import deletion, describe, members, plans, reset, states
+from odradek.cli.command_tree import CommandHome, CommandsOnDemand
 from odradek.cli.options import CONTEXT
 
+
+class _GroupCommands(CommandsOnDemand):
+    homes: ClassVar = {
+        "describe": CommandHome("odradek.cli.groups.describe", "describe", "EPILOG"),
+        "list": CommandHome("odradek.cli.groups.states", "list_", "LIST_EPILOG"),
+        "locate": CommandHome("odradek.cli.groups.states", "locate", "LOCATE_EPILOG"),
+        "members": CommandHome("odradek.cli.groups.members", "members", "EPILOG"),
+        "state": CommandHome("odradek.cli.groups.states", "state", "STATE_EPILOG"),
+        "delete": CommandHome("odradek.cli.groups.deletion", "delete", "DELETE_EPILOG"),
+        "delete-offsets": CommandHome("odradek.cli.groups.deletion", "delete_offsets", "DELETE_OFFSETS_EPILOG"),
+        "reset": CommandHome("odradek.cli.groups.reset", "reset", "EPILOG"),
+        "plans": CommandHome("odradek.cli.groups.plans", "plans", "PLANS_EPILOG"),
+        "apply": CommandHome("odradek.cli.groups.plans", "apply", "APPLY_EPILOG"),
+    }
+
+
 app = typer.Typer(
+    cls=_GroupCommands,
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
     help="Consumer groups of a Kafka cluster.",
     epilog="Example:\n\n\b\n  odradek groups describe --group flight-lake -b 127.0.0.1:9092",
 )
-
-app.command(epilog=describe.EPILOG)(describe.describe)
-app.command(name="list", epilog=states.LIST_EPILOG)(states.list_)
-app.command(epilog=states.LOCATE_EPILOG)(states.locate)
-app.command(epilog=members.EPILOG)(members.members)
-app.command(epilog=states.STATE_EPILOG)(states.state)
-app.command(epilog=deletion.DELETE_EPILOG)(deletion.delete)
-app.command(name="delete-offsets", epilog=deletion.DELETE_OFFSETS_EPILOG)(deletion.delete_offsets)
-app.command(epilog=reset.EPILOG)(reset.reset)
-app.command(epilog=plans.PLANS_EPILOG)(plans.plans)
-app.command(epilog=plans.APPLY_EPILOG)(plans.apply)

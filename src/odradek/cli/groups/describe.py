@@ -90,11 +90,14 @@ def describe(line: GroupLagLine) -> None:
 
 def _described(admin: Admin, line: GroupLagLine, named: list[str]) -> tuple[list[GroupWithTimes], list[OdradekError]]:
     from odradek import lag
-    from odradek.lag.time_lag import time_lags
 
     def ask(name: str) -> GroupWithTimes:
         table = lag.describe(admin, name)
-        return GroupWithTimes(table, time_lags(admin, table) if line.with_times or line.sort == "time" else None)
+        if not line.with_times and line.sort != "time":
+            return GroupWithTimes(table, None)
+        from odradek.lag.time_lag import time_lags  # it reads records
+
+        return GroupWithTimes(table, time_lags(admin, table))
 
     chosen, failed = consumer_groups(admin, named, line.all_groups)
     groups, errors = each_group(admin, chosen, ask, "Describing", failed)

@@ -113,7 +113,7 @@ def print_groups(groups: Sequence[GroupWithTimes], sort: str, *, totals: bool) -
 def _table(one: GroupWithTimes, sort: str) -> str:
     """Returns a table in Kafka's layout; on a narrow terminal, the group's name and a table with fewer columns."""
     from odradek import lag
-    from odradek.lag.time_lag import shown_time
+    from odradek.lag.table import shown_time
 
     rows, width = one.rows(sort), options.terminal_columns()
     timed = one.times is not None

@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from odradek.pipelines.options import Option, SparkConf
+from odradek.pipelines.declared_options import Option
+from odradek.pipelines.options import SparkConf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
