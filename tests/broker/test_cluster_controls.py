@@ -15,7 +15,7 @@ from support.brokers import eventually, unique
 
 import odradek
 from odradek.client import NewTopic, TopicPartition
-from odradek.client.errors import UnknownTopic
+from odradek.client.errors import BrokerUnreachable, UnknownTopic
 from odradek.testing.broker import BrokerFailed
 from odradek.testing.cluster import SHORT_SESSIONS
 from odradek.testing.process import BrokerProcess
@@ -171,13 +171,19 @@ def test_a_paused_node_and_a_dead_one_follow_the_clock(cluster: odradek.Cluster)
         assert alone - before >= 5 * 3_600_000, node
 
 
-def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odradek.Cluster, topic: str) -> None:
+def test_wrong_nodes_and_topics_are_refused_at_once_with_those_that_exist(
+    cluster: odradek.Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     of_nodes: list[Callable[[int], object]] = [
         cluster.kill, cluster.pause, cluster.faults, cluster.address, cluster.isolate, cluster.hold_back
     ]  # fmt: skip
     for call in of_nodes:
         with pytest.raises(ValueError, match="there is no node 4: the nodes are 1, 2, 3 and 'controller'"):
             call(4)
+        for equal_to_1 in (True, 1.0):
+            with pytest.raises(ValueError, match=f"there is no node {equal_to_1}"):
+                call(cast("int", equal_to_1))
+    monkeypatch.setattr("odradek.client.cluster.UNKNOWN_TOPIC_GRACE_MS", 600_000)  # the calls do not wait for a topic
     for call in (cluster.leader, lambda name: cluster.wait_until_in_sync([name])):
         with pytest.raises(UnknownTopic, match=rf"nope.*the topics are .*{topic}"):
             call("nope")
@@ -186,6 +192,30 @@ def test_wrong_nodes_and_topics_are_refused_with_those_that_exist(cluster: odrad
     with pytest.raises(ValueError, match="has no partition 9"):
         cluster.leader(topic, 9)
     assert cluster.running()
+
+
+def test_a_broker_is_not_started_without_the_controller(cluster: odradek.Cluster) -> None:
+    """The node would wait for ``initial.broker.registration.timeout.ms``, a minute."""
+    cluster.kill("controller")
+    cluster.kill(2)
+    with pytest.raises(
+        BrokerFailed, match=r'broker 2 cannot start without the controller: start\("controller"\) first'
+    ):
+        cluster.start(2)
+    cluster.start("controller")
+    cluster.start(2)
+    assert cluster.running()
+
+
+def test_a_list_that_lacks_a_dead_broker_says_which_and_how_long(cluster: odradek.Cluster) -> None:
+    with odradek.Admin(cluster.bootstrap_servers, default_api_timeout_ms=1_000) as admin:
+        admin.list_groups()
+        cluster.kill(2)
+        for list_all, what in ((admin.list_groups, "groups"), (admin.list_transactions, "transactions")):
+            with pytest.raises(BrokerUnreachable, match=f"only broker 2 has its {what}, and the other 2 have answered"):
+                list_all()
+        cluster.start(2)
+        assert admin.list_groups() == admin.list_groups()
 
 
 def test_a_killed_broker_is_back_after_a_short_session(cluster: odradek.Cluster) -> None:

@@ -253,7 +253,10 @@ class Cluster(OtherNames):
         if not self._end.alive:
             raise BrokerFailed("the cluster was closed")
         if node is not None:
-            self._find(node).start()
+            process = self._find(node)
+            if node != CONTROLLER and not self._nodes[CONTROLLER_ID].running:
+                raise BrokerFailed(f'broker {node} cannot start without the controller: start("{CONTROLLER}") first')
+            process.start()
             return self
         _start_together([one for one in self._some(None) if not one.running], self._nodes[CONTROLLER_ID])
         return self
@@ -351,7 +354,7 @@ class Cluster(OtherNames):
 
     def _find(self, node: Node) -> BrokerProcess:
         found = next((one for number, one in self._nodes.items() if _name(number) == node), None)
-        if found is None:
+        if found is None or type(node) not in {int, str}:  # True and 1.0 are equal to 1
             raise ValueError(
                 f"there is no node {node!r}: the nodes are {', '.join(map(str, self.brokers))} and {CONTROLLER!r}"
             )
@@ -404,32 +407,18 @@ def _stop(process: BrokerProcess) -> None:
         )
 
 
-def _described(admin: Admin, topics: Sequence[str] | None) -> dict[str, TopicDescription]:
-    """Raises UnknownTopic with the topics that exist."""
-    from odradek.client.errors import UnknownTopic
-
-    try:
-        return admin.describe_topics(topics)
-    except UnknownTopic as error:
-        names = sorted(one for one in admin.topics() if not one.startswith("__"))
-        known = f"the topics are {', '.join(names)}" if names else "there is no topic"
-        raise UnknownTopic(f"{error.message}: {known}", error.names) from error
-
-
 def _views(admins: Sequence[Admin], topics: Sequence[str] | None) -> list[dict[str, TopicDescription]]:
-    """Returns the topics as each broker describes them. Raises UnknownTopic if none knows them."""
+    """Returns the topics as each broker describes them. Raises UnknownTopic if no broker knows one of them.
+
+    Brokers are not asked twice: one that does not know a topic yet is behind another that does."""
     from odradek.client.errors import UnknownTopic
 
-    views: list[dict[str, TopicDescription]] = []
-    unknown: UnknownTopic | None = None
-    for admin in admins:
-        try:
-            views.append(_described(admin, topics))
-        except UnknownTopic as error:
-            unknown = error
-            views.append({})
-    if unknown is not None and not any(views):
-        raise unknown
+    views = [admin.describe_topics(topics, missing_ok=True) for admin in admins]
+    unknown = tuple(name for name in topics or () if not any(name in view for view in views))
+    if unknown:
+        names = sorted(one for one in admins[0].topics() if not one.startswith("__"))
+        known = f"the topics are {', '.join(names)}" if names else "there is no topic"
+        raise UnknownTopic(f"unknown topic {', '.join(unknown)}: {known}", unknown)
     return views
 
 

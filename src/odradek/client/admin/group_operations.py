@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from odradek.client.admin.node_operations import at_each_broker
 from odradek.client.arguments import as_name, as_names, as_offsets, as_partitions
 from odradek.client.cluster import GROUP, TRANSACTIONAL_ID, Cluster
 from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic, error_for, first_row, shown_group
@@ -51,8 +51,7 @@ async def list_groups(cluster: Cluster, states: Iterable[str], types: Iterable[s
         ]
 
     async def attempt() -> list[GroupListing]:
-        await cluster.refresh([])
-        parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
+        parts = await at_each_broker(cluster, "groups", at)
         return sorted({row.group_id: row for part in parts for row in part}.values(), key=lambda row: row.group_id)
 
     return await cluster.retry("listing groups", attempt, deadline)

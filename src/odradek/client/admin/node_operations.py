@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from odradek.client.cluster import Cluster
-from odradek.client.errors import error_for
+from odradek.client.errors import BrokerUnreachable, error_for
 from odradek.client.model import ClusterNodes, NodeDescription
 from odradek.core.errors import ErrorCode
 from odradek.core.ids import METADATA_TOPIC
 from odradek.wire.api_keys import DESCRIBE_CLUSTER, DESCRIBE_QUORUM, UNREGISTER_BROKER
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from odradek.client.model import Node
+
+T = TypeVar("T")
 _ENDPOINT_TYPE = 1
 """Brokers, in DescribeCluster."""
 _BROKER_ROLE, _CONTROLLER_ROLE = "broker", "controller"
+
+
+async def at_each_broker(cluster: Cluster, what: str, at: Callable[[Node], Awaitable[T]]) -> list[T]:
+    """Asks each broker that the cluster takes for alive; a list without one of them would not be whole.
+
+    Raises the first error of a broker. BrokerUnreachable says how many brokers have answered."""
+    await cluster.refresh([])
+    nodes = cluster.nodes()
+    asked = await asyncio.gather(*(at(node) for node in nodes), return_exceptions=True)
+    failures = [(node, one) for node, one in zip(nodes, asked, strict=True) if isinstance(one, BaseException)]
+    for node, failure in failures:
+        if isinstance(failure, BrokerUnreachable) and len(failures) < len(nodes):
+            raise BrokerUnreachable(
+                f"{failure}: only broker {node.node_id} has its {what}, and the other {len(nodes) - len(failures)} have"
+                f" answered. If it is dead, the cluster notices when its session ends"
+                f" (broker.session.timeout.ms, 9 s by default): repeat the command then"
+            ) from failure
+        raise failure
+    return [one for one in asked if not isinstance(one, BaseException)]
 
 
 async def describe_nodes(cluster: Cluster) -> ClusterNodes:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from odradek.client import topic_requests
 from odradek.client.admin import transaction_wire
+from odradek.client.admin.node_operations import at_each_broker
 from odradek.client.arguments import as_names, as_partition, as_partitions, as_whole
 from odradek.client.cluster import TRANSACTIONAL_ID, Cluster
 from odradek.client.errors import UnknownTopic, error_for, first_row
@@ -71,8 +72,7 @@ async def list_transactions(cluster: Cluster, wanted: TransactionFilter) -> list
         ]
 
     async def attempt() -> list[TransactionListing]:
-        await cluster.refresh([])
-        parts = await asyncio.gather(*(at(node) for node in cluster.nodes()))
+        parts = await at_each_broker(cluster, "transactions", at)
         return sorted(row for part in parts for row in part)
 
     return await cluster.retry("listing transactions", attempt, cluster.deadline())
