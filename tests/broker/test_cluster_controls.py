@@ -11,14 +11,16 @@ from typing import Any, cast
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
-from support.brokers import eventually, unique
+from support.brokers import Wire, eventually, unique
 
 import odradek
 from odradek.client import NewTopic, TopicPartition
 from odradek.client.errors import BrokerUnreachable, UnknownTopic
+from odradek.core.errors import ErrorCode
 from odradek.testing.broker import BrokerFailed
 from odradek.testing.cluster import SHORT_SESSIONS
 from odradek.testing.process import BrokerProcess
+from odradek.wire.api_keys import FETCH
 
 GROUP = "billing"
 
@@ -259,3 +261,49 @@ def test_a_controller_that_does_not_start_ends_the_start_of_the_brokers(tmp_path
         assert [node for node in cluster.nodes if cluster.running(node)] == []
     finally:
         cluster.close()
+
+
+def fetched(cluster: odradek.Cluster, broker: int, topic: str) -> tuple[ErrorCode, int]:
+    """Error code and size of a broker's reply to a fetch that only leaders serve (before version 11)."""
+    part = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20, "log_start_offset": -1,
+            "current_leader_epoch": -1}  # fmt: skip
+    message = {
+        "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 20, "isolation_level": 0, "session_id": 0,
+        "session_epoch": -1, "topics": [{"topic": topic, "partitions": [part]}], "forgotten_topics_data": [],
+    }  # fmt: skip
+    with Wire(cluster.address(broker)) as wire:
+        row = wire.call(FETCH, 10, message).responses[0].partitions[0]
+    return ErrorCode(row.error_code), len(row.records or b"")
+
+
+@pytest.mark.claim(94)
+def test_leader_and_followers_are_found_and_followers_refuse_a_fetch(cluster: odradek.Cluster) -> None:
+    """As tests/client/test_three_nodes.py has it for Apache Kafka. The consumer keeps its metadata for an hour, so it
+    learns of the new leader from the refusals of the old one."""
+    topic = unique("t")
+    tp = TopicPartition(topic, 0)
+    with odradek.Admin(cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, replica_assignments=[[2, 3, 1]])])
+        with odradek.Producer(cluster.bootstrap_servers) as producer:
+            for number in range(10):
+                producer.send(topic, b"%d" % number, partition=0)
+        (found,) = admin.describe_topics([topic])[topic].partitions
+        assert (found.leader, found.replicas, set(found.isr)) == (2, (2, 3, 1), {1, 2, 3})
+        refused = (ErrorCode.not_leader_or_follower, 0)
+        assert fetched(cluster, 1, topic) == fetched(cluster, 3, topic) == refused
+        code, size = fetched(cluster, 2, topic)
+        assert (code, size > 0) == (ErrorCode.none, True)
+        settings = {"auto_offset_reset": "earliest", "max_poll_records": 5, "metadata_max_age_ms": 3_600_000}
+        with odradek.Consumer(cluster.bootstrap_servers, **settings) as one:
+            one.assign([tp])
+            read = [int(record.value) for record in eventually(lambda: one.poll(1).records())]
+            assert read == list(range(5))
+            cluster.stop(2)  # hands its partitions over
+            assert cluster.leader(topic) in (1, 3)
+            cluster.start(2)
+            assert fetched(cluster, 2, topic) == refused
+            with odradek.Producer(cluster.bootstrap_servers) as producer:
+                for number in range(10, 15):
+                    producer.send(topic, b"%d" % number, partition=0)
+            eventually(lambda: (read.extend(int(r.value) for r in one.poll(0.5).records()), len(read) >= 15)[1])
+            assert read == list(range(15))
