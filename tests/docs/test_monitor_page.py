@@ -33,6 +33,8 @@ def test_the_examples_print_what_the_page_says() -> None:
 def test_the_commands_of_the_page_have_only_options_that_exist() -> None:
     root: Any = typer.main.get_command(app)
     commands = [root.get_command(typer.Context(root), name) for name in ("monitor", "top", "mcp")]
+    pipeline = root.get_command(typer.Context(root), "pipeline")
+    commands.append(pipeline.get_command(typer.Context(pipeline), "history"))
     known = {name for command in commands for one in command.params for name in one.opts}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE.read_text())) - known == set()
 

@@ -80,10 +80,12 @@ def find_all(evidence: Evidence) -> list[Finding]:
 def analyse(
     journal: Journal, logs: Logs, times_of: TimesOf = lambda records: {}, rules: FindingRules | None = None,
     *, since_us: int | None = None, verdict_rules: VerdictRules | None = None, ends_of: EndsOf = lambda wanted: {},
+    verdict_logs: Logs | None = None,
 ) -> Analysis:  # fmt: skip
     """Analyses a journal. No batch can be added to the journal afterwards.
 
-    With ``since_us`` (microseconds since 1970), findings that ended before that time are left out.
+    ``verdict_logs``: the log ends for the verdicts, if they are others than ``logs``. With ``since_us`` (microseconds
+    since 1970), findings that ended before that time are left out.
     """
     groups, record_count = tuple(sorted(journal.groups)), journal.record_count
     evidence = gather(journal, logs, times_of, rules or FindingRules())
@@ -97,7 +99,7 @@ def analyse(
         lag_table(evidence),
         expiry_table(evidence),
         journal.coverage.table(),
-        verdicts_of(evidence, verdict_rules or VerdictRules(), ends_of),
+        verdicts_of(evidence._replace(logs=verdict_logs or logs), verdict_rules or VerdictRules(), ends_of),
         groups,
         record_count,
         len(commits) - int(commits.is_tombstone.sum()),

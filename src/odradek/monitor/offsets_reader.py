@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client import loop
 from odradek.client.admin import Admin
@@ -28,6 +28,9 @@ from odradek.monitor import cluster_polls
 from odradek.monitor.fetched_offsets import FetchedOffsets
 from odradek.monitor.group_sums import GroupColumns, LagSeries
 from odradek.monitor.group_tracker import GroupTracker, ListedState
+
+if TYPE_CHECKING:
+    from odradek.monitor.disk.recorder import HistoryRecorder
 
 logger = logging.getLogger("odradek.monitor")
 
@@ -72,6 +75,8 @@ class OffsetsTopicReader:
         """Why the reader does not read the offsets topic; "" if it does, or if the options say so."""
         self.on_poll: Callable[[GroupTracker, GroupColumns], object] = lambda tracker, groups: None
         """Called after each poll that succeeded, with ``access`` held."""
+        self.recorder: HistoryRecorder | None = None
+        """What writes the entries and the polls to the disk; None without a directory."""
         self._config, self._options, self._now_ms = config, options, now_ms
         self._cluster = shared_cluster(config)
         self._positions: dict[int, int] = {}
@@ -123,6 +128,7 @@ class OffsetsTopicReader:
     def _read_topic(self) -> None:
         poll = loop.run(cluster_polls.poll_offsets_topic(self._cluster, self._config.default_api_timeout_ms))
         stale = dict(poll.failed)
+        self._check_history(poll.bounds)
         for number, (start, stable, end) in sorted(poll.bounds.items()):
             position = self._positions.get(number, 0)
             if stable < position:
@@ -139,6 +145,14 @@ class OffsetsTopicReader:
         with self.access:
             self.tracker.stale_sources = stale
 
+    def _check_history(self, bounds: Mapping[int, tuple[int, int, int]]) -> None:
+        """Begins another history if the one on the disk reaches further than the topic, which is another one then."""
+        recorder = self.recorder
+        if recorder is not None and any(
+            stable < recorder.position(number) for number, (_, stable, _) in bounds.items()
+        ):
+            recorder.begin_again()
+
     def _read_partition(self, number: int, start: int, end: int) -> None:
         source = PartitionReader(self._config, TopicPartition(OFFSETS_TOPIC, number), NEEDED, "read_committed")
         coverage = Coverage()
@@ -150,11 +164,15 @@ class OffsetsTopicReader:
             with self.access:
                 known = unreadable.count
                 self.tracker.add_entries(decoded)
+            if self.recorder is not None:
+                self.recorder.add_records(decoded)
             if unreadable.count > known and not known:
                 logger.warning("%s", unreadable)
             self._positions[number] = batch.column("offset")[-1].as_py() + 1
         self._positions[number] = max(end, self._positions.get(number, 0))
         covering.finish()
+        if self.recorder is not None:
+            self.recorder.note_incomplete(coverage.incomplete_below)
         with self.access:
             self.tracker.live.incomplete_below |= coverage.incomplete_below
 
@@ -175,6 +193,8 @@ class OffsetsTopicReader:
             self.groups = self.tracker.groups(now_ms)
             self.lags.add(self.groups)
             self.on_poll(self.tracker, self.groups)
+        if self.recorder is not None and self.source == "topic":
+            self.recorder.add_poll(now_ms, polled.bounds, polled.failed)
         self.poll_ms = int((time.monotonic() - begun) * 1000)
 
     def _look_up_retention(self, now: float) -> None:
@@ -185,6 +205,8 @@ class OffsetsTopicReader:
             answer = retention(admin)
         with self.access:
             self.tracker.live.retention_ms, self.tracker.live.retention_is_known = answer
+        if self.recorder is not None:
+            self.recorder.retention = answer
         self._retention_due = now + _RETENTION_EVERY_S
 
     def _fetch(self, listed: dict[int, dict[str, ListedState]]) -> None:

@@ -72,3 +72,10 @@ def duration_ms(text: str) -> int:
     whole = int(days or 0) * 86_400 + int(hours or 0) * 3_600 + int(minutes or 0) * 60 + int(seconds or 0)
     total = whole * 1_000_000_000 + nanoseconds
     return (-total if sign == "-" else total) // 1_000_000
+
+
+def size_bytes(text: str) -> int | None:
+    """Returns ``500m``, ``20g``, ``1 GiB`` or a plain number as bytes; None for anything else."""
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,3})?)\s*([a-zA-Z]*)\s*", text)
+    factor = None if found is None else 1 if not found[2] else _BYTES.get(found[2].lower())
+    return None if found is None or factor is None else int(float(found[1]) * factor)

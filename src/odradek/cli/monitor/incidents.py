@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from odradek.monitor.incidents.service import Incidents
     from odradek.monitor.incidents.webhook_file import Webhooks
 
-_KEEP = "30d"
-"""For how long closed incidents are kept by default."""
+KEEP = "30d"
+"""For how long history and closed incidents are kept by default."""
 
 
 def check_webhooks(line: MonitorLine) -> Webhooks:
@@ -37,9 +37,9 @@ def open_incidents(line: MonitorLine, database: MonitorDatabase | None, webhooks
 
     if database is None:
         if line.keep is not None:
-            raise CommandError("--keep needs --data DIR: without it the monitor keeps no incidents")
+            raise CommandError("--keep needs --data DIR: without it the monitor keeps neither history nor incidents")
         return None
-    keep_ms = span_ms("--keep", line.keep or _KEEP)
+    keep_ms = span_ms("--keep", line.keep or KEEP)
     from odradek.monitor.disk.database import StoreFailed
     from odradek.monitor.incidents.service import Incidents
 

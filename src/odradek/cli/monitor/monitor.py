@@ -24,6 +24,7 @@ from odradek.cli.monitor.incidents import check_webhooks
 from odradek.cli.monitor.kept_state import KeptState, open_kept
 from odradek.cli.progress_lines import progress_lines
 from odradek.cli.terminal import CommandError, note
+from odradek.cli.termination import terminable
 from odradek.core.extras import command_of
 from odradek.monitor.choices import GRANULARITIES, SHORTEST_INTERVAL_MS, SOURCES
 from odradek.text.encodings import encoding_problem
@@ -62,7 +63,7 @@ def run_monitor(line: MonitorLine, interval_ms: int, config: ClientConfig, rules
     hosts = served_hosts(host, tuple(line.allowed_host or ()))
     webhooks = check_webhooks(line)
     stop = threading.Event()
-    with ExitStack() as opened:
+    with terminable(), ExitStack() as opened:  # uvicorn raises SIGTERM once more after its own end
         listening = opened.enter_context(open_port(host, port))
         kept = open_kept(line, config, webhooks, allowed, opened)  # an error comes before the packages are loaded
         with progress_lines(lambda: "The monitor is starting."):

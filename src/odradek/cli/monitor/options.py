@@ -74,10 +74,14 @@ class MonitorLine(ReaderLine):
     ] = None
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep incidents, changes with their undo, and undelivered webhooks here."),
+        typer.Option(metavar="DIR", help="Keep the history, incidents, and changes with their undo here."),
     ] = None
     keep: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="With --data: keep closed incidents for this time. Default: 30d.")
+        str | None,
+        typer.Option(metavar="SPAN", help="With --data: keep history and incidents this long. Default: 30d."),
+    ] = None
+    keep_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="With --data: the largest size of the history. Default: 1g.")
     ] = None
     webhooks: Annotated[
         Path | None, typer.Option(metavar="FILE", help="With --data: announce incidents to the webhooks in this file.")

@@ -39,7 +39,8 @@ EPILOG = (
     "Examples:\n\n\b\n"
     "  odradek pipeline history -b 127.0.0.1:9092 --report history.html\n"
     "  odradek pipeline history -b 127.0.0.1:9092 --group billing --since 7d --output ./history --json\n"
-    "  odradek pipeline history -b 127.0.0.1:9092 --report history.html --master spark://127.0.0.1:7077"
+    "  odradek pipeline history -b 127.0.0.1:9092 --report history.html --master spark://127.0.0.1:7077\n"
+    "  odradek pipeline history --from ./monitor --since 7d"
 )
 
 
@@ -55,7 +56,7 @@ def history(line: HistoryLine) -> None:
     # Begins before the imports, which take seconds on a busy machine. On a terminal, bars show the progress.
     seen = _Seen()
     with (
-        progress_lines(lambda: None if sys.stdout.isatty() else seen.line(line.bootstrap_servers)),
+        progress_lines(lambda: None if sys.stdout.isatty() else seen.line(line.address)),
         nullcontext() if sys.stderr.isatty() else kernel_notice(is_shown=True),
     ):
         _history(line, seen)
@@ -89,10 +90,14 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     since_us = None if line.since is None else parse_since(line.since)
     if since_us is not None and since_us > time.time() * 1e6:
         warning_lines(f"Warning: --since {line.since} is in the future: there is no record at or after it.")
-    config = client_config(line.bootstrap_servers, line.timeout_ms, line.command_config)
+    if line.folder is None and not line.bootstrap_servers:
+        raise CommandError("missing option '-b' (a cluster) or '--from' (the directory of odradek monitor --data)")
     expires_within_ms = span_ms("--expires-within", line.expires_within)
     span_ms("--min-distance", line.min_distance)  # checked here, because the rules' modules take seconds to load
-    if on_spark := line.master is not None or bool(line.conf) or is_submitted():
+    if line.folder is not None and (line.master is not None or line.conf):
+        raise CommandError("--from reads the history without Spark: leave --master and --conf out")
+    config = None if line.folder is not None else client_config(line.address, line.timeout_ms, line.command_config)
+    if on_spark := config is not None and (line.master is not None or bool(line.conf) or is_submitted()):
         seen.is_silent = True
         check_pyspark()
     elif line.output is not None and is_uri(str(line.output)):
@@ -107,6 +112,11 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     )
     with terminable():
         seen.has_begun = True
+        if config is None:
+            from odradek.cli.pipeline.history_folder import run_history_of_folder
+
+            run_history_of_folder(line, seen.count)
+            return
         if not on_spark:
             run_history(line, config, seen.count)
             return
@@ -153,14 +163,14 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
     from odradek.cli.pipeline.history_output import check_report, print_findings, write_report
 
     check_report(line)
-    folder = None if line.output is None else _folder_of(str(line.output))
+    folder = None if line.output is None else output_folder(str(line.output))
     if folder is None or not folder.is_file():  # which is an error below
         check_reachable(config)  # before the modules of the analysis, which take seconds to load
     from odradek.history import analysis as analysing
     from odradek.history.records.journal import Journal
 
     journal = Journal()
-    with _tables(folder) as writers:
+    with report_tables(folder) as writers:
         _read(line, config, journal, writers, count)
         if line.group is not None and line.group not in journal.groups:
             from odradek.cli.suggestions import group_names, some_groups
@@ -284,12 +294,12 @@ class Writers:
                 self._part(name).unlink(missing_ok=True)
 
 
-def _folder_of(output: str) -> Path:
+def output_folder(output: str) -> Path:
     return local_path(output) if output.lower().startswith("file:") else Path(output)
 
 
 @contextmanager
-def _tables(directory: Path | None) -> Iterator[Writers]:
+def report_tables(directory: Path | None) -> Iterator[Writers]:
     """Creates ``directory`` and yields its writers. At the end, the new files replace those of an earlier run. Raises
     CommandError."""
     from odradek.history.analysis import RESULTS

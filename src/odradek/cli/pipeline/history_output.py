@@ -49,7 +49,7 @@ def write_report(line: HistoryLine, analysis: Analysis) -> None:
     from odradek.history.report import render, write_page
 
     if line.report is not None:
-        whose = line.bootstrap_servers if line.group is None else f"{line.group} on {line.bootstrap_servers}"
+        whose = line.address if line.group is None else f"{line.group} on {line.address}"
         try:
             write_page(Path(line.report), render(analysis, whose))
         except StorageError as error:

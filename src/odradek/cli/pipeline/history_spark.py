@@ -48,7 +48,7 @@ def _begin(line: HistoryLine, advance: Callable[[int], None]) -> Callable[[], An
     with spark_failures("the analysis stopped"):
         frames = analyse_on_spark(
             session,
-            line.bootstrap_servers,
+            line.address,
             group=line.group,
             since_us=line.since_us,
             rules=line.rules,

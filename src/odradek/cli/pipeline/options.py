@@ -6,6 +6,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -158,7 +159,11 @@ class VerifyLine:
 class HistoryLine(ReportOptions):
     """The command line of ``history``. It uses Spark with ``master``, with ``conf``, or if spark-submit runs it."""
 
-    bootstrap_servers: Bootstrap
+    bootstrap_servers: Annotated[str, brokers_option("Addresses of brokers: read this cluster.")] = ""
+    folder: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="Analyse what `odradek monitor --data DIR` keeps instead."),
+    ] = None
     since: Annotated[
         str | None,
         typer.Option(
@@ -176,6 +181,11 @@ class HistoryLine(ReportOptions):
     command_config: CommandConfig = None
     as_json: AsJson = False
     timeout_ms: Timeout = TIMEOUT_MS
+
+    @property
+    def address(self) -> str:
+        """Returns what is analysed, for people and as the addresses of brokers."""
+        return str(self.folder) if self.folder is not None else self.bootstrap_servers
 
 
 def spark_client_options(command_config: CommandConfig) -> dict[str, str]:
