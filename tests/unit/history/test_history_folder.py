@@ -18,6 +18,7 @@ from support.offset_entries import batch_of, entry
 
 from odradek.core.errors import StorageError
 from odradek.core.ids import TopicPartition
+from odradek.history.kept.age_levels import thin_ends, thin_records
 from odradek.history.kept.folder_analysis import analyse_folder
 from odradek.history.kept.history_files import (
     ENDS,
@@ -28,7 +29,6 @@ from odradek.history.kept.history_files import (
     folder_of,
 )
 from odradek.history.kept.known_ends import KnownEnds
-from odradek.history.kept.thinning import thin_ends, thin_records
 from odradek.history.records.columns import plain
 
 T0, T1 = (TopicPartition("orders", number) for number in range(2))

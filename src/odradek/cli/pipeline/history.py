@@ -113,8 +113,6 @@ def _history(line: HistoryLine, seen: _Seen) -> None:
     with terminable():
         seen.has_begun = True
         if config is None:
-            from odradek.cli.pipeline.history_folder import run_history_of_folder
-
             run_history_of_folder(line, seen.count)
             return
         if not on_spark:
@@ -187,6 +185,28 @@ def run_history(line: HistoryLine, config: ClientConfig, count: Callable[[int], 
                 verdict_rules=line.verdict_rules,
             )  # fmt: skip
         for name in analysing.RESULTS:
+            writers.write(name, getattr(analysis, name))
+    write_report(line, analysis)
+    print_findings(line, analysis)
+
+
+def run_history_of_folder(line: HistoryLine, count: Callable[[int], None]) -> None:
+    """Runs the analysis of a monitor's history. ``count`` gets the number of records that were read since its last
+    call. Raises CommandError."""
+    from odradek.cli.pipeline.history_folder import analysed_history, opened_history
+    from odradek.cli.pipeline.history_output import check_report, print_findings, write_report
+    from odradek.history.analysis import RESULTS
+
+    check_report(line)
+    history = opened_history(Path(line.address))
+    with report_tables(None if line.output is None else output_folder(str(line.output))) as writers:
+
+        def on_batch(batch: pa.RecordBatch) -> None:
+            count(batch.num_rows)
+            writers.add_batch(batch, line.since_us)
+
+        analysis = analysed_history(line, history, on_batch)
+        for name in RESULTS:
             writers.write(name, getattr(analysis, name))
     write_report(line, analysis)
     print_findings(line, analysis)

@@ -20,7 +20,7 @@ from odradek.history.log_ends import RETENTION_MS
 from odradek.history.records.journal import Journal
 from odradek.history.verdict_rules import VerdictRules
 
-_MOST_POLLS = 250
+_VERDICT_POLLS = 250
 """How many of the newest polls are the moments of the verdicts, as in a running monitor."""
 
 
@@ -66,7 +66,7 @@ def analyse_folder(
     newest = (history.records or history.ends)[-1].notes
     retention = (newest.retention_ms, newest.retention_is_known) if newest.retention_ms >= 0 else (RETENTION_MS, False)
     moments = journal.moments(since_us, now_us, points)
-    polls = ends.polls[-_MOST_POLLS:] * 1000
+    polls = ends.polls[-_VERDICT_POLLS:] * 1000
     recent_ms = now_us // 1000 - judging.recent_ms
     return analyse(
         journal, ends.logs(moments, now_us, retention), rules=rules, since_us=since_us, verdict_rules=judging,

@@ -2,8 +2,8 @@
 
 ``records-0000000012-1.parquet`` has decoded records of the offsets topic (``columns.PLAIN_SCHEMA``), sorted by record
 partition and offset; ``ends-….parquet`` has log bounds (``ENDS_SCHEMA``). The first number is the order, the second the
-level: how often the file was thinned (``thinning``). A file is complete when it has its name. Files that a thinned file
-has replaced are named in its notes, and do not count although they may still be there.
+level: how often the file was thinned (``age_levels``). A file is complete when it has its name. Files that a thinned
+file has replaced are named in its notes, and do not count although they may still be there.
 """
 
 from __future__ import annotations

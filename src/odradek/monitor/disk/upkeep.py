@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from odradek.history.kept.age_levels import LEVELS, thin_ends, thin_records
 from odradek.history.kept.history_files import ENDS, RECORDS, FileNotes, HistoryFile, HistoryFolder
-from odradek.history.kept.thinning import LEVELS, thin_ends, thin_records
 from odradek.monitor.disk.recorder import HistoryRecorder
 
 logger = logging.getLogger("odradek.monitor")

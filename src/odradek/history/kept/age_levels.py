@@ -18,8 +18,7 @@ from odradek.batches.kernels.kernel_arrays import Array
 from odradek.history.kept.history_files import ENDS_SCHEMA
 from odradek.history.records.column_values import booleans, numbers
 
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
+_DAY_MS = 86_400_000
 
 
 class ThinningLevel(NamedTuple):
@@ -31,10 +30,10 @@ class ThinningLevel(NamedTuple):
 
 LEVELS = (
     ThinningLevel(0, 0),
-    ThinningLevel(_HOUR_MS, 0),
+    ThinningLevel(_DAY_MS // 24, 0),
     ThinningLevel(_DAY_MS, 60_000),
     ThinningLevel(7 * _DAY_MS, 600_000),
-    ThinningLevel(30 * _DAY_MS, _HOUR_MS),
+    ThinningLevel(30 * _DAY_MS, _DAY_MS // 24),
 )
 """The level of a file is its place here. Level 1 only joins small files."""
 
