@@ -10,6 +10,7 @@ from odradek.consistency.operations import ClientOperation
 LOST_WRITE = "lost write"
 DIFFERENT_RECORDS = "different records at one offset"
 FAILED_SEND = "record of a failed send"
+OTHER_PARTITION = "record in another partition"
 DUPLICATE = "duplicate under idempotence"
 SKIPPED = "skipped poll"
 REPEATED = "repeated poll"
@@ -19,10 +20,11 @@ LOST_COMMIT = "lost commit"
 FETCHED_GOES_BACK = "fetched offset goes back"
 UNKNOWN_COMMIT = "offset of no commit"
 ABORTED = "aborted transaction"
+DIRTY_READ = "dirty read"
 HALF_VISIBLE = "half-visible transaction"
 NAMES = (
-    LOST_WRITE, DIFFERENT_RECORDS, FAILED_SEND, DUPLICATE, SKIPPED, REPEATED, BROKEN_ORDER, LATEST_GOES_BACK,
-    LOST_COMMIT, FETCHED_GOES_BACK, UNKNOWN_COMMIT, ABORTED, HALF_VISIBLE,
+    LOST_WRITE, DIFFERENT_RECORDS, FAILED_SEND, OTHER_PARTITION, DUPLICATE, SKIPPED, REPEATED, BROKEN_ORDER,
+    LATEST_GOES_BACK, LOST_COMMIT, FETCHED_GOES_BACK, UNKNOWN_COMMIT, ABORTED, DIRTY_READ, HALF_VISIBLE,
 )  # fmt: skip
 
 

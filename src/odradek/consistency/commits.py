@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 
-from odradek.consistency.anomalies import FETCHED_GOES_BACK, LOST_COMMIT, UNKNOWN_COMMIT, Anomaly, proof
+from odradek.consistency.anomalies import DIRTY_READ, FETCHED_GOES_BACK, LOST_COMMIT, UNKNOWN_COMMIT, Anomaly, proof
 from odradek.consistency.operations import CommittedOffset, OffsetLookup, Register
 from odradek.consistency.registers import RegisterOperation, smallest_contradiction
 from odradek.consistency.transactions import Decisions, TransactionDecision
@@ -63,12 +63,28 @@ def _of_register(
         return
     keys = [one.key.commit if isinstance(one.key, _Repetition) else one.key for one in smallest]
     found = list(dict.fromkeys(key for key in keys if isinstance(key, CommittedOffset | OffsetLookup)))
+    if (early := _commit_of_dirty_read(found, commits, decisions)) is not None:
+        text = f"offset {early.offset} was fetched before the call began that commits its transaction"
+        evidence = proof(*found, early, decisions.of(early.transaction or "").first_call)
+        yield Anomaly(DIRTY_READ, early.transaction or "", text, evidence)
+        return
     ends = [
         decisions.of(one.transaction).end_call for one in found if isinstance(one, CommittedOffset) and one.transaction
     ]
     group, topic, partition = register
     name, text = _named(found, [one for one in operations if one.is_write])
     yield Anomaly(name, f"{group} {topic}-{partition}", text, proof(*found, *ends))
+
+
+def _commit_of_dirty_read(
+    found: list[CommittedOffset | OffsetLookup], commits: list[CommittedOffset], decisions: Decisions
+) -> CommittedOffset | None:
+    """Returns the commit whose offset a fetch alone shows, if its transaction was not decided yet."""
+    (first, *others) = found
+    if others or not isinstance(first, OffsetLookup) or first.offset is None:
+        return None
+    alike = [one for one in commits if one.transaction and one.offset == first.offset and one.start <= first.end]
+    return next((one for one in alike if decisions.of(one.transaction or "").result != "aborted"), None)
 
 
 def _decision_of(commit: CommittedOffset, decisions: Decisions) -> TransactionDecision:

@@ -63,7 +63,7 @@ class RecordTable:
         self.sends = {one.value: one for one in sends}
         self.partitions: dict[TopicPartition, PartitionRecords] = {}
         self.places: dict[str, dict[tuple[TopicPartition, int], PolledRecords | SentRecord]] = {}
-        for poll in polls:
+        for poll in sorted(polls, key=lambda one: one.end):
             self._take_poll(poll)
         for send in self.sends.values():
             self._take_send(send)

@@ -9,9 +9,11 @@ from odradek.consistency.anomalies import (
     ABORTED,
     BROKEN_ORDER,
     DIFFERENT_RECORDS,
+    DIRTY_READ,
     DUPLICATE,
     FAILED_SEND,
     LOST_WRITE,
+    OTHER_PARTITION,
     Anomaly,
     proof,
 )
@@ -26,7 +28,8 @@ def record_anomalies(table: RecordTable, decisions: Decisions) -> Iterator[Anoma
         yield from _different_records(where, partition, table)
     yield from _duplicates(table)
     yield from _failed_sends(table)
-    yield from _aborted(table, decisions)
+    yield from _other_partitions(table)
+    yield from _uncommitted(table, decisions)
     yield from _broken_order(table)
 
 
@@ -69,19 +72,32 @@ def _failed_sends(table: RecordTable) -> Iterator[Anomaly]:
                 yield Anomaly(FAILED_SEND, str(where), text, proof(send, witness))
 
 
-def _aborted(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
-    """Records of aborted transactions that a reader with read_committed saw."""
+def _other_partitions(table: RecordTable) -> Iterator[Anomaly]:
+    """Records that are not where their producer sent them. A send without a partition may go to any of its topic."""
+    for value, send in table.sends.items():
+        for (where, offset), witness in table.places.get(value, {}).items():
+            if where.topic != send.topic or send.partition not in (None, where.partition):
+                name = send.topic if send.where is None else str(send.where)
+                text = f"record {value!r}, which was sent to {name}, is at offset {offset}"
+                yield Anomaly(OTHER_PARTITION, str(where), text, proof(send, witness))
+
+
+def _uncommitted(table: RecordTable, decisions: Decisions) -> Iterator[Anomaly]:
+    """Records that a reader with read_committed saw, and whose transaction was aborted, or was not decided yet."""
     for where, partition in table.by_partition():
         for offset, seen in partition.by_offset.items():
-            for value in seen.values if seen.committed_poll is not None else ():
+            poll = seen.committed_poll
+            for value, witness in seen.values.items() if poll is not None else ():
                 send = table.sends.get(value)
-                if send is None or send.transaction is None or seen.values[value] is send:
+                if poll is None or send is None or send.transaction is None or witness is send:
                     continue
-                decision = decisions.of(send.transaction)
+                decision, shown = decisions.of(send.transaction), f"record {value!r} at offset {offset} of {where}"
                 if decision.result == "aborted":
-                    text = f"record {value!r} at offset {offset} of {where} was read with read_committed"
-                    evidence = proof(send, decision.end_call, seen.committed_poll)
-                    yield Anomaly(ABORTED, send.transaction, text, evidence)
+                    evidence = proof(send, decision.end_call, poll)
+                    yield Anomaly(ABORTED, send.transaction, f"{shown} was read with read_committed", evidence)
+                elif poll.end < decision.start:
+                    text = f"{shown} was read with read_committed before the call began that commits it"
+                    yield Anomaly(DIRTY_READ, send.transaction, text, proof(send, decision.first_call, poll))
 
 
 def _broken_order(table: RecordTable) -> Iterator[Anomaly]:
