@@ -23,6 +23,21 @@ class Closeable(ABC):
         """Releases all resources; the instance cannot be used afterwards."""
 
 
+class Startable(Closeable):
+    """Starts itself at the beginning of a ``with`` block. A start that fails releases all resources, too."""
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @abstractmethod
+    def start(self) -> Self:
+        """Starts it, and returns when it serves requests."""
+
+
 class AsyncCloseable(ABC):
     """Closes itself at the end of an ``async with`` block, also after an error."""
 

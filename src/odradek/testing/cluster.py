@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import combinations, product
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from odradek.broker.repair.cluster_layout import CONTROLLER_ID, MOST_BROKERS, ClusterNode, lay_out, prepare
 from odradek.broker.settings.roles import CONTROLLER
+from odradek.client.context_managers import Startable
 from odradek.client.other_names import OtherNames
 from odradek.core.errors import ConfigError
 from odradek.core.operating_system import require_posix
@@ -43,7 +43,7 @@ Node = int | str
 """The number of a broker, from 1 on, or ``"controller"``."""
 
 
-class Cluster(OtherNames):
+class Cluster(OtherNames, Startable):
     """Brokers 1, 2, … and one controller on this machine, each in a process of its own::
 
         with odradek.Cluster(brokers=3, racks=["a", "b", "c"]) as cluster:
@@ -338,16 +338,6 @@ class Cluster(OtherNames):
     def close(self) -> None:
         """Stops all nodes; if ``data_dir`` was None, kills them and removes their data. Further calls do nothing."""
         self._end()
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<odradek.Cluster of {len(self._nodes) - 1} brokers at {self.bootstrap_servers}>"

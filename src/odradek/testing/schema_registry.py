@@ -9,10 +9,10 @@ import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from odradek.client.config import as_config
+from odradek.client.context_managers import Startable
 from odradek.client.other_names import NoOthers, OtherNames, refuse
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.registry.faults import RegistryFaults
@@ -28,7 +28,7 @@ class RegistryFailed(OdradekError):
     """The registry cannot be started, or is not started. The message says why."""
 
 
-class SchemaRegistry(PortOwner, OtherNames):
+class SchemaRegistry(PortOwner, OtherNames, Startable):
     """A schema registry with Confluent's API, for any of its clients::
 
         with odradek.Broker() as broker, odradek.SchemaRegistry(broker) as registry:
@@ -136,14 +136,6 @@ class SchemaRegistry(PortOwner, OtherNames):
         self.stop()
         self.release_port()
         self._end()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<SchemaRegistry at {self.url if self.port else 'no port yet'}>"

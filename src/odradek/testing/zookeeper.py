@@ -17,9 +17,9 @@ import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from odradek.client.context_managers import Startable
 from odradek.client.other_names import NoOthers, refuse
 from odradek.core.errors import ConfigError, OdradekError
 from odradek.core.extras import command_of
@@ -191,7 +191,7 @@ class ZooKeeperNode:
         return f"<node {self.number} of ZooKeeper at {self.connect_string}, {self.mode() or 'not serving'}>"
 
 
-class ZooKeeper:
+class ZooKeeper(Startable):
     """ZooKeeper on this machine, from the jars of PySpark (``pip install 'odradek[spark]'``) and any Java::
 
         with odradek.ZooKeeper(nodes=3) as zookeeper:
@@ -316,16 +316,6 @@ class ZooKeeper:
             if len(self.nodes) == 1:
                 own += [f"clientPort={node.port}\n", f"clientPortAddress={HOST}\n"]
             (node.directory / "zoo.cfg").write_text("".join(lines + own))
-
-    def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.close()
-            raise
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<odradek.ZooKeeper {', '.join(map(repr, self.nodes))}>"
