@@ -20,6 +20,7 @@ from odradek.history.kept.history_files import ENDS, RECORDS, HistoryFolder
 from odradek.history.kept.known_ends import KnownEnds
 from odradek.history.verdict_rules import VerdictRules
 from odradek.monitor.disk import recorder as recorders
+from odradek.monitor.disk import upkeep as upkeeps
 from odradek.monitor.disk.recorder import HistoryRecorder
 from odradek.monitor.disk.upkeep import HistoryUpkeep
 from odradek.monitor.group_tracker import GroupTracker, LogBoundsRow
@@ -150,6 +151,7 @@ def test_verdicts_and_findings_of_the_folder_are_those_of_the_tracker(tmp_path: 
 
 def test_old_files_are_joined_and_thinned_and_findings_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorders, "_MOST_ROWS", 30)
+    monkeypatch.setattr(upkeeps, "_LEAST_FILES", 1)
     world = RecordedWorld(tmp_path, 4)
     for _ in range(200):
         world.step()
@@ -174,6 +176,24 @@ def test_old_files_are_joined_and_thinned_and_findings_stay(tmp_path: Path, monk
     analysis = analyse_folder(folder)
     assert set(analysis.incomplete_below) == {0, 1}
     assert HistoryRecorder(tmp_path, lambda: world.now_ms).position(0) == len(world.topic[0])
+
+
+def test_small_files_wait_until_there_are_enough_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each minute's file would be thinned alone, and there would be thousands of them."""
+    monkeypatch.setattr(recorders, "_MOST_ROWS", 10)
+    world = RecordedWorld(tmp_path, 8)
+    folder = HistoryFolder(tmp_path / "history")
+    upkeep = HistoryUpkeep(folder, 400 * DAY_MS, 1 << 40, lambda: world.now_ms + 2 * DAY_MS)
+    most = 0
+    for number in range(60):
+        world.step()
+        if number % 4 == 3:
+            while upkeep.step():
+                pass
+            most = max(most, len(folder.files(RECORDS)))
+    world.recorder.flush()
+    assert 60 > most <= 2 * upkeeps._LEAST_FILES + 60 // upkeeps._LEAST_FILES
+    assert max(world.places().values()) == 1
 
 
 def _rewinds(folder: HistoryFolder) -> set[tuple[Any, ...]]:

@@ -18,6 +18,8 @@ logger = logging.getLogger("odradek.monitor")
 _EVERY_S = 30.0
 _MOST_FILES, _MOST_ROWS = 64, 1_000_000
 """The most files, and the most rows, that are joined at a time: a join needs memory for its rows."""
+_LEAST_FILES = 8
+"""Fewer files wait for more: each poll of the folder opens all files, so that there must not be many small ones."""
 
 
 class HistoryUpkeep:
@@ -89,24 +91,23 @@ class HistoryUpkeep:
 
 
 def _run_of(files: Sequence[HistoryFile], level: int, before_ms: int) -> list[HistoryFile]:
-    """Returns the first files next to one another that have to come to a level. A single file that only would be joined
-    is none."""
+    """Returns the first files next to one another that have to come to a level: ``_LEAST_FILES`` or more, or as many as
+    are joined at a time."""
     run: list[HistoryFile] = []
     rows = 0
     for one in files:
         is_due = one.level < level and one.notes.last_ms < before_ms
-        if not is_due or len(run) == _MOST_FILES or (run and rows + one.rows > _MOST_ROWS):
-            if _is_worth(run, level):
+        is_full = len(run) == _MOST_FILES or (bool(run) and rows + one.rows > _MOST_ROWS)
+        if is_due and is_full and (len(run) > 1 or LEVELS[level].bucket_ms):
+            return run
+        if not is_due or is_full:
+            if len(run) >= _LEAST_FILES:
                 return run
             run, rows = [], 0
         if is_due:
             run.append(one)
             rows += one.rows
-    return run if _is_worth(run, level) else []
-
-
-def _is_worth(run: Sequence[HistoryFile], level: int) -> bool:
-    return len(run) > 1 or (len(run) == 1 and LEVELS[level].bucket_ms > 0)
+    return run if len(run) >= _LEAST_FILES else []
 
 
 class KeptHistory:
