@@ -7,9 +7,9 @@ wrong. The table has to be right even then.
 ``job``: ``ingest`` (the default), ``adopt``, ``replay``, ``transform``, or ``query``, a program with
 ``transactional_writer``.
 
-A line may have ``halt``: an operation of the commit machine, ``before`` or ``after`` it, and the signal that the
-process sends itself there: STOP or KILL. A line with ``files`` is not a run: Spark reads these Parquet files or folders
-and the ids of their records are printed.
+A line may have ``halt``: an operation of the commit machine or a call of a producer with transactions, ``before`` or
+``after`` it, and the signal that the process sends itself there: STOP or KILL. A line with ``files`` is not a run:
+Spark reads these Parquet files or folders and the ids of their records are printed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import signal
 import sys
 from typing import Any
 
+from odradek.client.producer import Producer
 from odradek.core.errors import OdradekError
 from odradek.pipelines import Replayed, adopt, ingest, replay, transform
 from odradek.pipelines.delta import table as delta
@@ -30,6 +31,7 @@ from odradek.pipelines.tables import table as tables
 
 ORIGIN = "concat(topic, '-', partition, '@', offset) AS value"
 PUBLISH = ("CreateEntry", "CommitVersion")
+CALLS = ("init_transactions", "begin_transaction", "send_offsets_to_transaction", "commit_transaction")
 halt: dict[str, str] = {}
 
 
@@ -40,8 +42,7 @@ def open_all_locks() -> None:
         runs._is_alive = lambda run: False
 
 
-def _halt_at(operation: Any, when: str) -> None:
-    name = type(operation).__name__
+def _halt_at(name: str, when: str) -> None:
     if (halt.get("operation"), halt.get("when")) != ("publish" if name in PUBLISH else name, when):
         return
     chosen = signal.Signals[f"SIG{halt['signal']}"]
@@ -56,12 +57,28 @@ def halt_at_operations(kind: Any) -> None:
     real = kind._perform
 
     def perform(self: Any, operation: Any) -> Any:
-        _halt_at(operation, "before")
+        _halt_at(type(operation).__name__, "before")
         result = real(self, operation)
-        _halt_at(operation, "after")
+        _halt_at(type(operation).__name__, "after")
         return result
 
     kind._perform = perform
+
+
+def halt_at_calls() -> None:
+    def halting(name: str) -> Any:
+        real = getattr(Producer, name)
+
+        def call(*given: Any, **more: Any) -> Any:
+            _halt_at(name, "before")
+            result = real(*given, **more)
+            _halt_at(name, "after")
+            return result
+
+        return call
+
+    for name in CALLS:
+        setattr(Producer, name, halting(name))
 
 
 def said_by(spark: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -131,6 +148,7 @@ def main() -> None:
     open_all_locks()
     for kind in (lake.ParquetTable, delta.DeltaTable):
         halt_at_operations(kind)
+    halt_at_calls()
     spark: Any = session("odradek driver", master="local[2]", config=json.loads(sys.argv[1]))
     print("ready", flush=True)
     for line in sys.stdin:

@@ -47,14 +47,19 @@ class Restored:
         create_topic(self.bootstrap, "events", partitions=2, **(topic or {}))
         send(self.bootstrap, "events", 30, keys=keys)
         send(self.bootstrap, "events", 10, 1, linger_ms=20, keys=keys)
+        self.take_copy()
+
+    def take_copy(self) -> None:
         self.broker.stop()
-        shutil.copytree(root / "data", root / "copy")
+        shutil.rmtree(self.root / "copy", ignore_errors=True)
+        shutil.copytree(self.root / "data", self.root / "copy")
         self.broker.start()
 
-    def put_back(self) -> None:
+    def put_back(self, log: str = "") -> None:
+        """Puts the copy back; with the name of a log only this log, as of one of several brokers or disks."""
         self.broker.stop()
-        shutil.rmtree(self.root / "data")
-        shutil.copytree(self.root / "copy", self.root / "data")
+        shutil.rmtree(self.root / "data" / log)
+        shutil.copytree(self.root / "copy" / log, self.root / "data" / log)
         self.broker.start()
 
     def ingest(self, kind: str, *more: str) -> list[str]:

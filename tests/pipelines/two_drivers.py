@@ -82,8 +82,8 @@ class Driver:
         return Counter((topic, partition, offset) for topic, partition, offset in self.run({"files": files})["ids"])
 
     def begin_and_halt(self, given: Mapping[str, Any], operation: str, when: str, sent: str) -> bool:
-        """Begins a run that stops (STOP) or ends (KILL) this driver before or after an operation of the commit machine.
-        Returns whether the run has come there; otherwise it is done."""
+        """Begins a run that stops (STOP) or ends (KILL) this driver before or after an operation of the commit machine,
+        or a call of a producer. Returns whether the run has come there; otherwise it is done."""
         self.begin({**given, "halt": {"operation": operation, "when": when, "signal": sent}})
         is_halted = "halted" in self.result()
         if is_halted and sent == "KILL":

@@ -40,12 +40,14 @@ class LogReplaced(OdradekError):
 
 class TailCheck:
     """The tails of one read. ``known``: the one of the range before it, if the read begins at its end. ``found``: the
-    one of the range that is read; None if it is not known. ``is_undecided``: whether the log has records before the
-    range, and the check of ``known`` does not say whether they are those that were read."""
+    one of the range that is read; None if it is not known. ``is_rewritten``: whether compaction has written its batch.
+    ``is_undecided``: whether the log has records before the range, and the check of ``known`` does not say whether
+    they are those that were read."""
 
     def __init__(self, known: LogTail | None = None) -> None:
         self.known = known
         self.found: LogTail | None = None
+        self.is_rewritten = False
         self.is_undecided = False
 
     def note(self, reply: FetchReplyPartition, end: int) -> None:
@@ -54,6 +56,7 @@ class TailCheck:
             for _, header in scan(reply.records):
                 if header.base_offset < end:
                     self.found = LogTail(end, header.base_offset, header.crc)
+                    self.is_rewritten = _is_rewritten(header)
         except CorruptRecord:  # the reader reports it
             self.found = None
 

@@ -18,7 +18,7 @@ from odradek.pipelines.commit.damaged_files import NO_TEXT, DamagedFile, fault_o
 from odradek.pipelines.commit.state import BatchPlan, check_follows, check_link, covers_of, ends_of, topic_of
 from odradek.pipelines.filesystems import Location
 from odradek.pipelines.sources import Source
-from odradek.spark.offsets.commit_marks import is_of_query, is_of_table, mark_commit, other_output, with_output
+from odradek.spark.offsets.commit_marks import is_of_query, is_of_table, mark_commit, mark_of, other_output, with_output
 from odradek.spark.offsets.group_look import GroupLook
 from odradek.spark.offsets.initial_offsets import UnknownStart, without_start
 from odradek.spark.offsets.lookups import Lookups
@@ -394,6 +394,8 @@ def overtaken_by(
     for tp, end in sorted(planned.end.offsets.items()):
         one = committed.get(tp)
         if one is None or not is_of_query(one, planned.end.query) or one.offset in (end, starts.get(tp, end)):
+            continue
+        if mark_of(one):  # the query acknowledges a reset before it writes the plan, without a transaction
             continue
         if one.offset > starts.get(tp, 0):
             return (

@@ -775,8 +775,7 @@ def test_every_loss_has_its_range_and_its_cause() -> None:
     message = str(caught.value)
     assert "so offsets 600 to 699 are lost (it was truncated: a replica without them became leader, or its" in message
     assert (
-        "odradek groups reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is"
-        in message
+        "groups reset --mark with --to-datetime or --to-offset, and with --create if the group is missing. W" in message
     )
     assert "flights-1: offsets 5 to 9 are lost" in message
     assert "flights-2 is missing (it was read up to offset 9): its topic was deleted" in message

@@ -60,15 +60,25 @@ class DriverTails:
 
     def found(self) -> dict[TopicPartition, LogTail]:
         """Returns the last batches of the ranges, as far as they can be read."""
+        return {tp: check.found for tp, check in self._looks().items() if check.found is not None}
 
-        def look(item: Range) -> LogTail | None:
+    def compare(self, known: Mapping[TopicPartition, LogTail]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Compares the last batches of the ranges, which end where those in ``known`` end. Returns the partitions whose
+        log has another batch, and those in which it cannot be seen."""
+        replaced, undecided = list[TopicPartition](), list[TopicPartition]()
+        for tp, check in self._looks().items():
+            if check.found != known[tp]:
+                (undecided if check.found is None or check.is_rewritten else replaced).append(tp)
+        return replaced, undecided
+
+    def _looks(self) -> dict[TopicPartition, TailCheck]:
+        def look(item: Range) -> TailCheck:
             tails = TailCheck()
             with contextlib.suppress(OdradekError):
                 self._read(item.partition, item.end - 1, tails)
-            return tails.found
+            return tails
 
-        tails = zip(self._planned, self._each(look), strict=True)
-        return {item.partition: tail for item, tail in tails if tail is not None}
+        return {item.partition: check for item, check in zip(self._planned, self._each(look), strict=True)}
 
     def _read(self, partition: TopicPartition, start: int, tails: TailCheck) -> None:
         topic_id = self._ids.get(partition.topic)

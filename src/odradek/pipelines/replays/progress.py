@@ -9,13 +9,14 @@ records are in the target.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from odradek.core.errors import ConfigError, OdradekError
-from odradek.core.ids import OffsetAndMetadata, TopicPartition
+from odradek.core.ids import LogTail, OffsetAndMetadata, TopicPartition
 from odradek.pipelines.ranges import merge
 from odradek.spark.offsets.offset_ranges import Range
+from odradek.spark.offsets.source_offset import Offsets
 
 MARK = "odradek-replay:1:"
 # Kafka's default of offset.metadata.max.bytes.
@@ -28,10 +29,14 @@ class ReplayRefused(OdradekError):
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """``planned``: the ranges of a replay. ``done``: the ranges that are in the target. Both are merged."""
+    """``planned``: the ranges of a replay. ``done``: the ranges that are in the target. Both are merged. ``tails``: the
+    last batch that was read in a partition, where it is known. ``target_ends``: the end of each partition of the target
+    before the last transaction; empty if an earlier version has written it."""
 
     planned: tuple[Range, ...] = ()
     done: tuple[Range, ...] = ()
+    tails: Mapping[TopicPartition, LogTail] = field(default_factory=dict)
+    target_ends: Offsets = field(default_factory=dict)
 
     @property
     def left(self) -> list[Range]:
@@ -39,22 +44,30 @@ class ReplayProgress:
 
     def with_plan(self, ranges: Iterable[Range]) -> ReplayProgress:
         """Returns the progress with further planned ranges."""
-        return ReplayProgress(tuple(merge([*self.planned, *ranges])), self.done)
+        return replace(self, planned=tuple(merge([*self.planned, *ranges])))
 
     def with_done(self, ranges: Iterable[Range]) -> ReplayProgress:
-        return ReplayProgress(self.planned, tuple(merge([*self.done, *ranges])))
+        return replace(self, done=tuple(merge([*self.done, *ranges])))
+
+    def with_tails(self, tails: Mapping[TopicPartition, LogTail]) -> ReplayProgress:
+        """Returns the progress with the last batches of further ranges. In each partition the later one stays."""
+        later = {tp: max(one, self.tails.get(tp, one)) for tp, one in tails.items()}
+        return replace(self, tails={**self.tails, **later})
 
     def commits(self, ids: Mapping[str, UUID]) -> dict[TopicPartition, OffsetAndMetadata]:
         """Returns the commits that keep the progress. The committed offset is the end of the last range that
-        is done, or the start of the first planned range if no range is done.
+        is done, or the start of the first planned range if no range is done. Those of the target have no ranges.
 
         Raises ConfigError if a partition has too many ranges for the metadata of a commit.
         """
-        found: dict[TopicPartition, OffsetAndMetadata] = {}
+        found = {tp: OffsetAndMetadata(end, metadata=f"{MARK}::") for tp, end in self.target_ends.items()}
         for tp in sorted({piece.partition for piece in self.planned}):
             planned, done = ([one for one in ranges if one.partition == tp] for ranges in (self.planned, self.done))
             topic_id = ids.get(tp.topic)
             metadata = f"{MARK}{'' if topic_id is None else topic_id.hex}:{_spans(planned)}:{_spans(done)}"
+            tail = ":" + "-".join(map(str, self.tails[tp])) if done and tp in self.tails else ""
+            if len(metadata + tail) <= _MAX_METADATA_BYTES:
+                metadata += tail
             if len(metadata) > _MAX_METADATA_BYTES:
                 raise ConfigError(
                     f"{tp} has {len(planned)} ranges: an exactly-once replay keeps them in the metadata of a commit, "
@@ -65,18 +78,21 @@ class ReplayProgress:
 
 
 def progress_of(
-    commits: Mapping[TopicPartition, OffsetAndMetadata], ids: Mapping[str, UUID], group: str
+    commits: Mapping[TopicPartition, OffsetAndMetadata], ids: Mapping[str, UUID], group: str, target: str = ""
 ) -> ReplayProgress:
     """Reads the progress from the group's commits, without the commits of a topic that was created again since then.
+    ``target``: the target topic.
 
     Raises ReplayRefused for a commit of another client.
     """
     planned: list[Range] = []
     done: list[Range] = []
+    tails: dict[TopicPartition, LogTail] = {}
+    target_ends: dict[TopicPartition, int] = {}
     for tp, commit in commits.items():
         try:
             topic_id, *texts = commit.metadata.removeprefix(MARK).split(":")
-            spans = [_ranges(tp, text) for text in texts]
+            spans, tail = [_ranges(tp, text) for text in texts[:2]], _tail(texts[2:])
             if not commit.metadata.startswith(MARK) or len(spans) != 2:
                 raise ValueError
         except ValueError:
@@ -86,10 +102,13 @@ def progress_of(
                 "begins the replay again"
             ) from None
         now = ids.get(tp.topic)
-        if topic_id in ("", None if now is None else now.hex):
+        if tp.topic == target:
+            target_ends[tp] = commit.offset
+        elif topic_id in ("", None if now is None else now.hex):
             planned += spans[0]
             done += spans[1]
-    return ReplayProgress(tuple(merge(planned)), tuple(merge(done)))
+            tails |= {} if tail is None else {tp: tail}
+    return ReplayProgress(tuple(merge(planned)), tuple(merge(done)), tails, target_ends)
 
 
 def subtract(wanted: Iterable[Range], done: Sequence[Range]) -> list[Range]:
@@ -122,3 +141,12 @@ def _ranges(tp: TopicPartition, text: str) -> list[Range]:
     """Reads the ranges in the metadata of a commit. Raises ValueError."""
     pairs = [span.split("-") for span in text.split(",")] if text else []
     return [Range(tp, int(low), int(high)) for low, high in pairs]
+
+
+def _tail(texts: Sequence[str]) -> LogTail | None:
+    """Reads the last batch in the metadata of a commit. Raises ValueError."""
+    if not texts:
+        return None
+    (text,) = texts
+    end, base, crc = map(int, text.split("-"))
+    return LogTail(end, base, crc)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from odradek.client.admin import Admin
 from odradek.client.config import ClientConfig
@@ -82,33 +82,56 @@ def find_target(into: ReplayTopic, config: ClientConfig, most: int) -> FoundTopi
 
 
 _TAIL_OFFSETS, _TAIL_BYTES = 1_000, 16 << 20
-"""How much of the end of a partition ``find_sent`` looks at."""
+"""How much of the end of a partition ``sent_records`` looks at."""
 
 
-def find_sent(admin: Admin, config: ClientConfig, target: FoundTopic, replay: str) -> tuple[TopicPartition, int] | None:
-    """Returns the partition and offset of a committed record that the exactly-once replay has sent; None if there is
-    none among the last 1,000 offsets of each partition of the target (or about the first 16 MiB of them).
-    """
+class SentRecord(NamedTuple):
+    """A record of the target that an exactly-once replay has sent. ``origin``: where it is from, ``events-3@1027``."""
+
+    partition: TopicPartition
+    offset: int
+    origin: str
+    key: bytes | None
+    value: bytes | None
+
+    def origin_in(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, int] | None:
+        """Returns the partition and offset of the origin; None if it is in none of these partitions."""
+        source, _, offset = self.origin.rpartition("@")
+        topic, _, number = source.rpartition("-")
+        if not (number.isdecimal() and offset.isdecimal()):
+            return None
+        found = TopicPartition(topic, int(number))
+        return (found, int(offset)) if found in partitions else None
+
+
+def sent_records(
+    admin: Admin,
+    config: ClientConfig,
+    target: FoundTopic,
+    replay: str,
+    since: Mapping[TopicPartition, int] | None = None,
+) -> Iterator[SentRecord]:
+    """Yields committed records that the exactly-once replay has sent, of the last 1,000 offsets of each partition of
+    the target (or about the first 16 MiB of them). ``since``: offsets at which to begin at the earliest."""
     from odradek.client.reader import PartitionReader
 
     found = {
         time: admin.list_offsets(dict.fromkeys(target.partitions, time), isolation_level="read_committed")
         for time in (EARLIEST, LATEST)
     }
+    columns = ("offset", "key", "value", "headers")
     for tp in target.partitions:
         end, read_bytes = found[LATEST][tp].offset, 0
-        start = max(found[EARLIEST][tp].offset, end - _TAIL_OFFSETS)
-        reader = PartitionReader(config, tp, ("offset", "headers"), "read_committed")
-        for batch in reader.read(start, end):
-            for offset, headers in zip(
-                *(batch.column(name).to_pylist() for name in ("offset", "headers")), strict=True
-            ):
-                if any(one["key"] == REPLAYED_BY and one["value"] == replay.encode() for one in headers or ()):
-                    return tp, offset
+        start = max(found[EARLIEST][tp].offset, end - _TAIL_OFFSETS, (since or {}).get(tp, 0))
+        for batch in PartitionReader(config, tp, columns, "read_committed").read(start, end):
+            rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+            for offset, key, value, headers in rows:
+                marks = {one["key"]: one["value"] for one in headers or ()}
+                if marks.get(REPLAYED_BY) == replay.encode():
+                    yield SentRecord(tp, offset, (marks.get(REPLAYED_FROM) or b"").decode(), key, value)
             read_bytes += batch.nbytes
             if read_bytes > _TAIL_BYTES:
                 break
-    return None
 
 
 def records_to_send(records: DataFrame, into: ReplayTopic, replay: str | None = None) -> DataFrame:

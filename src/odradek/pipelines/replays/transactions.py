@@ -22,19 +22,21 @@ from odradek.client.admin import Admin
 from odradek.client.producer import Producer
 from odradek.client.producer.errors import ProducerFenced
 from odradek.core.errors import ConfigError, ErrorCode, KafkaError, OdradekError
-from odradek.core.ids import ConsumerGroupMetadata, TopicPartition
+from odradek.core.ids import LATEST, ConsumerGroupMetadata, LogTail, TopicPartition
+from odradek.pipelines.files.driver_tails import DriverTails
 from odradek.pipelines.queries import spark_failures
 from odradek.pipelines.ranges import RangeGone, merge
 from odradek.pipelines.replays.input import Replay, Replayed, available
 from odradek.pipelines.replays.progress import ReplayProgress, ReplayRefused, first_offsets, progress_of, subtract
+from odradek.pipelines.replays.replayed_logs import check_sent_logs
 from odradek.pipelines.replays.topic import (
     ORIGIN_COLUMNS,
     REPLAYED_FROM,
     FoundTopic,
     ReplayTopic,
-    find_sent,
     find_target,
     records_to_send,
+    sent_records,
 )
 from odradek.spark.driver.micro_batch_groups import check_members
 from odradek.spark.offsets.lookups import Lookups
@@ -70,11 +72,13 @@ def into_topic_once(
 ) -> Replayed:
     """Continues after the last committed transaction of the replay. Starts Spark only if something is left.
 
-    Raises ReplayRefused, ReplayFenced, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
+    Raises ReplayRefused, ReplayFenced, DataLoss, ConfigError, UnknownTopic, RangeGone, QueryFailed, OdradekError.
     """
     started = time.monotonic()
     with _start_run(job, into) as run:
         progress, ids = _progress(run)
+        check_sent_logs(job, progress, ids, lambda: sent_records(run.admin, run.reading.client, run.target, run.name))
+        _check_target(run, progress)
         left, missing = _readable(run, progress)
         earlier = sum(piece.size for piece in job.found.ranges) - _size(_within(left, job.found.ranges))
         if not left:
@@ -90,7 +94,8 @@ def into_topic_once(
         with progress_options(spark, advance) as task_options:
             while left:
                 some = _next_ranges(run, left)
-                progress = progress.with_done(some)
+                progress = progress.with_done(some).with_tails(_tails(run, some, ids))
+                progress = dataclasses.replace(progress, target_ends=_target_ends(run))
                 rows += _replay(run, spark, some, (progress, ids), task_options)
                 transactions += 1
                 left = subtract(left, some)
@@ -149,30 +154,61 @@ def _progress(run: _ReplayRun) -> tuple[ReplayProgress, Mapping[str, UUID]]:
     commits = run.admin.list_group_offsets(run.name, require_stable=True)
     if not commits and not run.job.again:
         _check_unsent(run)
-    topics = {tp.topic for tp in commits} - run.job.found.ids.keys()
+    topics = {tp.topic for tp in commits} - run.job.found.ids.keys() - {run.into.name}
     described = run.admin.describe_topics(sorted(topics), missing_ok=True) if topics else {}
     ids = dict(run.job.found.ids) | {name: one.topic_id for name, one in described.items() if one.topic_id is not None}
-    progress = progress_of(commits, ids, run.name)
+    progress = progress_of(commits, ids, run.name, run.into.name)
     if run.job.again and progress.planned and not progress.left:
         progress = ReplayProgress()
     progress = progress.with_plan(run.job.found.ranges)
-    progress.commits(ids)  # before anything is sent: the plan has to fit into commits
+    # Before anything is sent: the plan has to fit into commits, also when all of it is done.
+    progress.with_done(progress.planned).commits(ids)
     return progress, ids
 
 
 def _check_unsent(run: _ReplayRun) -> None:
     """Raises ReplayRefused if the target has records of this replay although its progress is gone."""
-    sent = find_sent(run.admin, run.reading.client, run.target, run.name)
+    sent = next(sent_records(run.admin, run.reading.client, run.target, run.name), None)
     if sent is not None:
-        tp, offset = sent
         raise ReplayRefused(
             f"group {run.name}, which keeps the progress of this replay, has expired (offsets.retention.minutes after "
             f"the last transaction) or was deleted, or its offsets went with a source topic that was deleted; and the "
-            f"target has records of this replay, for example {tp} at offset {offset}: this run could send them twice. "
-            f"If a source topic was deleted and created again, none of its present records was sent: use 'again', "
-            f"which sends all of it once more. Otherwise replay what is missing by other ranges (the records' headers "
-            f"{REPLAYED_FROM} name what is there), or use 'again'"
+            f"target has records of this replay, for example {sent.partition} at offset {sent.offset}: this run could "
+            "send them twice. If a source topic was deleted and created again, none of its present records was sent: "
+            "use 'again', which sends all of it once more. Otherwise replay what is missing by other ranges (the "
+            f"records' headers {REPLAYED_FROM} name what is there), or use 'again'"
         )
+
+
+def _check_target(run: _ReplayRun, progress: ReplayProgress) -> None:
+    """Raises ReplayRefused if the target has records that came after the last transaction of the progress, which is an
+    older copy then, or if the target ends before that transaction."""
+    if run.job.again or not progress.target_ends:
+        return
+    ends = _target_ends(run)
+    for tp, end in sorted(progress.target_ends.items()):
+        if ends[tp] < end:
+            raise ReplayRefused(
+                f"{tp} ends at {ends[tp]}, and had {end} before the last transaction of this replay: its broker's data "
+                "was put back from an older copy, or it was truncated, so records of this replay may be lost there. "
+                "Use 'again', which sends all of it once more, or another target"
+            )
+    known = {piece.partition for piece in progress.done}
+    for sent in sent_records(run.admin, run.reading.client, run.target, run.name, progress.target_ends):
+        origin = sent.origin_in(known) if sent.partition in progress.target_ends else None
+        if origin is not None and subtract([Range(origin[0], origin[1], origin[1] + 1)], progress.done):
+            raise ReplayRefused(
+                f"group {run.name}, which keeps the progress of this replay, is older than the target, which has "
+                f"{sent.origin} in {sent.partition} at offset {sent.offset}: the brokers' data was put back from "
+                "copies of different times, and this run could send records twice. Replay what is missing by other "
+                f"ranges (the records' headers {REPLAYED_FROM} name what is there), or use 'again', which sends all of "
+                "it once more"
+            )
+
+
+def _target_ends(run: _ReplayRun) -> dict[TopicPartition, int]:
+    found = run.admin.list_offsets(dict.fromkeys(run.target.partitions, LATEST))
+    return {tp: one.offset for tp, one in found.items()}
 
 
 def _readable(run: _ReplayRun, progress: ReplayProgress) -> tuple[list[Range], list[str]]:
@@ -200,6 +236,13 @@ def _next_ranges(run: _ReplayRun, left: Sequence[Range]) -> list[Range]:
     with closing(Lookups(run.reading)) as lookups:
         sizes = lookups.bytes_per_offset(firsts.values(), run.into.batch_bytes)
     return first_offsets(left, share_bytes(firsts.values(), sizes, run.into.batch_bytes))
+
+
+def _tails(run: _ReplayRun, ranges: Sequence[Range], ids: Mapping[str, UUID]) -> dict[TopicPartition, LogTail]:
+    """Returns the last batches of the ranges. To be called before the records are read: if the log is put back between,
+    the next run stops, although it may have the records. The other way round, it would leave records out."""
+    last = {piece.partition: piece for piece in ranges}
+    return DriverTails(run.reading, list(last.values()), ids).found()
 
 
 def _replay(

@@ -36,7 +36,7 @@ _PUT_BACK = (
 )
 READ_ON = (
     "Put the newer directory back; or find the first new record by its time, and read on from there: odradek groups "
-    "reset --mark with --to-datetime or --to-offset"
+    "reset --mark with --to-datetime or --to-offset, and with --create if the group is missing"
 )
 GOES_ON = "data may have been lost: %s. The query continues, because failOnDataLoss=false"
 
@@ -145,8 +145,8 @@ def read_again_message(log_start: int) -> str:
     """Returns the end of the message about a truncated log: what the two ways on do."""
     return (
         ". To go on with the new records only, find the first one by its time, and reset the group to it: odradek "
-        "groups reset --mark with --to-datetime or --to-offset. With failOnDataLoss=false the partition is read once "
-        f"more from its start, offset {log_start}"
+        "groups reset --mark with --to-datetime or --to-offset, and with --create if the group is missing. With "
+        f"failOnDataLoss=false the partition is read once more from its start, offset {log_start}"
     )
 
 
@@ -193,12 +193,12 @@ def diverged_after_plan_message(partition: TopicPartition, epoch_end: int, end: 
     )
 
 
-def replaced_message(partition: TopicPartition, tail: LogTail) -> str:
+def replaced_message(partition: TopicPartition, tail: LogTail, remedy: str = READ_ON) -> str:
     """Returns the message that the log has other records at offsets that were read. ``tail``: the last batch that was
-    read."""
+    read. ``remedy``: what the user can do."""
     return (
         f"{partition}: it was read up to offset {tail.end}, and the log has another batch of records at offset "
-        f"{tail.base} now: {_PUT_BACK}. So records below offset {tail.end} are new, and were not read. {READ_ON}"
+        f"{tail.base} now: {_PUT_BACK}. So records below offset {tail.end} are new, and were not read. {remedy}"
     )
 
 
@@ -212,16 +212,22 @@ def replayed_beyond_message(partition: TopicPartition, position: int, log_end: i
 
 
 def other_record_message(
-    partition: TopicPartition, position: int, offset: int, time_ms: int | None, remedy: str = READ_ON
+    partition: TopicPartition,
+    position: int,
+    offset: int,
+    time_ms: int | None,
+    remedy: str = READ_ON,
+    *,
+    than: str = "the table",
 ) -> str:
-    """Returns the message that the log has another record at an offset than the table. ``time_ms``: that of the log's
+    """Returns the message that the log has another record at an offset than ``than``. ``time_ms``: that of the log's
     record. ``remedy``: what the user can do."""
     of = ""
     if time_ms is not None and 0 <= time_ms < _LAST_SHOWN_MS:
         of = f" of {datetime.fromtimestamp(time_ms // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
     return (
         f"{partition}: it was read up to offset {position}, and the log has another record{of} at offset {offset} now "
-        f"than the table: {_PUT_BACK}. So records below offset {position} are new, and were not read. {remedy}"
+        f"than {than}: {_PUT_BACK}. So records below offset {position} are new, and were not read. {remedy}"
     )
 
 
