@@ -25,7 +25,7 @@ from odradek.pipelines.commit.state import Piece, key_of
 from odradek.pipelines.files.driver_tails import DriverTails
 from odradek.pipelines.files.log_rows import LogRows
 from odradek.pipelines.replays.progress import ReplayProgress
-from odradek.pipelines.replays.topic import SentRecord
+from odradek.pipelines.replays.topic import ReplayedRecord
 from odradek.pipelines.sources import with_short_timeouts
 from odradek.spark.offsets import data_loss
 from odradek.spark.offsets.offset_ranges import Range
@@ -40,7 +40,7 @@ _READ_ON = (
     "Put the newer directory back; or find the first new record by its time, and replay from there with other options "
     "(--from, or --offsets). --option failOnDataLoss=false goes on with the records after these"
 )
-_COMPARED = 20
+_MOST_COMPARED = 20
 """The most records of a partition that are compared, newest first, until the source has one of them."""
 
 
@@ -59,7 +59,7 @@ def check_replayed_logs(job: Replay, table: Table, query: str, done: Iterable[Pi
 
 
 def check_sent_logs(
-    job: Replay, progress: ReplayProgress, ids: Mapping[str, UUID], sent: Callable[[], Iterable[SentRecord]]
+    job: Replay, progress: ReplayProgress, ids: Mapping[str, UUID], sent: Callable[[], Iterable[ReplayedRecord]]
 ) -> None:
     """Compares the logs with the progress of an exactly-once replay. ``sent``: returns records that the replay has
     sent. Raises DataLoss, or logs a warning with ``failOnDataLoss=false``. Raises the errors of lookups."""
@@ -105,10 +105,10 @@ def _check_ends(options: ReadOptions, read: Offsets) -> dict[TopicPartition, int
 
 
 def _other_records(
-    options: ReadOptions, below: Offsets, ids: Mapping[str, UUID], sent: Iterable[SentRecord]
+    options: ReadOptions, below: Offsets, ids: Mapping[str, UUID], sent: Iterable[ReplayedRecord]
 ) -> list[str]:
     """Returns a message for each partition whose log has another record at the offset of a record that was sent."""
-    newest: dict[TopicPartition, dict[int, list[SentRecord]]] = {tp: {} for tp in below}
+    newest: dict[TopicPartition, dict[int, list[ReplayedRecord]]] = {tp: {} for tp in below}
     for one in sent:
         origin = one.origin_in(below)
         if origin is not None and origin[1] < below[origin[0]]:
@@ -116,7 +116,7 @@ def _other_records(
     lost: list[str] = []
     for tp, records in newest.items():
         reader = PartitionReader(options.client, tp, ("offset", "key", "value"), topic_id=ids.get(tp.topic))
-        for at in sorted(records, reverse=True)[:_COMPARED]:
+        for at in sorted(records, reverse=True)[:_MOST_COMPARED]:
             there: list[tuple[object, object]] = []
             with contextlib.suppress(OffsetOutOfRange):  # the log starts behind it
                 there = [(one["key"], one["value"]) for batch in reader.read(at, at + 1) for one in batch.to_pylist()]

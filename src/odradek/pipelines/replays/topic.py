@@ -85,7 +85,7 @@ _TAIL_OFFSETS, _TAIL_BYTES = 1_000, 16 << 20
 """How much of the end of a partition ``sent_records`` looks at."""
 
 
-class SentRecord(NamedTuple):
+class ReplayedRecord(NamedTuple):
     """A record of the target that an exactly-once replay has sent. ``origin``: where it is from, ``events-3@1027``."""
 
     partition: TopicPartition
@@ -110,7 +110,7 @@ def sent_records(
     target: FoundTopic,
     replay: str,
     since: Mapping[TopicPartition, int] | None = None,
-) -> Iterator[SentRecord]:
+) -> Iterator[ReplayedRecord]:
     """Yields committed records that the exactly-once replay has sent, of the last 1,000 offsets of each partition of
     the target (or about the first 16 MiB of them). ``since``: offsets at which to begin at the earliest."""
     from odradek.client.reader import PartitionReader
@@ -128,7 +128,7 @@ def sent_records(
             for offset, key, value, headers in rows:
                 marks = {one["key"]: one["value"] for one in headers or ()}
                 if marks.get(REPLAYED_BY) == replay.encode():
-                    yield SentRecord(tp, offset, (marks.get(REPLAYED_FROM) or b"").decode(), key, value)
+                    yield ReplayedRecord(tp, offset, (marks.get(REPLAYED_FROM) or b"").decode(), key, value)
             read_bytes += batch.nbytes
             if read_bytes > _TAIL_BYTES:
                 break
