@@ -15,7 +15,7 @@ import pytest
 CHILD = """
 import resource, sys
 from odradek.cli.main import run
-code = run(["pipeline", "verify", sys.argv[1], "--json"])
+code = run(["pipeline", "verify", *sys.argv[1:], "--json"])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 sys.exit(code)
 """
@@ -33,9 +33,21 @@ def write(folder: Path, files: int, rows_per_file: int) -> None:
         pq.write_table(table, folder / f"{number:03}.parquet", use_dictionary=["topic"], column_encoding=encodings)
 
 
-def verified(folder: Path) -> tuple[int, int]:
+def iceberg(folder: Path) -> list[str]:
+    """An Iceberg table of the files of a folder; returns the options that name it."""
+    from pyiceberg.catalog import load_catalog
+
+    uri = f"sqlite:///{folder.parent}/{folder.name}.db"
+    catalog = load_catalog("default", type="sql", uri=uri, warehouse=f"{folder}-warehouse")
+    catalog.create_namespace("db")
+    columns = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    catalog.create_table("db.events", columns).add_files(sorted(map(str, folder.glob("*.parquet"))))
+    return ["--catalog", uri, "--table", "db.events"]
+
+
+def verified(*table: str) -> tuple[int, int]:
     """(rows, largest memory in MB) of an audit in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", CHILD, str(folder)], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", CHILD, *table], capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["whole"]
     return found["partitions"][0]["rows"], int(done.stderr) // 1024
@@ -45,8 +57,13 @@ def verified(folder: Path) -> tuple[int, int]:
 def test_a_hundred_million_rows_take_bounded_memory(tmp_path: Path) -> None:
     write(tmp_path / "few", 50, 20_000)
     write(tmp_path / "many", 50, 2_000_000)
-    rows, few = verified(tmp_path / "few")
+    for named in (lambda folder: [str(folder)], iceberg):
+        check_memory(*(named(tmp_path / name) for name in ("few", "many")))
+
+
+def check_memory(small: list[str], large: list[str]) -> None:
+    rows, few = verified(*small)
     assert rows == 1_000_000
-    rows, many = verified(tmp_path / "many")
+    rows, many = verified(*large)
     assert rows == 100_000_000
     assert many < few + 150, "bits of the offsets (12.5 MB), batches of Arrow and numpy's arrays of one batch"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from odradek.audit.offset_set import Offsets, OffsetSet
-from odradek.audit.tables import AuditedTable, OffsetColumns, TableUnreadable
+from odradek.audit.tables import AuditedTable, DataFileMissing, OffsetColumns, TableUnreadable
 from odradek.core.ids import TopicPartition
 from odradek.text.printable import one_line
 
@@ -82,20 +82,25 @@ class PartitionRows:
 
 def audit(
     table: AuditedTable, columns: OffsetColumns, advance: Callable[[int], None] = lambda count: None
-) -> dict[TopicPartition, PartitionRows]:
-    """Reads the columns of all files. ``advance`` gets 1 after each file.
+) -> tuple[dict[TopicPartition, PartitionRows], list[str]]:
+    """Reads the columns of all files. Returns the rows by partitions, and the missing files. ``advance`` gets 1 after
+    each file.
 
     The memory depends on the number of files and on the span of the offsets, and not on the number of rows
     (``OffsetSet``). Raises TableUnreadable for a value that is no topic, partition or offset, StorageError."""
     audited: dict[TopicPartition, PartitionRows] = {}
+    missing: list[str] = []
     for number in range(len(table.files)):
-        for batch in table.read(number, columns):
-            for tp, offsets in _by_partition(batch, columns, table.files[number]):
-                if tp not in audited:
-                    audited[tp] = PartitionRows()
-                audited[tp].add(number, offsets)
+        try:
+            for batch in table.read(number, columns):
+                for tp, offsets in _by_partition(batch, columns, table.files[number]):
+                    if tp not in audited:
+                        audited[tp] = PartitionRows()
+                    audited[tp].add(number, offsets)
+        except DataFileMissing:
+            missing.append(table.files[number])
         advance(1)
-    return dict(sorted(audited.items()))
+    return dict(sorted(audited.items())), missing
 
 
 def repeats(
@@ -106,7 +111,7 @@ def repeats(
     for start, end in rows.again.ranges():
         if len(repeated) == most:
             break
-        names: list[str] = []
+        names: dict[str, None] = {}  # a table may reference a file twice
         for number in rows.files_with(start, end):
             if len(names) == MOST_SOURCES:
                 break
@@ -115,7 +120,7 @@ def repeats(
                 for batch in table.read(number, columns)
                 for one, offsets in _by_partition(batch, columns, table.files[number])
             ):
-                names.append(table.files[number])
+                names[table.files[number]] = None
         repeated.append(Repeat(start, end, tuple(names)))
     return repeated
 

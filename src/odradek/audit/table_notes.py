@@ -1,8 +1,8 @@
 """Which offsets a table of ``odradek pipeline`` has read of its partitions, from its own notes.
 
-A Parquet table has them in the newest entry of its log, a Delta table in actions of its log
-(docs/notes/table-commits.md). Without them it is not known whether records before the first row, or behind the last
-one, are missing.
+A Parquet table has them in the newest entry of its log, a Delta table in actions of its log, an Iceberg table in a
+property (docs/notes/table-commits.md). Without them it is not known whether records before the first row, or behind the
+last one, are missing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from odradek.core.ids import TopicPartition
 from odradek.text.json_depth import parse_json
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyarrow import fs
 
 _ENTRIES = "_odradek/batches"
+STATE_PROPERTY = "odradek.state"
+"""The property of an Iceberg table with its notes."""
 _TABLE = "_odradek/table.json"
 _UNCOMMITTED = "_odradek/read_uncommitted"
 _ENTRY = re.compile(r"log-\d+\.json")
@@ -52,28 +54,52 @@ def parquet_notes(system: fs.FileSystem, path: str) -> dict[TopicPartition, Note
             return {}
         with system.open_input_stream(f"{path}/{_ENTRIES}/{max(entries)}") as file:
             state = parse_json(file.read().decode())["state"]
-        starts = _by_partition(state.get("starts") or {})
-        ends: dict[TopicPartition, int] = {}
-        for name, query in state.get("queries", {}).items():  # the last one is the newest
-            if not name.startswith(_KEY_OF_REPLAYS):
-                ends = _by_partition(query.get("offsets") or {})
-        return {tp: NotedRange(starts.get(tp), ends.get(tp)) for tp in sorted(starts | ends)}
+        return _ranges_of(state)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
 
-def reads_committed(system: fs.FileSystem, path: str) -> bool:
-    """Returns whether all runs of a pipeline have read the records of this table with ``read_committed``, by its own
-    notes; False if that is not known."""
-    from pyarrow import fs
-
+def iceberg_notes(text: str | None) -> dict[TopicPartition, NotedRange]:
+    """Returns the ranges of an Iceberg table; empty if it has none, or if its notes cannot be read. ``text``: its
+    property ``STATE_PROPERTY``."""
     try:
-        if system.get_file_info(f"{path}/{_UNCOMMITTED}").type != fs.FileType.NotFound:
-            return False
-        with system.open_input_stream(f"{path}/{_TABLE}") as file:
-            return bool(parse_json(file.read().decode()).get("isolation") == "read_committed")
+        return {} if text is None else _ranges_of(parse_json(text)["state"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _ranges_of(state: Mapping[str, Any]) -> dict[TopicPartition, NotedRange]:
+    """Returns the ranges in the state of a table."""
+    starts = _by_partition(state.get("starts") or {})
+    ends: dict[TopicPartition, int] = {}
+    for name, query in state.get("queries", {}).items():  # the last one is the newest
+        if not name.startswith(_KEY_OF_REPLAYS):
+            ends = _by_partition(query.get("offsets") or {})
+    return {tp: NotedRange(starts.get(tp), ends.get(tp)) for tp in sorted(starts | ends)}
+
+
+def reads_committed(text_of: Callable[[str], str | None]) -> bool:
+    """Returns whether all runs of a pipeline have read the records of this table with ``read_committed``, by its own
+    notes; False if that is not known. ``text_of``: returns the text of a file in the table; None if there is none."""
+    try:
+        text = None if text_of(_UNCOMMITTED) is not None else text_of(_TABLE)
+        return text is not None and bool(parse_json(text).get("isolation") == "read_committed")
     except (OSError, ValueError, AttributeError):
         return False
+
+
+def texts_in(system: fs.FileSystem, path: str) -> Callable[[str], str | None]:
+    """Returns what reads the files of a table, for ``reads_committed``."""
+    from pyarrow import fs
+
+    def text_of(name: str) -> str | None:
+        if system.get_file_info(f"{path}/{name}").type == fs.FileType.NotFound:
+            return None
+        with system.open_input_stream(f"{path}/{name}") as file:
+            text: str = file.read().decode()
+        return text
+
+    return text_of
 
 
 def _by_partition(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:

@@ -1,7 +1,8 @@
 """The files of a table, and its columns of topics, partitions and offsets.
 
-A table is a folder of Parquet files, or a Delta table. As in Spark, files and folders whose names begin with ``_`` or
-``.`` do not belong to a folder's table, and folders such as ``topic=events`` hold the value of a column.
+A table is a folder of Parquet files, a Delta table, or an Iceberg table (``iceberg_tables``). As in Spark, files and
+folders whose names begin with ``_`` or ``.`` do not belong to a folder's table, and folders such as ``topic=events``
+hold the value of a column.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed
+from odradek.audit.connect_commits import SinkCommits
+from odradek.audit.table_notes import Notes, delta_notes, parquet_notes, reads_committed, texts_in
 from odradek.core.counts import counted
 from odradek.core.errors import ConfigError, StorageError
 from odradek.text.printable import one_line, printable, shortened
@@ -47,6 +50,10 @@ class FilesMissing(TableUnreadable):
     """A table of which all files are missing, by its notes."""
 
 
+class DataFileMissing(TableUnreadable):
+    """A data file that the table names, and that is not there."""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetColumns:
     """The names of the columns; ``a.b`` is the field b of the column a. ``fixed_topic``: a table without a column of
@@ -61,29 +68,36 @@ class OffsetColumns:
     def names(self) -> tuple[str, ...]:
         return (self.partition, self.offset) if self.topic is None else (self.topic, self.partition, self.offset)
 
+    @property
+    def by_key(self) -> dict[str, str]:
+        """The names by what the columns have: ``topic``, ``partition``, ``offset``."""
+        found = {"partition": self.partition, "offset": self.offset}
+        return found if self.topic is None else found | {"topic": self.topic}
 
-class AuditedTable:
-    """The files of a table, named from the folder that all of them are in. ``kind`` is ``parquet`` or ``delta``;
-    ``version`` is that of a Delta table. ``notes``: which offsets the table has read, as far as it has noted them.
-    ``reads_committed``: whether the table was read with ``read_committed`` only, by its notes."""
+
+class AuditedTable(ABC):
+    """The files of a table, named from the folder that all of them are in. ``kind`` is ``parquet``, ``delta`` or
+    ``iceberg``; ``version`` is that of a Delta table, or the current snapshot of an Iceberg table. ``notes``: which
+    offsets the table has read, as far as it has noted them. ``reads_committed``: whether the table was read with
+    ``read_committed`` only, by its notes. ``sinks``: the sinks of Kafka Connect that have written it."""
+
+    sinks: Sequence[SinkCommits] = ()
 
     def __init__(
         self,
         uri: str,
-        dataset: ds.FileSystemDataset,
+        schema: pa.Schema,
+        paths: Sequence[str],
+        *,
         kind: str,
         version: int | None,
         notes: Notes,
-        *,
         reads_committed: bool = False,
     ) -> None:
         self.uri, self.kind, self.version, self.notes = uri, kind, version, notes
         self.reads_committed = reads_committed
-        self._dataset = dataset
-        self.fragments = list(dataset.get_fragments())
-        paths = [str(fragment.path) for fragment in self.fragments]
-        root = posixpath.commonpath([posixpath.dirname(path) for path in paths]) if paths else ""
-        self.files = [posixpath.relpath(path, root) for path in paths]
+        self._schema = schema
+        self.files = _named(paths)
 
     def columns(self, given: Sequence[str | None], topic: str | None) -> OffsetColumns:
         """Returns the columns to read: ``given`` (topic, partition, offset; None: look for it), or known names.
@@ -101,7 +115,7 @@ class AuditedTable:
                 chosen = OffsetColumns(None if topic is not None else names[0], names[1], names[2], topic)
                 self._check_kinds(chosen)
                 return chosen
-        there = ", ".join(self._dataset.schema.names) or "none"
+        there = ", ".join(self._schema.names) or "none"
         for name, option in zip(given, ("--topic-column", "--partition-column", "--offset-column"), strict=True):
             if name is not None and not self._has(name):
                 raise TableUnreadable(f"{option} {name}: {self.uri} has no such column: its columns are {there}")
@@ -124,7 +138,7 @@ class AuditedTable:
         ):
             kind = None if name is None else self._type(name)
             if kind is not None and not _fits(kind, is_text=what == "names of topics"):
-                there = ", ".join(f"{field.name} ({field.type})" for field in self._dataset.schema)
+                there = ", ".join(f"{field.name} ({field.type})" for field in self._schema)
                 raise TableUnreadable(
                     f"{option}: column {name} of {self.uri} is {kind}, and cannot have the {what}: name another column."
                     f" The table has {printable(shortened(there, 500))}"
@@ -134,43 +148,79 @@ class AuditedTable:
         """Returns the type of a column, or of a field of a column."""
         kind = None
         for part in self._path(name):
-            kind = (self._dataset.schema if kind is None else kind).field(part).type
+            kind = (self._schema if kind is None else kind).field(part).type
         return kind
 
     def _has(self, name: str) -> bool:
         """Returns whether there is such a column, or such a field of a column. Raises TableUnreadable for a type."""
         head, _, rest = name.partition(".")
-        schema = self._dataset.schema
-        if name in schema.names:
+        if name in self._schema.names:
             return True
-        if not rest or head not in schema.names:
+        if not rest or head not in self._schema.names:
             return False
-        kind = schema.field(head).type
+        kind = self._schema.field(head).type
         return hasattr(kind, "get_field_index") and kind.get_field_index(rest) >= 0
 
+    @abstractmethod
     def read(self, number: int, columns: OffsetColumns) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a file, with the columns ``topic`` (if there is one), ``partition`` and ``offset``.
 
-        Raises TableUnreadable, StorageError."""
+        Raises DataFileMissing, TableUnreadable, StorageError."""
+
+    def added_by(self, files: Collection[str]) -> Mapping[str, str]:
+        """Returns what has added each of these files to the table, as far as the table knows it."""
+        return {}
+
+    def _path(self, name: str) -> tuple[str, ...]:
+        return (name,) if name in self._schema.names else tuple(name.split("."))
+
+
+class DatasetRows(AuditedTable):
+    """A table whose files Arrow reads as a dataset: Parquet and Delta."""
+
+    def __init__(
+        self,
+        uri: str,
+        dataset: ds.FileSystemDataset,
+        kind: str,
+        version: int | None,
+        notes: Notes,
+        *,
+        reads_committed: bool = False,
+    ) -> None:
+        self._fragments = list(dataset.get_fragments())
+        paths = [str(fragment.path) for fragment in self._fragments]
+        super().__init__(
+            uri, dataset.schema, paths, kind=kind, version=version, notes=notes, reads_committed=reads_committed
+        )
+
+    def read(self, number: int, columns: OffsetColumns) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
         import pyarrow.dataset as ds
 
-        parts = {"partition": columns.partition, "offset": columns.offset}
-        if columns.topic is not None:
-            parts["topic"] = columns.topic
-        chosen = {key: ds.field(*self._path(name)) for key, name in parts.items()}
+        chosen = {key: ds.field(*self._path(name)) for key, name in columns.by_key.items()}
         try:
-            yield from self.fragments[number].to_batches(
-                schema=self._dataset.schema, columns=chosen, batch_size=ROWS_AT_ONCE, batch_readahead=1,
+            yield from self._fragments[number].to_batches(
+                schema=self._schema, columns=chosen, batch_size=ROWS_AT_ONCE, batch_readahead=1,
                 fragment_readahead=1, use_threads=False,
             )  # fmt: skip
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError) as error:
             raise TableUnreadable(f"{self.files[number]}: {_first_line(error)}") from error
+        except FileNotFoundError as error:
+            if self.kind == "parquet":  # no log names the file: it was removed during the audit
+                raise StorageError(f"{self.files[number]} cannot be read: {_first_line(error)}") from error
+            raise DataFileMissing(f"{self.files[number]}: {_first_line(error)}") from error
         except OSError as error:
             raise StorageError(f"{self.files[number]} cannot be read: {_first_line(error)}") from error
 
-    def _path(self, name: str) -> tuple[str, ...]:
-        return (name,) if name in self._dataset.schema.names else tuple(name.split("."))
+
+def _named(paths: Sequence[str]) -> list[str]:
+    """Returns the names of files from the folder that all of them are in; whole paths if there is none."""
+    try:
+        root = posixpath.commonpath([posixpath.dirname(path) for path in paths]) if paths else ""
+    except ValueError:  # some have a scheme, and others not
+        return list(paths)
+    return [posixpath.relpath(path, root) for path in paths]
 
 
 def _fits(kind: pa.DataType, *, is_text: bool) -> bool:
@@ -200,9 +250,12 @@ def open_table(uri: str) -> AuditedTable:
         # Arrow would decode a file: URI; a path of this machine is never decoded.
         system, path = fs.FileSystem.from_uri(uri) if local is None else (fs.LocalFileSystem(), str(local.resolve()))
         if system.get_file_info(f"{path}/_delta_log").type == fs.FileType.Directory:
-            return _delta_table(uri, is_committed=reads_committed(system, path))
+            return _delta_table(uri, is_committed=reads_committed(texts_in(system, path)))
         if _is_iceberg(system, path):
-            raise TableUnreadable(f"{uri} is an Iceberg table: only Parquet and Delta tables can be verified")
+            raise TableUnreadable(
+                f"{uri} is an Iceberg table, and only its catalogue knows which files it has: name both, with --catalog"
+                " NAME|URI and --table NS.NAME"
+            )
         dataset = ds.dataset(path, filesystem=system, format="parquet", partitioning=_hive())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         foreign = _NO_PARQUET.search(one_line(error))
@@ -229,9 +282,9 @@ def open_table(uri: str) -> AuditedTable:
         raise TableUnreadable(f"{uri} has no Parquet files and no Delta log")
     if local is not None:
         _check_links(path, dataset.files)
-    return AuditedTable(
+    return DatasetRows(
         uri, dataset, "parquet", None, lambda partitions, topic_ids: parquet_notes(system, path),
-        reads_committed=reads_committed(system, path),
+        reads_committed=reads_committed(texts_in(system, path)),
     )  # fmt: skip
 
 
@@ -283,7 +336,7 @@ def _delta_table(uri: str, *, is_committed: bool) -> AuditedTable:
             )
         dataset = table.to_pyarrow_dataset()
         notes = partial(delta_notes, table)
-        return AuditedTable(uri, dataset, "delta", table.version(), notes, reads_committed=is_committed)
+        return DatasetRows(uri, dataset, "delta", table.version(), notes, reads_committed=is_committed)
     except ConfigError as error:
         raise TableUnreadable(str(error)) from error
     except DeltaError as error:

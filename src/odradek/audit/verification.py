@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,9 +12,10 @@ from odradek.audit import log_check
 from odradek.audit.log_check import DELETED, LOST, AuditedLog, GapCauses
 from odradek.audit.table_audit import PartitionRows, Repeat, audit, repeats
 from odradek.audit.table_notes import NotedRange
-from odradek.audit.tables import AuditedTable, TableUnreadable, open_table
+from odradek.audit.tables import AuditedTable, FilesMissing, TableUnreadable
 from odradek.audit.uncommitted_rows import UncommittedRows, uncommitted_rows
 from odradek.client.errors import UnknownTopic
+from odradek.core.counts import counted
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -151,18 +153,26 @@ class PartitionAudit:
 
 @dataclass(frozen=True, slots=True)
 class TableAudit:
-    """The audit of a table: one entry for each partition, sorted."""
+    """The audit of a table: one entry for each partition, sorted. ``missing_files``: data files that the table names,
+    and that are not there. ``added_by``: what has added files with repeated offsets, as far as the table knows it."""
 
     table: AuditedTable
     partitions: tuple[PartitionAudit, ...]
+    missing_files: tuple[str, ...] = ()
+    added_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
-        return all(one.is_whole for one in self.partitions)
+        return not self.missing_files and all(one.is_whole for one in self.partitions)
+
+    @property
+    def referenced_again(self) -> dict[str, int]:
+        """The files that the table references more than once, and how often."""
+        return {name: count for name, count in Counter(self.table.files).items() if count > 1}
 
 
 def verify_table(
-    uri: str,
+    table: AuditedTable,
     admin: Admin | None = None,
     *,
     group: str | None = None,
@@ -175,10 +185,9 @@ def verify_table(
     ``topic``: the topic of a table without a column of topics. With ``admin``, the log explains missing offsets. With
     ``group``, too, the commits of the group are compared with the table. Raises TableUnreadable, StorageError, and the
     errors of the cluster."""
-    table = open_table(uri)
     chosen = table.columns(columns, topic)
     with stage("Reading", len(table.files), "files") as advance:
-        rows = audit(table, chosen, advance)
+        rows, missing = audit(table, chosen, advance)
     audits = {tp: PartitionAudit(tp, one) for tp, one in rows.items()}
     for tp, one in rows.items():
         if one.repeated:
@@ -187,12 +196,16 @@ def verify_table(
     _add_notes(audits, notes)
     if admin is not None:
         _look_at_log(admin, table, audits, {tp.topic for tp in (*audits, *notes)}, group=group, stage=stage)
+    if not audits and missing:
+        raise FilesMissing(f"{table.uri} names {counted(len(missing), 'data file')}, and none is there: put them back")
     if not audits:
         raise TableUnreadable(
-            f"{uri} has no row, and nothing says which records it should have. With -b HOST:PORT and --group GROUP, the"
-            " commits of its group say it"
+            f"{table.uri} has no row, and nothing says which records it should have. With -b HOST:PORT and --group"
+            " GROUP, the commits of its group say it"
         )
-    return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)))
+    repeated = {name for one in audits.values() for repeat in one.repeated for name in repeat.files}
+    added_by = table.added_by(repeated) if repeated else {}
+    return TableAudit(table, tuple(audits[tp] for tp in sorted(audits)), tuple(missing), added_by)
 
 
 def _add_notes(audits: dict[TopicPartition, PartitionAudit], notes: Mapping[TopicPartition, NotedRange]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -16,9 +16,17 @@ from odradek.cli.options import TIMEOUT_MS, AsJson, Bootstrap, CommandConfig, Ti
 from odradek.cli.terminal import CommandError
 from odradek.core.extras import command_of
 from odradek.core.ids import RESET_POLICIES
+from odradek.pipelines.declared_options import Option
 from odradek.pipelines.given_options import OF_A_LINE, check_options
 from odradek.pipelines.history.options import ReportOptions
-from odradek.pipelines.options import AdoptOptions, IngestOptions, PipelineOptions, ReplayOptions, TransformOptions
+from odradek.pipelines.options import (
+    AdoptOptions,
+    CatalogOptions,
+    IngestOptions,
+    PipelineOptions,
+    ReplayOptions,
+    TransformOptions,
+)
 
 AvailableNow = Annotated[
     bool, typer.Option("--available-now", help="Read up to the present end, then stop. The default.")
@@ -137,7 +145,16 @@ class AdoptLine(AdoptOptions):
 class VerifyLine:
     """The command line of ``verify``."""
 
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="A folder of Parquet files, or a Delta table.")]
+    folder: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="A folder of Parquet files, or a Delta table.")
+    ] = None
+    catalog: Annotated[str | None, Option("The catalogue of an Iceberg table, as for ingest.", "NAME|URI")] = field(
+        default=None, repr=False
+    )
+    table: Annotated[
+        str | None, Option("The namespace and the name of an Iceberg table.", "NS.NAME", name="--table")
+    ] = None
+    catalog_options: CatalogOptions = field(default=None, repr=False)
     bootstrap_servers: Annotated[str | None, brokers_option("The cluster whose log explains missing offsets.")] = None
     group: Annotated[
         str | None, typer.Option(metavar="GROUP", help="The group that feeds the table: compare its commits.")

@@ -12,8 +12,12 @@ from odradek.cli.terminal import EXIT_OK, CommandError, note, note_table, print_
 from odradek.core.counts import counted, span, was
 from odradek.core.errors import OdradekError
 from odradek.core.extras import extra_in_errors
+from odradek.pipelines.values.arguments import ArgumentError
+from odradek.text.printable import printable
 
 if TYPE_CHECKING:
+    from odradek.audit.connect_commits import SinkCommits
+    from odradek.audit.tables import AuditedTable
     from odradek.audit.verification import PartitionAudit, TableAudit
 
 EXIT_NOT_WHOLE = 1
@@ -26,8 +30,7 @@ _WORDS = {
 
 def run_verify_command(line: VerifyLine) -> int:
     """Runs the command; returns the exit code. Raises OdradekError."""
-    if not line.table.strip():
-        raise CommandError("TABLE is empty: give a folder of Parquet files, or a Delta table")
+    _check_table(line)
     if line.group is not None and line.bootstrap_servers is None:
         raise CommandError("--group needs -b / --bootstrap-server: the commits of a group are in a cluster")
     with extra_in_errors("an audit of a table"):
@@ -41,6 +44,8 @@ def run_verify_command(line: VerifyLine) -> int:
         audit = _verified(line, names)
     except FilesMissing as error:
         raise CommandError(str(error), EXIT_NOT_WHOLE) from error
+    except ArgumentError:  # shown with the names of options
+        raise
     except OdradekError as error:  # exit code 1 is for a table that is not whole
         raise CommandError(with_remedy(error)) from error
     if line.as_json:
@@ -48,6 +53,50 @@ def run_verify_command(line: VerifyLine) -> int:
     else:
         _show(line, audit)
     return EXIT_OK if audit.is_whole else EXIT_NOT_WHOLE
+
+
+def _check_table(line: VerifyLine) -> None:
+    """Raises CommandError unless the line names one table."""
+    is_iceberg = bool(line.catalog is not None or line.table is not None or line.catalog_options)
+    if line.folder is not None and is_iceberg:
+        raise CommandError(
+            f"TABLE {line.folder} and --catalog, --table: give the folder of a Parquet or Delta table, or the catalogue"
+            " and the name of an Iceberg table"
+        )
+    if is_iceberg:
+        for name, value in (("--catalog", line.catalog), ("--table", line.table)):
+            if value is None:
+                raise CommandError(
+                    f"{name} is missing: an Iceberg table needs a catalogue and a name, such as db.events"
+                )
+    elif line.folder is None:
+        raise CommandError(
+            "TABLE is missing: give a folder of Parquet files, a Delta table, or --catalog and --table of an Iceberg"
+            " table"
+        )
+    elif not line.folder.strip():
+        raise CommandError("TABLE is empty: give a folder of Parquet files, or a Delta table")
+
+
+def _opened(line: VerifyLine) -> AuditedTable:
+    """Returns the table. Raises OdradekError."""
+    if line.folder is not None:
+        from odradek.audit.tables import open_table
+
+        return open_table(line.folder)
+    assert line.catalog is not None
+    assert line.table is not None
+    from odradek.audit.iceberg_tables import IcebergRows
+    from odradek.pipelines.iceberg.catalogs import TableName, load, open_catalog, shown_catalog
+
+    name = TableName(line.catalog, line.table, line.catalog_options or {})
+    table = load(open_catalog(name), name)
+    if table is None:
+        raise CommandError(
+            f"--table {line.table}: the catalogue {shown_catalog(line.catalog)} has no such table: correct the name, or"
+            " choose the catalogue in the database with --catalog-option name=…"
+        )
+    return IcebergRows(line.table, table)
 
 
 def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
@@ -58,13 +107,14 @@ def _verified(line: VerifyLine, names: tuple[str | None, ...]) -> TableAudit:
         if line.bootstrap_servers is not None:
             check_bootstrap(line.bootstrap_servers)
             admin = stack.enter_context(connect(line.bootstrap_servers, line.timeout_ms, line.command_config))
-        return verify_table(line.table, admin, group=line.group, topic=line.topic, columns=names, stage=progress)
+        table = _opened(line)
+        return verify_table(table, admin, group=line.group, topic=line.topic, columns=names, stage=progress)
 
 
 def _show(line: VerifyLine, audit: TableAudit) -> None:
     right = frozenset(range(1, len(_HEADER)))
     note_table(columns(_HEADER, [_cells(one) for one in audit.partitions], right=right))
-    note(*(line for one in audit.partitions for line in _lines(one)))
+    note(*(line for one in audit.partitions for line in _lines(one)), *_of_table(line, audit))
     if line.group is not None and all(one.committed is None for one in audit.partitions):
         note(f"Group {line.group} has no committed offset of these partitions: the table is not compared with it.")
     rows = sum(one.rows.rows for one in audit.partitions if one.rows is not None)
@@ -211,6 +261,32 @@ def _uncommitted(one: PartitionAudit) -> list[str]:
     return lines
 
 
+def _of_table(line: VerifyLine, audit: TableAudit) -> list[str]:
+    """The lines about files and snapshots, which are of no single partition."""
+    lines = [
+        f"MISSING FILE: {name}: the table names it, so no reader can read the table" for name in audit.missing_files
+    ]
+    lines += [f"{name}: the table references this file {count} times" for name, count in audit.referenced_again.items()]
+    lines += [f"{name} was added by {by}" for name, by in audit.added_by.items()]
+    for sink in audit.table.sinks:
+        compare = "" if line.group is not None else "; --group compares the commits of the group with the table"
+        lines.append(
+            f"Kafka Connect's Iceberg sink has made {counted(sink.snapshots, 'snapshot')} of the table"
+            f" (control topic and group: {printable(sink.name)}){compare}"
+        )
+        lines += [
+            f"commit {printable(commit)} of Kafka Connect's sink is in several snapshots: {', '.join(map(str, ids))}"
+            for commit, ids in sink.again.items()
+        ]
+        lines += [
+            f"snapshot {one.snapshot} stands at offset {one.offset} of partition {one.partition} of the sink's control"
+            f" topic, and snapshot {one.earlier} before it at {one.before}: two coordinators have committed, or the"
+            " control topic was created again"
+            for one in sink.set_back
+        ]
+    return lines
+
+
 def _span(start: int, end: int) -> str:
     return span(start, end)
 
@@ -223,7 +299,20 @@ def as_json(audit: TableAudit) -> dict[str, object]:
         "version": audit.table.version,
         "files": len(audit.table.files),
         "whole": audit.is_whole,
+        "missing_files": list(audit.missing_files),
+        "referenced_again": audit.referenced_again,
+        "added_by": dict(audit.added_by),
+        "sinks": [_sink_json(one) for one in audit.table.sinks],
         "partitions": [_partition_json(one) for one in audit.partitions],
+    }
+
+
+def _sink_json(one: SinkCommits) -> dict[str, object]:
+    return {
+        "name": one.name,
+        "snapshots": one.snapshots,
+        "repeated_commits": {commit: list(ids) for commit, ids in one.again.items()},
+        "set_back": [back._asdict() for back in one.set_back],
     }
 
 
