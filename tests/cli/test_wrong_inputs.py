@@ -174,7 +174,7 @@ def test_each_wrong_input_gives_one_line_that_names_the_thing(
 
 @pytest.mark.parametrize(
     ("more", "says"),
-    [(("--on-bad", ""), "--on-bad is empty: give keep|fail (see odradek pipeline ingest --help)"),
+    [(("--on-bad", ""), "--on-bad is empty: give keep|fail|topic:NAME (see odradek pipeline ingest --help)"),
      (("--group", "billing\u200b"), "--group 'billing\\u200b': the name has an invisible character U+200B")],
 )  # fmt: skip
 def test_an_empty_or_invisible_text_is_named(more: tuple[str, str], says: str, capsys: Capture) -> None:

@@ -414,7 +414,7 @@ def test_the_error_for_an_unknown_option_names_the_nearest_one(tmp_path: Path) -
         ({"output": "t", "producer_options": {"a": "b"}}, "producer_options is for to_topic"),
         ({"output": "t", "files_per_batch": 0}, "files_per_batch 0: expected 1 or more"),
         ({"output": "t", "writer": "me"}, "writer 'me' is unknown; choose one of workers, spark"),
-        ({"output": "t", "on_bad": "x"}, "on_bad 'x' is unknown; choose one of keep, fail"),
+        ({"output": "t", "on_bad": "x"}, "on_bad 'x' is unknown; choose one of keep, fail, topic:NAME"),
     ],
 )
 def test_wrong_and_contradicting_options_are_refused_before_a_request(given: dict[str, Any], says: str) -> None:

@@ -14,13 +14,15 @@ class Option:
     """The help text and the permitted values of an option of the command line. A field without an ``Option`` exists
     only in Python.
 
-    ``name`` is the option's name on the command line. Without it, the name is derived from the field.
+    ``name`` is the option's name on the command line. Without it, the name is derived from the field. ``prefix``: a
+    value that begins with it is permitted beside the ``choices``; a name follows.
     """
 
     help: str
     metavar: str | None = None
     name: str | None = None
     choices: tuple[str, ...] = ()
+    prefix: str = ""
     minimum: int | None = None
 
 

@@ -23,6 +23,8 @@ WRITERS = ("workers", "spark")
 """``workers``: Spark's Python workers read, decode and write; ``spark``: Spark gets rows from them and writes files."""
 
 
+LETTERS = "topic:"
+"""The start of ``on_bad`` with the name of a topic."""
 ValueFormatName = Annotated[str, Option("The format of the values.", choices=tuple(ValueFormat))]
 Schema = Annotated[
     str | None,
@@ -102,8 +104,11 @@ class PipelineOptions:
     on_bad: Annotated[
         str,
         Option(
-            "For unreadable values: keep the value in column raw and the error in column error, or stop.",
+            "For unreadable values: keep the value in column raw and the error in column error; send the "
+            "record to a topic, too, before its micro-batch is in the table (at least once); or stop.",
+            "keep|fail|topic:NAME",
             choices=("keep", "fail"),
+            prefix=LETTERS,
         ),
     ] = "keep"
     partition_by: Annotated[
@@ -297,9 +302,11 @@ def check_values(options: PipelineOptions | TransformOptions) -> None:
     for name, (hint, option) in declared_options(kind).items():
         value = getattr(options, name)
         check_type(name, value, hint)
-        if option.choices and value not in option.choices:
+        is_named = bool(option.prefix) and str(value).startswith(option.prefix)
+        if option.choices and value not in option.choices and not is_named:
             said = f" {value!r} is unknown" if value else " is empty"
-            raise wrong(name, f"{said}; choose one of {', '.join(option.choices)}")
+            more = f", {option.prefix}NAME" if option.prefix else ""
+            raise wrong(name, f"{said}; choose one of {', '.join(option.choices)}{more}")
         if option.minimum is not None and value is not None and value < option.minimum:
             raise wrong(name, f" {value}: expected {option.minimum} or more")
 

@@ -13,7 +13,7 @@ from odradek.client.errors import GroupIdNotFound, GroupNotEmpty, UnknownTopic
 from odradek.client.model import MemberDescription
 from odradek.core.errors import KafkaError, OdradekError
 from odradek.core.ids import EARLIEST, LATEST, TopicPartition
-from odradek.pipelines.values.arguments import ArgumentError
+from odradek.pipelines.values.arguments import ArgumentError, wrong
 from odradek.spark.offsets import group_look
 from odradek.spark.offsets.commit_refusal import missing_right
 from odradek.spark.offsets.lookups import Lookups
@@ -89,6 +89,13 @@ class Source:
                 raise
             raise KafkaError(error.code, f"{lacks.why.partition(': ')[2]}. {lacks.remedy}") from error
 
+    def check_letters(self, topic: str) -> None:
+        """Checks the topic for dead letters. Raises UnknownTopic, ConfigError if it is read, BrokerUnreachable."""
+        is_read = topic in self.topics
+        if self.pattern is not None:
+            is_read = java_pattern(self.pattern).fullmatch(topic) is not None
+        check_letters(topic, parse_options(self.all_options(), streaming=True).client, is_read=is_read)
+
     def _check(self) -> int:
         found = parse_options(self.all_options(), streaming=True)
         with Admin(with_short_timeouts(found.client)) as admin:
@@ -102,6 +109,15 @@ class Source:
                     "another group"
                 )
             return unread_offsets(admin, self.group, [tp for topic in topics for tp in admin.partitions(topic)])
+
+
+def check_letters(topic: str, client: ClientConfig, *, is_read: bool) -> None:
+    """Checks the topic for dead letters. Raises UnknownTopic, ConfigError if the pipeline reads it, too, and
+    BrokerUnreachable."""
+    if is_read:
+        raise wrong("on_bad", f" topic:{topic}: the pipeline reads this topic, too: send the letters to another one")
+    with Admin(with_short_timeouts(client)) as admin:
+        check_topics(admin, [topic])
 
 
 class TopicLag:

@@ -93,7 +93,7 @@ def print_result(request: IngestLine, done: Ingested) -> None:
     if done.slowest is not None:
         note(_slowest(done.slowest))
     if done.bad:
-        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing))
+        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing, request.on_bad))
 
 
 def _slowest(one: PartitionTime) -> str:

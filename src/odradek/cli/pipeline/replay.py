@@ -168,4 +168,4 @@ def _print_result(request: ReplayLine, done: Replayed) -> None:
     if done.earlier:
         note(f"{done.earlier:,} of the {counted(done.offsets, 'offset')} {was(done.earlier)} done by earlier runs.")
     if done.bad:
-        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing))
+        note(unreadable_line(done.bad, done.rows, request.value_format, request.framing, request.on_bad))

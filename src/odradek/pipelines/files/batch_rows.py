@@ -23,6 +23,7 @@ from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
+from odradek.spark.writes.write_options import WriteOptions
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class RangeRows:
     BadRecords. ``on_reports`` is called with the reports of the tasks after all their files are found. ``known``: the
     last batches that were read before; the logs must have them still. ``confirm`` is called with the partitions in
     which that could not be seen, and raises an error if a log has other records than those that were read before.
+    ``letters``: as for ``TableWriter``.
     """
 
     spark: SparkSession
@@ -104,12 +106,13 @@ class RangeRows:
     on_reports: Callable[[Sequence[TaskReport]], None] = lambda reports: None
     known: Mapping[TopicPartition, LogTail] = field(default_factory=dict)
     confirm: Callable[[Sequence[TopicPartition]], None] = lambda partitions: None
+    letters: WriteOptions | None = None
     in_place = True
     tails: dict[TopicPartition, LogTail] = field(default_factory=dict, init=False)
 
     def write(self, location: Location, prefix: str, layout: FileLayout) -> list[StagedFile]:
         folder = folder_of(location)
-        writer = TableWriter(self.options, self.decoder, folder, prefix, layout)
+        writer = TableWriter(self.options, self.decoder, folder, prefix, layout, self.letters)
         tasks = self._tasks()
         reports: list[TaskReport] = []
         if tasks:

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.decoders.decoder import Decoder
+from odradek.pipelines.files.dead_letters import DeadLetters
 from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout, LaidOutRows
 from odradek.pipelines.files.settings import settings_for
 from odradek.pipelines.files.table_folders import TableFolder
@@ -32,6 +33,7 @@ from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.piece_reader import read_piece
+from odradek.spark.writes.write_options import WriteOptions
 from odradek.text.printable import one_line
 
 ROW_GROUP_BYTES = 64 << 20
@@ -45,13 +47,14 @@ FILE_BYTES = 512 << 20
 @dataclass(frozen=True)
 class TableWriter:
     """The writer of one task. ``prefix``: the first part of the files' names. ``layout``: how rows are laid out in
-    files."""
+    files. ``letters``: how unreadable records are sent to a topic; None: they are not."""
 
     options: ReadOptions
     decoder: Decoder
     folder: TableFolder
     prefix: str
     layout: FileLayout = field(default_factory=FolderLayout)
+    letters: WriteOptions | None = None
 
     def write(self, pieces: Sequence[Piece]) -> TaskReport:
         """Reads the pieces and writes their rows. On an error, removes the files of the task. Raises DataLoss,
@@ -59,7 +62,7 @@ class TableWriter:
         """
         started = time.monotonic()
         files = OpenFiles(self.folder, self.prefix, self.layout.schema(self.decoder.schema))
-        bad = BadValues()
+        bad, letters = BadValues(), DeadLetters(self.letters)
         read: list[PieceReport] = []
         by_piece = [PieceProgress(piece.partition, piece.start) for piece in pieces]
         try:
@@ -69,9 +72,11 @@ class TableWriter:
                     rows = self.layout.usable(self.decoder.decode(records), records)
                     count += rows.num_rows
                     bad.look_at(rows, records)
+                    letters.look_at(rows, records)
                     for part in self.layout.parts(rows):
                         files.add(part)
                 read.append(PieceReport(piece.partition, count, time.monotonic() - begun))
+            letters.send()
             written = files.close()
         except BaseException as error:
             files.abandon()

@@ -8,16 +8,18 @@ from dataclasses import dataclass, field
 from odradek.pipelines.formats.table_format import CatalogPlace, TableFormat, format_of
 from odradek.pipelines.formats.table_state import TableLayout, check_checkpoint_folder, check_table_folders
 from odradek.pipelines.given_options import check_local_folder, check_place
-from odradek.pipelines.options import PipelineOptions
+from odradek.pipelines.options import LETTERS, PipelineOptions
 from odradek.pipelines.values.arguments import about, wrong
+from odradek.pipelines.values.formats import ValueFormat
 from odradek.pipelines.values.record_values import Values
 from odradek.text.table_paths import check_uri, is_uri, local_path
 
 
 @dataclass(frozen=True)
 class Target:
-    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``, ``fail`` ends
-    the query. ``task_bytes``: the most data, as stored in a topic, that one task of the workers reads.
+    """The location and the format of the table. ``on_bad``: ``keep`` puts unreadable values into ``raw``,
+    ``topic:NAME`` also sends their records to a topic, ``fail`` ends the query. ``task_bytes``: the most data, as
+    stored in a topic, that one task of the workers reads.
     ``single_driver``: the user states that no other pipeline writes to a table without an exclusive create.
     ``fence_commits``: the group's offsets are committed by a transactional producer, one for each table.
     ``allow_lost``: whether a Parquet table may have lost files of its newest micro-batch. ``place``: that of a table in
@@ -48,9 +50,21 @@ class Target:
         """The columns whose values are in the names of folders, and not in the files."""
         return self.partition_by if self.format.has_folders else ()
 
+    @property
+    def needs_headers(self) -> bool:
+        """Whether the headers of records are read: for a column, or for dead letters."""
+        return self.values.headers or self.letters_to is not None
+
+    @property
+    def letters_to(self) -> str | None:
+        """The topic for records with an unreadable value; None if there is none."""
+        is_topic = self.on_bad.startswith(LETTERS)
+        return self.on_bad.removeprefix(LETTERS).strip() if is_topic else None
+
     def check(self) -> None:
         """Checks the options. Raises ConfigError."""
         self.format.check_installed()
+        self._check_letters()
         if self.writer not in self.format.writers:
             raise wrong("writer", f" {self.writer}: {self.format.writers_reason}; leave the option out")
         check_place("output", self.output)
@@ -72,6 +86,16 @@ class Target:
             check_checkpoint_folder(checkpoint)
         if output is not None:
             check_table_folders(output, checkpoint)
+
+    def _check_letters(self) -> None:
+        if self.letters_to is None:
+            return
+        if not self.letters_to:
+            raise wrong("on_bad", f" {self.on_bad}: give the name of a topic behind {LETTERS}")
+        if self.writer != "workers":
+            raise wrong("on_bad", f" {self.on_bad}: only workers send records to a topic; leave the option writer out")
+        if self.values.format is ValueFormat.RAW:
+            raise wrong("on_bad", f" {self.on_bad} is for values of json or avro: raw values are not read")
 
     def shape(self) -> TableLayout:
         values = self.values

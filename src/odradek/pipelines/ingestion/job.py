@@ -113,7 +113,10 @@ class Ingest:
         with about("batch_size"):
             parse_size("batch_size", self.batch_size)
         self.target.check()
-        return self.source.check()
+        unread = self.source.check()
+        if self.target.letters_to is not None:
+            self.source.check_letters(self.target.letters_to)
+        return unread
 
 
 @with_keywords(IngestOptions)
@@ -227,7 +230,7 @@ def _with_limits(job: Ingest, more: Mapping[str, str]) -> Source:
     limit."""
     options = dict(job.source.options)
     options |= job.target.values.source_options(options)
-    if job.target.values.headers:
+    if job.target.needs_headers:
         options["includeHeaders"] = "true"
     from odradek.spark import compatibility  # here, since it loads PySpark
 

@@ -30,6 +30,7 @@ from odradek.pipelines.replays.progress import subtract
 from odradek.pipelines.replays.replayed_logs import check_replayed_logs
 from odradek.pipelines.replays.topic import ORIGIN_COLUMNS, ReplayTopic, find_target, records_to_send
 from odradek.pipelines.replays.transactions import into_topic_once
+from odradek.pipelines.sources import check_letters
 from odradek.pipelines.tables.table import Table, open_table
 from odradek.pipelines.values.arguments import about
 from odradek.spark.offsets.offset_ranges import Range
@@ -110,10 +111,10 @@ def _into_table(
         progress = progress_options(spark, advance)
         with spark_failures("the replay stopped"), plain_timestamps(spark), progress as task_options:
             task_options = dict(task_options) | into.values.source_options(job.options)
-            records = rest.frame(spark, into.values.headers, task_options)
+            records = rest.frame(spark, into.needs_headers, task_options)
             table.begin(records, _isolation_of(rest))
             if into.writer == "workers":
-                options, planned = rest.planned(into.values.headers, task_options)
+                options, planned = rest.planned(into.needs_headers, task_options)
                 added = table.add_ranges(spark, options, planned, _plan(rest, query))
             else:
                 added = table.add(records, _plan(rest, query))
@@ -203,12 +204,16 @@ def replay(options: ReplayOptions) -> ReplayRanges | Replayed:
 
 
 def replay_of(options: ReplayOptions, found: ReplayRanges, into: Target | ReplayTopic) -> Replay:
-    """Returns the replay to run. Raises ConfigError if the topic to send to is read, too."""
+    """Returns the replay to run. Raises ConfigError if a topic to send to is read, too, and UnknownTopic."""
     if isinstance(into, ReplayTopic) and into.name in {piece.partition.topic for piece in found.ranges}:
         raise ConfigError(
             f"topic {into.name} is read and written: a further run would read the copies of this one. Send to another "
             "topic"
         )
+    if isinstance(into, Target) and into.letters_to is not None:
+        given = {"kafka.bootstrap.servers": options.bootstrap_servers, "subscribe": "any", **read_options(options)}
+        client = parse_options(given, streaming=False).client
+        check_letters(into.letters_to, client, is_read=into.letters_to in {one.partition.topic for one in found.ranges})
     return Replay(options.bootstrap_servers, found, into, read_options(options), options.again, _selection(options))
 
 

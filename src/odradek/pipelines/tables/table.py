@@ -45,6 +45,7 @@ from odradek.pipelines.commit.state import (
 )
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
+from odradek.pipelines.files.dead_letters import letter_options
 from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
@@ -385,6 +386,7 @@ class Table:
         assert self._decoder is not None
         assert self._columns is not None
         checks = None if plan.is_replay else self._logs.before(options, planned, plan)
+        letters = self.target.letters_to
         rows = RangeRows(
             spark,
             options,
@@ -399,6 +401,7 @@ class Table:
             on_reports=on_reports,
             known=NO_TAILS if checks is None else checks.known,
             confirm=(lambda partitions: None) if checks is None else checks.confirm,
+            letters=None if letters is None else letter_options(options.client, letters),
         )
         with self._note_other_attempts(spark):
             added = self._writer.add(rows, plan)
