@@ -93,6 +93,22 @@ _HDFS_POM = """\
 <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-nop</artifactId><version>1.7.36</version></dependency>
 </dependencies></project>
 """
+_ICEBERG = "1.11.0"
+_ICEBERG_POM = f"""\
+<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>odradek-interop</groupId><artifactId>odradek-iceberg</artifactId><version>1</version><dependencies>
+<dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>{_ICEBERG}</version>
+</dependency>
+<dependency><groupId>org.apache.iceberg</groupId><artifactId>iceberg-core</artifactId><version>{_ICEBERG}</version>
+<classifier>tests</classifier></dependency>
+<dependency><groupId>org.apache.hadoop</groupId><artifactId>hadoop-client-runtime</artifactId><version>3.4.1</version>
+</dependency>
+<dependency><groupId>org.xerial</groupId><artifactId>sqlite-jdbc</artifactId><version>3.49.1.0</version></dependency>
+<dependency><groupId>org.eclipse.jetty.ee10</groupId><artifactId>jetty-ee10-servlet</artifactId><version>12.1.5</version>
+</dependency>
+<dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>2.0.17</version></dependency>
+</dependencies></project>
+"""
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -169,6 +185,12 @@ def hdfs_jars(timeout_s: float = FETCH_TIMEOUT_S) -> Path:
     """The folder of the jars of HDFS's NameNode and DataNode (110 MB), fetched once. Raises Unavailable."""
     java()
     return _jars("hdfs-3.5.0", _HDFS_POM, timeout_s)
+
+
+def iceberg_class_path(timeout_s: float = FETCH_TIMEOUT_S) -> str:
+    """The class path of Iceberg's REST catalogue for tests (75 MB), fetched once. Raises Unavailable."""
+    java()
+    return f"{_jars(f'iceberg-{_ICEBERG}', _ICEBERG_POM, timeout_s)}/*"
 
 
 def _jars(name: str, pom: str, timeout_s: float) -> Path:
