@@ -161,7 +161,7 @@ def test_many_letters_are_sent_while_a_task_reads(
     with Producer(bootstrap_servers=bootstrap) as producer:
         for number in range(3000):
             producer.send(topic, b"x" * 100, key=b"%d" % number)
-    monkeypatch.setattr("odradek.pipelines.files.dead_letters._AT_ONCE_BYTES", 10_000)
+    monkeypatch.setattr("odradek.pipelines.values.dead_letters._AT_ONCE_BYTES", 10_000)
     real, sizes = writes.write_task, []
 
     def write_task(options: Any, batches: Any) -> int:

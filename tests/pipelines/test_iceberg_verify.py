@@ -322,7 +322,7 @@ def test_a_repeated_micro_batch_of_ours_names_its_run(ours: Path, capsys: Captur
         ({"--table": "nowhere.t"}, "--table nowhere.t: the catalogue sqlite:///"),
         ({"--table": "t"}, "--table 't': expected a namespace and a name, such as db.events"),
         ({"--table": ""}, "--table"),
-        ({"--catalog": "nobody"}, "the catalogue nobody is unknown"),
+        ({"--catalog": "unnamed"}, "the catalogue unnamed is unknown"),
         ({"--catalog": "sqlite:////no/such/catalog.db"}, "does not exist: there is no file /no/such/catalog.db"),
         ({"--catalog": "http://127.0.0.1:9"}, "the catalogue http://127.0.0.1:9 cannot be used"),
         ({"--catalog": None}, "--catalog is missing"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
-_RUN = "odradek.run"
+_RUN_KEY = "odradek.run"
 
 
 class IcebergRows(AuditedTable):
@@ -105,7 +105,7 @@ class IcebergRows(AuditedTable):
         by = ""
         if commit := summary.get(COMMIT_ID):
             by = f", commit {one_line(commit)} of Kafka Connect's sink"
-        elif run := summary.get(_RUN):
+        elif run := summary.get(_RUN_KEY):
             by = f", run {one_line(run)} of odradek"
         return f"snapshot {snapshot} of {at.replace('+00:00', 'Z')}{by}"
 

@@ -81,6 +81,8 @@ class AuditedTable(ABC):
     offsets the table has read, as far as it has noted them. ``reads_committed``: whether the table was read with
     ``read_committed`` only, by its notes. ``sinks``: the sinks of Kafka Connect that have written it."""
 
+    # Subclasses use _path.
+
     sinks: Sequence[SinkCommits] = ()
 
     def __init__(

@@ -23,12 +23,13 @@ from odradek.pipelines.values.record_values import KEEP_BAD, BadRecords
 from odradek.spark.offsets.offset_ranges import FEW_OFFSETS, UNKNOWN_BYTES, Piece, Range, split
 from odradek.spark.options import ReadOptions
 from odradek.spark.tasks import SMALL_TASK_BYTES, pack
-from odradek.spark.writes.write_options import WriteOptions
 from odradek.text.printable import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from odradek.spark.writes.write_options import WriteOptions
 
 _READERS = 16
 

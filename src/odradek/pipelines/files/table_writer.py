@@ -15,26 +15,28 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from odradek.core.errors import StorageError
 from odradek.pipelines.decoders.decoder import Decoder
-from odradek.pipelines.files.dead_letters import DeadLetters
 from odradek.pipelines.files.file_layouts import FileLayout, FolderLayout, LaidOutRows
 from odradek.pipelines.files.settings import settings_for
 from odradek.pipelines.files.table_folders import TableFolder
 from odradek.pipelines.files.task_reports import BadValue, FileReport, PieceReport, TaskReport
 from odradek.pipelines.local_errors import remedy_of
+from odradek.pipelines.values.dead_letters import DeadLetters
 from odradek.pipelines.values.reader import ERROR
 from odradek.spark.offsets.offset_ranges import Piece
 from odradek.spark.options import ReadOptions
 from odradek.spark.piece_progress import PieceProgress
 from odradek.spark.piece_reader import read_piece
-from odradek.spark.writes.write_options import WriteOptions
 from odradek.text.printable import one_line
+
+if TYPE_CHECKING:
+    from odradek.spark.writes.write_options import WriteOptions
 
 ROW_GROUP_BYTES = 64 << 20
 ROW_GROUP_ROWS = 1_000_000

@@ -45,7 +45,6 @@ from odradek.pipelines.commit.state import (
 )
 from odradek.pipelines.decoders.decoder import Decoder, decoder_for
 from odradek.pipelines.files.batch_rows import RangeRows, SparkRows, check_decoder
-from odradek.pipelines.files.dead_letters import letter_options
 from odradek.pipelines.files.partition_values import usable_frame
 from odradek.pipelines.files.row_ends import OURS
 from odradek.pipelines.files.staging import DAY_S, has_other_attempts, tagged_jobs
@@ -77,6 +76,7 @@ from odradek.pipelines.tables.group import OVERTAKEN, TableGroup
 from odradek.pipelines.tables.read_logs import ReadLogs
 from odradek.pipelines.tables.runs import RUNS, Run
 from odradek.pipelines.values.arguments import wrong
+from odradek.pipelines.values.dead_letters import letter_options
 from odradek.pipelines.values.reader import ERROR
 from odradek.pipelines.values.record_values import KEEP_BAD, RECORD_COLUMNS, BadRecords
 from odradek.spark.offsets.lookups import Lookups

@@ -7,27 +7,32 @@ the table has the micro-batch. A task or a micro-batch that runs again sends its
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from odradek.client.config import ClientConfig
-from odradek.client.producer import ProducerConfig
 from odradek.core.errors import OdradekError, StorageError
-from odradek.pipelines.decoders.decoder import HEADERS_TYPE
 from odradek.pipelines.values.reader import ERROR
-from odradek.spark.writes.write_options import WriteOptions
 from odradek.text.printable import one_line
+
+if TYPE_CHECKING:
+    from odradek.client.config import ClientConfig
+    from odradek.spark.writes.write_options import WriteOptions
 
 TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER = "odradek-topic", "odradek-partition", "odradek-offset"
 ERROR_HEADER = "odradek-error"
 _HEADERS = (TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER, ERROR_HEADER)
 """The headers of a letter, behind those of the record: why the value cannot be read, and where the record is."""
 _AT_ONCE_BYTES = 16 << 20
+_HEADERS_COLUMN = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def letter_options(client: ClientConfig, topic: str) -> WriteOptions:
     """Returns how letters are sent: to the cluster that is read, with acknowledgements of all replicas in sync. The
     topic is not created: a mistyped name is an error."""
+    from odradek.client.producer import ProducerConfig
+    from odradek.spark.writes.write_options import WriteOptions  # only for letters: a producer is much to load
+
     return WriteOptions(replace(client, allow_auto_create_topics=False), ProducerConfig(), topic)
 
 
@@ -75,7 +80,7 @@ def _letters(records: pa.RecordBatch, errors: pa.Array) -> pa.RecordBatch:
         [*(own or ()), *(_header(name, text) for name, text in zip(_HEADERS, at, strict=True))]
         for own, at in zip(given, places, strict=True)
     ]
-    columns = [bad.column("key"), bad.column("value"), pa.array(headers, HEADERS_TYPE)]
+    columns = [bad.column("key"), bad.column("value"), pa.array(headers, _HEADERS_COLUMN)]
     return pa.RecordBatch.from_arrays(columns, names=["key", "value", "headers"])
 
 
