@@ -46,8 +46,8 @@ PARTITIONS = 3
 MANY_PARTITIONS = 6
 """More than the members of a group: each of them has to go on after a fault."""
 SHORT = (
-    "the leader is killed", "a follower is killed", "the leader is paused", "the controller is killed",
-    "a rolling restart", "two brokers are killed",
+    "the leader is killed", "a follower is killed", "a coordinator is killed", "the leader is paused",
+    "the controller is killed", "a rolling restart", "two brokers are killed",
 )  # fmt: skip
 REPLICATED_TRANSACTIONS = {"transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2"}
 ROUNDS_OF_A_HISTORY, HISTORIES = 10, 20
@@ -100,7 +100,7 @@ def go_clients(rounds: HistoryRounds) -> None:
     rounds.add(FranzMember, group=f"{rounds.topic}.consumer", protocol="consumer")
 
 
-def test_six_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
+def test_seven_rounds_of_faults(cluster: odradek.Cluster, tmp_path: Path) -> None:
     with HistoryRounds(cluster, unique("h"), PARTITIONS, 1) as rounds:
         few_clients(rounds)
         rounds.begin()

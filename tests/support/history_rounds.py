@@ -222,9 +222,13 @@ def follower_of(rounds: HistoryRounds) -> int:
 
 
 def coordinator_of(rounds: HistoryRounds) -> int:
-    groups = [one.group for one in rounds.clients if isinstance(one, ConfluentCommits)]
+    """The coordinator of a group, with members or without, or of a transactional id."""
+    groups = [one for client in rounds.clients if (one := getattr(client, "group", None)) is not None]
+    ids = [one for client in rounds.clients if (one := getattr(client, "transactional_id", None)) is not None]
+    kind, name = rounds.dice.choice([*(("group", one) for one in groups), *(("id", one) for one in ids)])
     with Admin(rounds.nodes.bootstrap_servers) as admin:
-        return admin.coordinator(groups[0]).node_id
+        found = admin.coordinator(name) if kind == "group" else admin.coordinator(transactional_id=name)
+    return found.node_id
 
 
 def two_of(rounds: HistoryRounds) -> tuple[int, ...]:
@@ -243,6 +247,8 @@ FAULTS: dict[str, Fault] = {
     "the leader is killed": Fault(lambda rounds: killed(rounds.nodes, leader_of(rounds))),
     "a follower is killed": Fault(lambda rounds: killed(rounds.nodes, follower_of(rounds))),
     "the leader is paused": Fault(lambda rounds: paused(rounds, leader_of(rounds))),
+    "a coordinator is killed": Fault(lambda rounds: killed(rounds.nodes, coordinator_of(rounds))),
+    "a coordinator is paused": Fault(lambda rounds: paused(rounds, coordinator_of(rounds))),
     "two brokers are killed": Fault(lambda rounds: killed(rounds.nodes, *two_of(rounds)), is_survived=False),
     "the controller is killed": Fault(lambda rounds: killed(rounds.nodes, CONTROLLER)),
     "a rolling restart": Fault(restarted),

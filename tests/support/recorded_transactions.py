@@ -29,6 +29,10 @@ class RecordedTransactions(RecordedProducer):
         super().__init__(*arguments)
         self.group, self.rounds = group, 0
 
+    @property
+    def transactional_id(self) -> str:
+        return self.name
+
     def work(self) -> None:
         producer: Any = None
         while not self.ended.is_set():
