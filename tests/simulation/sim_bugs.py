@@ -252,11 +252,11 @@ def _members_of_848_never_end(real: Any) -> Any:
 def _newest_record_dropped(real: Any) -> Any:
     """Compaction removes all records of the keys that end with partition 1, also the newest ones."""
 
-    def stays(self: RowEngine, record: Any, header: Any, rules: Any, mapped_offset: int) -> bool:
-        kept = real(self, record, header, rules, mapped_offset)
-        return bool(kept and not (record.key or b"").endswith(b"\0\0\0\1"))
+    def remaining(self: RowEngine, records: Any, rules: Any, mapped_offset: int) -> list[int]:
+        kept = real(self, records, rules, mapped_offset)
+        return [number for number in kept if not (records.keys[number] or b"").endswith(b"\0\0\0\1")]
 
-    return stays
+    return remaining
 
 
 def _offsets_stay_when_a_group_is_deleted(real: Any) -> Any:
@@ -352,7 +352,7 @@ BUGS: dict[str, Bug] = {
         kip848_protocol.Kip848Protocol, "on_loaded", _sessions_end_with_a_restart
     ),
     "generations lost in load": _replacing(ClassicGroup, "from_metadata", _generations_lost_in_load),
-    "compaction drops a newest record": _replacing(RowEngine, "_stays", _newest_record_dropped),
+    "compaction drops a newest record": _replacing(RowEngine, "_remaining", _newest_record_dropped),
 }
 
 

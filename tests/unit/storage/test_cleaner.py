@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from support.memory_files import Crash
 
 from odradek.batches.header import read_header
 from odradek.core.errors import CorruptRecord
+from odradek.storage.cleaning import columns as columns_module
+from odradek.storage.cleaning import rows as rows_module
 from odradek.storage.cleaning.cleaner import CleanedSegment, Engine, MapFull, TooLargeForSteps, choose_engine, clean
 from odradek.storage.cleaning.columns import ColumnEngine
 from odradek.storage.cleaning.jobs import Job, SourceSegment, group_sources, max_keys, measure
@@ -37,10 +41,16 @@ from odradek.storage.disk.files import OsFiles
 ENGINES = [RowEngine, ColumnEngine]
 
 
-def test_the_process_loads_numba_for_large_logs_only() -> None:
-    """The import takes two seconds of a processor, more than the rows of a small log."""
-    assert isinstance(choose_engine(4 << 20), RowEngine)
-    assert isinstance(choose_engine((4 << 20) + 1), ColumnEngine)
+def test_the_process_loads_numba_for_many_records_only(tmp_path: Path) -> None:
+    """The import takes as long as some hundred thousand rows. The first batches show how many a log has."""
+    log = open_log(tmp_path / "t-0")
+    put(log, *((b"k%d" % number, b"v") for number in range(100)))
+    log.roll(T0)
+    _, job = job_of(log)
+    assert isinstance(choose_engine(job, OsFiles()), RowEngine)
+    (source,) = job.sources
+    large = replace(job, sources=(source, replace(source, base_offset=100, size=source.size * 10_000)))
+    assert isinstance(choose_engine(large, OsFiles()), ColumnEngine)
 
 
 @pytest.fixture
@@ -568,6 +578,54 @@ def test_the_chunk_size_does_not_change_the_result(tmp_path: Path, read_bytes: i
     assert written[0] == written[1]
     compact(log)
     assert contents(log.path).items() >= {n.removesuffix(".cleaned"): data for n, data in written[0].items()}.items()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_event_loop_and_the_process_write_the_same_bytes(tmp_path: Path, seed: int) -> None:
+    """In the process, the sorted offsets show which batches need not be read."""
+    log = busy_log(tmp_path / "a-0", seed)
+    put(log, *((b"key-%d" % number, b"newest") for number in range(30)))
+    for number in range(30, 60):
+        put(log, (b"key-%d" % number, b"newest"))
+    log.roll(T0)
+    _, job = job_of(log)
+    written = []
+    for options in ({"max_packed": 64 << 10}, {}):
+        done = None
+        steps = clean(job, RowEngine(), OsFiles(), **options)
+        try:
+            while True:
+                if isinstance(step := next(steps), CleanedSegment):
+                    step.finish()
+        except StopIteration as end:
+            done = end.value
+        written.append(({p.name: p.read_bytes() for p in sorted(log.path.glob("*.cleaned"))}, done))
+    assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=["rows", "columns"], indirect=True)
+def test_only_batches_that_lose_a_part_of_their_records_are_read_twice(
+    path: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(path)
+    put(log, (b"a", b"1"), (b"b", b"1"), compression="zstd")  # loses all
+    put(log, (b"a", b"2"), (b"b", b"2"), (b"c", b"2"), compression="zstd")  # loses a
+    put(log, (b"d", None), compression="zstd")  # its delete horizon begins
+    put(log, (b"a", b"3"), (b"e", b"3"), compression="zstd")  # keeps all
+    log.roll(T0)
+    read: list[bytes] = []
+    for module in (rows_module, columns_module):
+        real = module.decompress
+
+        def noting(codec: int, data: bytes, *rest: int, real: Callable[..., bytes] = real) -> bytes:
+            read.append(bytes(data))
+            return real(codec, data, *rest)
+
+        monkeypatch.setattr(module, "decompress", noting)
+    compact(log, engine=engine)
+    assert len(read) == 4 + 2
+    assert len(set(read)) == 4
+    assert pairs(log) == [(3, b"b", b"2"), (4, b"c", b"2"), (5, b"d", None), (6, b"a", b"3"), (7, b"e", b"3")]
 
 
 def test_a_log_that_was_truncated_during_a_cleaning_refuses_its_result(path: Path) -> None:

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
@@ -510,7 +511,7 @@ class CleanerProcess:
             raise _CleaningAborted("the broker stops")
         if last.get("errno") is not None and lacks_room(full := OSError(last["errno"], last["error"])):
             raise full
-        reason = last.get("error") or last.get("gone") or f"its process ended with code {process.returncode}"
+        reason = last.get("error") or last.get("gone") or _exit_reason(process.returncode)
         raise StorageError(reason)
 
     def end(self) -> None:
@@ -518,6 +519,15 @@ class CleanerProcess:
         self._ended = True
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
+
+
+def _exit_reason(code: int) -> str:
+    """Returns why the process ended, which has no words for this. It maps files: a page that the disk cannot read, or
+    that the log has lost by a truncation, ends it by SIGBUS."""
+    bus = getattr(signal, "SIGBUS", None)
+    if bus is not None and code == -bus:
+        return "its process could not read a part of a mapped file (SIGBUS)"
+    return f"its process ended with code {code}"
 
 
 async def _discard(target: Log) -> None:

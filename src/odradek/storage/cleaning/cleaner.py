@@ -22,12 +22,13 @@ import sys
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
 from odradek.batches.compression import decompress_small
 from odradek.batches.control import read_control
-from odradek.batches.header import HEADER_BYTES, read_header
+from odradek.batches.header import HEADER_BYTES, Buffer, read_header
 from odradek.core.errors import CorruptRecord, KafkaError, OdradekError, StorageError
 from odradek.storage.cleaning.jobs import Job, SourceSegment, group_sources
 from odradek.storage.cleaning.rows import FilteredPart, MappedPart, RowEngine, SegmentSurvey
@@ -46,9 +47,14 @@ from odradek.storage.segments.segment import LOG_SUFFIX, TXN_INDEX_SUFFIX, Segme
 _SMALL_RECORDS = 150_000
 """The largest number of records in a log that the broker cleans without a process."""
 _SMALL_READ_BYTES = 64 << 10
-_LARGE_READ_BYTES = 8 << 20
-_ROWS_BYTES = 4 << 20
-"""The largest logs that the process cleans without numba, whose import takes longer than the rows of such a log."""
+_LARGE_READ_BYTES = 1 << 20
+_MAPPED = 8
+"""A portion of a mapped file, which needs no memory, is so many times larger."""
+_ROWS = 600_000
+"""The most records that the process cleans without numba, whose import takes longer than so many rows."""
+_ROWS_PER_BATCH = 5
+"""A batch takes as long as this number of records."""
+_ESTIMATED_BATCHES = 1_000
 
 
 class MapFull(StorageError):
@@ -71,10 +77,11 @@ class Engine(Protocol):
     def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]: ...
     def reserve(self, keys: int, max_keys: int) -> None: ...
     def map(
-        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
+        self, portion: Buffer, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, MappedPart]: ...
+    def sort_offsets(self, first_dirty_offset: int) -> None: ...
     def filter(
-        self, portion: bytes, rules: CleaningRules, mapped_offset: int
+        self, portion: Buffer, rules: CleaningRules, mapped_offset: int
     ) -> Generator[int, None, FilteredPart]: ...
 
 
@@ -162,6 +169,8 @@ class _Cleaning:
                 f" {job.first_dirty_offset}"
             )
         self.counts.keys = self.engine.keys
+        if not self.max_packed:
+            self.engine.sort_offsets(job.first_dirty_offset)
         rules = CleaningRules(
             now_ms=job.now_ms,
             delete_retention_ms=job.delete_retention_ms,
@@ -243,14 +252,21 @@ class _Cleaning:
             end_offset = max(end_offset, source.end_offset)
         return end_offset
 
-    def _read(self, segment: Segment, position: int) -> bytes:
-        """Returns whole batches from ``position`` on, at least one, perhaps with a part of the next one."""
+    def _read(self, segment: Segment, position: int, data: memoryview | None = None) -> Buffer:
+        """Returns whole batches from ``position`` on, at least one, perhaps with a part of the next one.
+
+        ``data``: the mapped file. Then only the pages are read that the caller uses.
+        """
         left = segment.size - position
-        portion = segment.file.pread(position, min(self.read_bytes, left))
+
+        def read(size: int) -> Buffer:
+            return segment.file.pread(position, size) if data is None else data[position : position + size]
+
+        portion = read(min(self.read_bytes if data is None else _MAPPED * self.read_bytes, left))
         if len(portion) >= HEADER_BYTES:
             size = read_header(portion).size_in_bytes
             if size > len(portion) and size <= left:
-                portion = segment.file.pread(position, size)
+                portion = read(size)
             if HEADER_BYTES <= size <= len(portion):
                 return portion
         raise CorruptRecord(f"{segment.path(LOG_SUFFIX)} has no whole batch at position {position}")
@@ -264,9 +280,10 @@ class _Cleaning:
         for source in group:
             self._note_txn_index(source)
             segment = self._open(source)
+            data = None if self.max_packed else memoryview(self.files.view(segment.path(LOG_SUFFIX)))
             position = 0
             while position < source.size:
-                portion = self._read(segment, position)
+                portion = self._read(segment, position, data)
                 done = yield from self.engine.filter(portion, rules, mapped_offset)
                 if done.data:
                     cleaned.append([done.data], done.batches)
@@ -322,15 +339,31 @@ class _Throttle:
                 return
 
 
-def choose_engine(size: int) -> Engine:
-    """Returns the engine for the process: ``ColumnEngine`` for logs of many bytes if numba is installed."""
-    if size <= _ROWS_BYTES:
+def choose_engine(job: Job, files: Files) -> Engine:
+    """Returns the engine for the process: ``ColumnEngine`` for logs of many records if numba is installed."""
+    if _estimated_rows(job, files) <= _ROWS:
         return RowEngine()
     try:
         from odradek.storage.cleaning.columns import ColumnEngine
     except ImportError:
         return RowEngine()
     return ColumnEngine()
+
+
+def _estimated_rows(job: Job, files: Files) -> float:
+    """Estimates the work of a cleaning, in records, from the first batches. Raises CorruptRecord, OSError."""
+    rows = size = 0
+    directory = Path(job.directory)
+    for source in job.sources:
+        segment = Segment(directory, source.base_offset, LogConfig(), files, 0)
+        segment.size = source.size
+        for _, header in islice(segment.batches_from(0), _ESTIMATED_BATCHES):
+            rows += header.record_count + _ROWS_PER_BATCH
+            size += header.size_in_bytes
+        segment.forget()
+        if rows:
+            break
+    return rows * job.size / max(size, 1)
 
 
 def _report(message: dict[str, object]) -> None:
@@ -361,7 +394,7 @@ def _serve_broker() -> int:
     throttle = _Throttle(job.bytes_per_second, sys.stdin.fileno())
     files = OsFiles()
     try:
-        steps = clean(job, choose_engine(job.size), files, read_bytes=_LARGE_READ_BYTES)
+        steps = clean(job, choose_engine(job, files), files, read_bytes=_LARGE_READ_BYTES)
         while True:
             step = next(steps)
             if isinstance(step, CleanedSegment):

@@ -2,7 +2,8 @@
 
 ``cleaning/rows`` documents the steps. The offset map has 128-bit hashes of keys (SipHash-2-4 with a random key for each
 cleaning). A collision would lose a record, and the random key prevents provoked collisions. The map is one flat table
-of (hash, hash, offset + 1) with open addressing, 24 bytes for an entry as in Kafka.
+of (hash, hash, mark) with open addressing, 24 bytes for an entry as in Kafka. A mark is twice (offset + 1), and 1 more
+for a tombstone; 0 is a free slot.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from odradek.batches.columns.decode import (
     POS,
     PRODUCER,
     TO,
+    Int32s,
     as_bytes,
     check_crcs,
     scan,
@@ -43,8 +45,8 @@ from odradek.storage.segments.segment import LOG_SUFFIX, AppendedBatch, Segment
 _U64 = types.uint64
 _U64S = types.uint64[::1]
 
-# What to do with the records of a batch: check each one, keep all, discard all.
-LOOK, KEEP, DISCARD = range(3)
+# What to do with the records of a batch: check each one, keep all, discard all; keep all without a look at them.
+LOOK, KEEP, DISCARD, UNREAD = range(4)
 # What to do with the batch after that: remove it, keep its header only, copy it, write the remaining records.
 DROP, EMPTY, COPY, REWRITE = range(4)
 # The columns of the result of `_filter`.
@@ -53,6 +55,7 @@ _RESULT_COLUMNS = 7
 
 OK, FULL, BAD = range(3)
 
+_SPECIAL_BITS = TRANSACTIONAL_BIT | CONTROL_BIT
 _WINDOW_BYTES = 64 << 20
 UNPACKED_BYTES = 64 << 20
 """The largest size of decompressed records in memory, unless one batch alone has more."""
@@ -171,7 +174,7 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
             continue
         at, end = table[i, FROM], table[i, TO]
         for _ in range(table[i, COUNT]):
-            at, _, _, _, _, delta, key_at, key_size, _ = _record(buffer, at, end, table[i, LAST_DELTA])
+            at, _, _, _, _, delta, key_at, key_size, value_size = _record(buffer, at, end, table[i, LAST_DELTA])
             if at < 0:
                 return np.int64(BAD), np.int64(i), used
             offset = table[i, BASE] + delta
@@ -185,7 +188,7 @@ def _map(  # noqa: PLR0917  kernels take flat arrays
                 slots[place] = first
                 slots[place + 1] = second
                 used += 1
-            slots[place + 2] = np.uint64(offset + 1)
+            slots[place + 2] = np.uint64(offset + 1) << np.uint64(1) | np.uint64(value_size < 0)
         if at != end:
             return np.int64(BAD), np.int64(i), used
     return np.int64(OK), np.int64(-1), used
@@ -217,7 +220,7 @@ def _choose(  # noqa: PLR0917
         stays = task == KEEP or offset > mapped_offset
         if not stays and key_size >= 0:
             first, second = siphash(buffer, key_at, key_size, k0, k1)
-            newest = np.int64(slots[_find(slots, first, second) + 2]) - 1
+            newest = np.int64(slots[_find(slots, first, second) + 2] >> np.uint64(1)) - 1
             stays = offset >= newest and (value_size >= 0 or not drops_tombstones)
         keep[n] = stays
         if stays:
@@ -272,6 +275,10 @@ def _filter(  # noqa: PLR0917
         results[i, KEPT] = 0
         if tasks[i] == DISCARD:
             continue
+        if tasks[i] == UNREAD:
+            results[i, ACTION] = COPY
+            results[i, KEPT] = table[i, COUNT]
+            continue
         has_horizon = (table[i, ATTRIBUTES] >> 6) & 1
         go = np.int64(has_horizon and table[i, BASE_TIME] <= now_ms)
         status, kept, tombstones, first_ms = _choose(
@@ -309,6 +316,9 @@ class ColumnEngine:
         self._slots: npt.NDArray[np.uint64] = np.zeros(3, np.uint64)
         self._hash_key = (np.uint64(secrets.randbits(64)), np.uint64(secrets.randbits(64)))
         self._max_keys = 0
+        self._marks: Uint64s | None = None
+        self._tombstones: Int32s | None = None
+        self._first_dirty_offset = 0
         self.keys = 0
 
     def reserve(self, keys: int, max_keys: int) -> None:
@@ -317,6 +327,7 @@ class ColumnEngine:
         self._max_keys = max_keys
         places = max(16, min(int(keys / _LOAD_FACTOR), int(max_keys / 0.9)), min(keys, max_keys) + 1)
         self._slots = np.zeros(3 * places, np.uint64)
+        self._marks = self._tombstones = None
 
     def survey(self, segment: Segment, first_dirty_offset: int) -> Generator[int, None, SegmentSurvey]:
         """See ``RowEngine``. Only pages with headers are read."""
@@ -338,7 +349,7 @@ class ColumnEngine:
         return SegmentSurvey(records, 0, special)
 
     def map(
-        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
+        self, portion: Buffer, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, MappedPart]:
         """See ``RowEngine``."""
         table, parts = _fitting(portion, scan(as_bytes(portion)))
@@ -366,16 +377,50 @@ class ColumnEngine:
         mapped = last_offsets[:whole][last_offsets[:whole] >= first_dirty_offset]
         return MappedPart(size, int(mapped[-1]) if len(mapped) else -1, status == FULL)
 
-    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
+    def sort_offsets(self, first_dirty_offset: int) -> None:
         """See ``RowEngine``."""
-        table, parts = _fitting(portion, scan(as_bytes(portion)))
+        marks = self._slots[2::3]
+        self._marks = np.sort(marks[marks != 0])
+        tombstones = self._marks & np.uint64(1)
+        if tombstones.any():
+            self._tombstones = np.zeros(len(tombstones) + 1, np.int32)
+            np.cumsum(tombstones, out=self._tombstones[1:])
+        self._first_dirty_offset = first_dirty_offset
+
+    def _known_tasks(self, table: Int64s, mapped_offset: int) -> Bytes:
+        """Returns DISCARD or UNREAD for each batch whose records need not be read, LOOK for the others.
+
+        The marks in a batch's range of offsets show how many of its records remain.
+        """
+        tasks = np.zeros(len(table), np.uint8)
+        marks = self._marks
+        if marks is None:
+            return tasks
+        last_offsets = table[:, BASE] + table[:, LAST_DELTA]
+        is_special = (table[:, ATTRIBUTES] & _SPECIAL_BITS) != 0
+        is_mapped = (table[:, BASE] >= self._first_dirty_offset) & (last_offsets <= mapped_offset) & ~is_special
+        first = marks.searchsorted((table[:, BASE].astype(np.uint64) + np.uint64(1)) << np.uint64(1))
+        last = marks.searchsorted((last_offsets.astype(np.uint64) + np.uint64(2)) << np.uint64(1))
+        whole = is_mapped & (last - first == table[:, COUNT])
+        if self._tombstones is not None:
+            whole &= self._tombstones[first] == self._tombstones[last]
+        tasks[whole] = UNREAD
+        tasks[is_mapped & (first == last)] = DISCARD
+        return tasks
+
+    def filter(self, portion: Buffer, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
+        """See ``RowEngine``."""
+        table = scan(as_bytes(portion))
+        tasks = self._known_tasks(table, mapped_offset)
+        table, parts = _fitting(portion, table, tasks != LOOK)
         yield 0
-        tasks, flags = _tasks(portion, table, rules)
+        tasks = tasks[: len(table)]
+        flags = _add_tasks(portion, table, rules, tasks)
         ends = table[:, TO].copy()
-        discarded = (tasks == DISCARD).astype(np.uint8)
-        buffer = _unpack(portion, table, discarded, parts)
+        unread = ((tasks == DISCARD) | (tasks == UNREAD)).astype(np.uint8)
+        buffer = _unpack(portion, table, unread, parts)
         results = np.zeros((len(table), _RESULT_COLUMNS), np.int64)
-        counts = table[tasks != DISCARD, COUNT]
+        counts = table[unread == 0, COUNT]
         most = int(counts.max(initial=0))
         if most > len(buffer):
             raise CorruptRecord(f"{most} records in a batch cannot fit into {len(buffer)} bytes")
@@ -398,14 +443,15 @@ def _broken(table: Int64s, batch: int) -> CorruptRecord:
 
 def _special(table: Int64s) -> list[int]:
     """Returns the rows of transactional and control batches."""
-    flags = table[:, ATTRIBUTES] & (TRANSACTIONAL_BIT | CONTROL_BIT)
+    flags = table[:, ATTRIBUTES] & _SPECIAL_BITS
     return list(np.flatnonzero(flags).tolist())
 
 
-def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, Bytes]:
-    """Returns the task and the flags of each batch (1: stays even without records, 2: starts its delete horizon)."""
-    tasks = np.zeros(len(table), np.uint8)
-    flags = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
+def _add_tasks(portion: Buffer, table: Int64s, rules: CleaningRules, tasks: Bytes) -> Bytes:
+    """Adds the tasks of transactional and control batches.
+
+    Returns the flags of each batch (1: stays even without records, 2: starts its delete horizon)."""
+    flags: Bytes = (table[:, BASE] + table[:, LAST_DELTA] + 1 == rules.end_offset).astype(np.uint8)
     if rules.producers:
         for i in np.flatnonzero(table[:, PRODUCER] >= 0).tolist():
             flags[i] = rules.keeps_empty(read_header(portion, int(table[i, POS])))
@@ -415,20 +461,23 @@ def _tasks(portion: bytes, table: Int64s, rules: CleaningRules) -> tuple[Bytes, 
         action = rules.action(portion, pos, header)
         tasks[i] = DISCARD if action.discards else KEEP if header.is_control else LOOK
         flags[i] = action.keeps_empty | action.starts_horizon << 1
-    return tasks, flags
+    return flags
 
 
-def _fitting(portion: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
+def _fitting(
+    portion: Buffer, table: Int64s, unread: npt.NDArray[np.bool_] | None = None
+) -> tuple[Int64s, dict[int, Buffer]]:
     """Returns the first batches, at least one, whose decompressed records fit into ``UNPACKED_BYTES``, and the
     decompressed records by row.
 
-    A batch that cannot be decompressed is among the first batches, without its records. ``_unpack`` raises the error if
-    the records are needed.
+    The batches in ``unread`` are not decompressed. A batch that cannot be decompressed is among the first batches,
+    without its records. ``_unpack`` raises the error if the records are needed.
     """
     view = memoryview(portion)
     parts: dict[int, Buffer] = {}
     total = 0
-    for i in np.flatnonzero(table[:, ATTRIBUTES] & CODEC_BITS).tolist():
+    packed = (table[:, ATTRIBUTES] & CODEC_BITS) != 0
+    for i in np.flatnonzero(packed if unread is None else packed & ~unread).tolist():
         try:
             part = decompress(int(table[i, ATTRIBUTES]) & CODEC_BITS, view[table[i, FROM] : table[i, TO]])
         except CorruptRecord:
@@ -440,7 +489,7 @@ def _fitting(portion: bytes, table: Int64s) -> tuple[Int64s, dict[int, Buffer]]:
     return table, parts
 
 
-def _unpack(portion: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
+def _unpack(portion: Buffer, table: Int64s, skipped: Bytes, unpacked: dict[int, Buffer]) -> Bytes:
     """Returns a buffer with the records of all batches except the skipped ones. FROM and TO become positions in it."""
     wanted = (table[:, ATTRIBUTES] & CODEC_BITS != 0) & (skipped == 0)
     if not wanted.any():
@@ -459,11 +508,11 @@ def _unpack(portion: bytes, table: Int64s, skipped: Bytes, unpacked: dict[int, B
 
 
 def _assemble(
-    portion: bytes, table: Int64s, ends: Int64s, results: Int64s, out: Bytes
+    portion: Buffer, table: Int64s, ends: Int64s, results: Int64s, out: Bytes
 ) -> tuple[bytes, list[AppendedBatch]]:
     """Returns the new bytes and their batches. Unchanged neighbours are copied in one piece."""
     stays = np.flatnonzero(results[:, ACTION] != DROP)
-    parts: list[bytes | memoryview] = []
+    parts: list[Buffer] = []
     appended: list[AppendedBatch] = []
     view, records = memoryview(portion), out.data
     run_start = run_end = 0

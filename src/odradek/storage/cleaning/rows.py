@@ -1,22 +1,24 @@
-"""The cleaner's engine in pure Python for small logs, in small steps inside the broker.
+"""The cleaner's engine in pure Python, for small logs in small steps inside the broker, and without numba for all logs.
 
-``cleaning/columns`` does the same for large logs and writes the same bytes. In both, ``survey``, ``map`` and ``filter``
-are generators that yield the number of processed bytes, so that the caller can pause them.
+``cleaning/columns`` does the same for logs of many records and writes the same bytes. In both, ``survey``, ``map`` and
+``filter`` are generators that yield the number of processed bytes, so that the caller can pause them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from bisect import bisect_left
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from odradek.batches.compression import DEFAULT_MAX_BYTES, decompress
-from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, MIN_RECORD_BYTES, BatchHeader, Buffer, scan
+from odradek.batches.header import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, Buffer, scan
 from odradek.core.errors import CorruptRecord
-from odradek.core.varints import OverlongVarint, read_varint, varint
+from odradek.core.varints import varint
+from odradek.storage.cleaning.record_keys import RecordKeys, record_at
 from odradek.storage.cleaning.rules import CleaningRules, Transactions, check_crc, emptied, rewritten
 from odradek.storage.segments.segment import LOG_SUFFIX, AppendedBatch, Segment
 
-_RECORDS_PER_STEP = 100
+_RECORDS_PER_STEP = 200
 _LONG_MASK = (1 << 63) - 1
 NO_RECORD_TIME = -1
 """The lower bound of a batch's largest timestamp."""
@@ -51,34 +53,29 @@ class FilteredPart(NamedTuple):
     records_kept: int
 
 
-class RecordSpan(NamedTuple):
-    """The positions of a record's parts in decompressed records.
+class KeptBatch(NamedTuple):
+    """A batch that remains, with the number of its records and its largest timestamp."""
 
-    The record's length is in [``start``, ``body``), its timestamp delta in [``time_at``, ``time_end``).
-    """
-
-    start: int
-    body: int
-    time_at: int
-    time_end: int
-    end: int
-    timestamp_delta: int
-    offset_delta: int
-    key: bytes | None
-    is_tombstone: bool
+    data: Buffer
+    records: int
+    max_timestamp: int
 
 
 class RowEngine:
     """An engine with keys in a dictionary. It works on one record at a time."""
 
     def __init__(self) -> None:
-        self._newest: dict[bytes, int] = {}
+        self._newest: dict[bytes | None, int] = {}
+        """The newest record of each key, as ``RecordKeys.marks``."""
         self._max_keys = 0
+        self._sorted: list[int] | None = None
+        self._first_dirty_offset = 0
 
     def reserve(self, keys: int, max_keys: int) -> None:
         """Empties the map and makes room for about ``keys`` keys, at most ``max_keys``."""
         self._newest = {}
         self._max_keys = max_keys
+        self._sorted = None
 
     @property
     def keys(self) -> int:
@@ -104,156 +101,173 @@ class RowEngine:
         return SegmentSurvey(records, packed, special)
 
     def map(
-        self, portion: bytes, transactions: Transactions, first_dirty_offset: int
+        self, portion: Buffer, transactions: Transactions, first_dirty_offset: int
     ) -> Generator[int, None, MappedPart]:
         """Stores the newest offset of each key from ``first_dirty_offset`` on. Raises CorruptRecord."""
         size, last_offset = 0, -1
-        newest, max_keys = self._newest, self._max_keys
         for pos, header in scan(portion):
             if header.is_control:
                 transactions.on_control(portion, pos, header)
             elif not transactions.on_data(header) and header.last_offset >= first_dirty_offset:
                 check_crc(portion, pos, header)
-                for number, record in enumerate(records_of(decompress_records(portion, pos, header), header)):
-                    offset = header.base_offset + record.offset_delta
-                    if record.key is not None and offset >= first_dirty_offset:
-                        if len(newest) >= max_keys:
-                            return MappedPart(size, last_offset, True)
-                        newest[record.key] = offset
-                    if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
-                        yield 0
+                records = yield from _keys_of(decompress_records(portion, pos, header), header)
+                if not self._add(records, first_dirty_offset):
+                    return MappedPart(size, last_offset, True)
             size += header.size_in_bytes
             if header.last_offset >= first_dirty_offset:
                 last_offset = header.last_offset
             yield header.size_in_bytes
         return MappedPart(size, last_offset, False)
 
-    def filter(self, portion: bytes, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
+    def _add(self, records: RecordKeys, first_dirty_offset: int) -> bool:
+        """Adds the keys of a batch to the map. Returns False if the map is full before the last one."""
+        newest, max_keys = self._newest, self._max_keys
+        is_dirty = records.header.base_offset >= first_dirty_offset
+        if is_dirty and len(newest) + len(records.keys) <= max_keys:
+            newest.update(zip(records.keys, records.marks, strict=True))
+            newest.pop(None, None)
+            return True
+        for key, mark in zip(records.keys, records.marks, strict=True):
+            if key is not None and mark >= 2 * first_dirty_offset:
+                if len(newest) >= max_keys:
+                    return False
+                newest[key] = mark
+        return True
+
+    def sort_offsets(self, first_dirty_offset: int) -> None:
+        """Sorts the offsets of the map, after its last key and before ``filter``.
+
+        Then ``filter`` knows the number of remaining records of a dirty batch, and reads the batch only if it loses
+        some records and keeps others. The sort of many keys takes long, so it is not for the broker's event loop.
+        """
+        self._sorted = sorted(self._newest.values())
+        self._first_dirty_offset = first_dirty_offset
+
+    def filter(self, portion: Buffer, rules: CleaningRules, mapped_offset: int) -> Generator[int, None, FilteredPart]:
         """Returns the remaining batches. Raises CorruptRecord.
 
         All records after ``mapped_offset`` remain, except in batches that ``rules.action`` discards.
         """
         size = read = kept = 0
-        parts: list[bytes] = []
+        parts: list[Buffer] = []
         appended: list[AppendedBatch] = []
         for pos, header in scan(portion):
-            stays = yield from self._batch(portion, pos, header, rules, mapped_offset)
+            batch = yield from self._batch(portion, pos, header, rules, mapped_offset)
             read += header.record_count
-            if stays is not None:
-                data, count, max_timestamp = stays
-                kept += count
-                parts.append(data)
-                appended.append(AppendedBatch(header.base_offset, header.last_offset, max_timestamp, len(data)))
+            if batch is not None:
+                kept += batch.records
+                parts.append(batch.data)
+                last = header.last_offset
+                appended.append(AppendedBatch(header.base_offset, last, batch.max_timestamp, len(batch.data)))
             size += header.size_in_bytes
             yield header.size_in_bytes
         return FilteredPart(size, b"".join(parts), appended, read, kept)
 
     def _batch(
-        self, portion: bytes, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
-    ) -> Generator[int, None, tuple[bytes, int, int] | None]:
-        """Returns the batch's new bytes, number of records and largest timestamp; None if the batch is removed."""
+        self, portion: Buffer, pos: int, header: BatchHeader, rules: CleaningRules, mapped_offset: int
+    ) -> Generator[int, None, KeptBatch | None]:
+        """Returns the batch as it remains; None if it is removed."""
         action = rules.action(portion, pos, header)
-        data: bytes = b""
-        kept: list[RecordSpan] = []
-        tombstones = False
-        if not action.discards:
-            data = decompress_records(portion, pos, header)
-            for number, record in enumerate(records_of(data, header)):
-                if header.is_control or self._stays(record, header, rules, mapped_offset):
-                    kept.append(record)
-                    tombstones = tombstones or record.is_tombstone
-                if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
-                    yield 0
+        count = 0 if action.discards else self._known_count(header, mapped_offset)
+        if count == header.record_count and count and not action.starts_horizon:
+            return _unchanged(portion, pos, header)
+        kept: Sequence[int] = ()
+        has_tombstones = False
+        if count != 0:
+            records = yield from _keys_of(decompress_records(portion, pos, header), header)
+            kept = range(len(records.keys)) if header.is_control else self._remaining(records, rules, mapped_offset)
+            has_tombstones = any(records.marks[number] & 1 for number in kept)
         if not kept:
-            return (emptied(header), 0, header.max_timestamp) if action.keeps_empty else None
-        starts_horizon = (tombstones or action.starts_horizon) and not header.has_delete_horizon
+            return KeptBatch(emptied(header), 0, header.max_timestamp) if action.keeps_empty else None
+        starts_horizon = (has_tombstones or action.starts_horizon) and not header.has_delete_horizon
         if len(kept) == header.record_count and not starts_horizon:
-            return portion[pos : pos + header.size_in_bytes], len(kept), header.max_timestamp
+            return _unchanged(portion, pos, header)
         check_crc(portion, pos, header)
-        return (yield from self._rewrite(data, header, kept, rules.horizon_ms if starts_horizon else None))
+        return (yield from _rewrite(records, kept, rules.horizon_ms if starts_horizon else None))
 
-    def _stays(self, record: RecordSpan, header: BatchHeader, rules: CleaningRules, mapped_offset: int) -> bool:
-        offset = header.base_offset + record.offset_delta
-        if offset > mapped_offset:
-            return True
-        if record.key is None or offset < self._newest.get(record.key, -1):
-            return False
-        return not record.is_tombstone or not rules.is_past_horizon(header)
+    def _known_count(self, header: BatchHeader, mapped_offset: int) -> int:
+        """Returns the number of remaining records by the sorted offsets. -1: only the records show it.
 
-    @staticmethod
-    def _rewrite(
-        data: bytes, header: BatchHeader, kept: list[RecordSpan], horizon_ms: int | None
-    ) -> Generator[int, None, tuple[bytes, int, int]]:
-        append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
-        first = _long(header.base_timestamp + kept[0].timestamp_delta) if append_time is None else append_time
-        known = header.base_timestamp if header.has_delete_horizon else first
-        base = known if horizon_ms is None else horizon_ms
-        newest = NO_RECORD_TIME if append_time is None else append_time
-        parts: list[bytes] = []
-        for number, record in enumerate(kept, 1):
-            if number % _RECORDS_PER_STEP == 0:
-                yield 0
-            timestamp = _long(header.base_timestamp + record.timestamp_delta) if append_time is None else append_time
-            newest = max(newest, timestamp)
-            timestamp_delta = _long(timestamp - base)
-            if timestamp_delta == record.timestamp_delta:
-                parts.append(data[record.start : record.end])
-                continue
-            delta = varint(timestamp_delta)
-            length = record.end - record.body - (record.time_end - record.time_at) + len(delta)
-            parts += (varint(length), data[record.body : record.time_at], delta, data[record.time_end : record.end])
-        batch = rewritten(
-            header,
-            b"".join(parts),
-            count=len(kept),
-            base_timestamp=base,
-            max_timestamp=newest,
-            has_horizon=horizon_ms is not None or header.has_delete_horizon,
-        )
-        return batch, len(kept), newest
+        Several records may have one offset in a log of another program; then the number of keys is smaller than that
+        of the records, and they are read.
+        """
+        offsets = self._sorted
+        is_mapped = self._first_dirty_offset <= header.base_offset and header.last_offset <= mapped_offset
+        if offsets is None or header.is_control or not is_mapped:
+            return -1
+        first = bisect_left(offsets, 2 * header.base_offset)
+        last = bisect_left(offsets, 2 * (header.last_offset + 1), first)
+        if first == last:
+            return 0
+        is_whole = last - first == header.record_count and not any(mark & 1 for mark in offsets[first:last])
+        return header.record_count if is_whole else -1
+
+    def _remaining(self, records: RecordKeys, rules: CleaningRules, mapped_offset: int) -> Sequence[int]:
+        """Returns the numbers of the remaining records."""
+        newest = self._newest.get
+        first_unmapped = 2 * (mapped_offset + 1)
+        # A record that is not newer than the newest one of its key is that one, even if one of both is a tombstone.
+        kept = [
+            number
+            for number, (key, mark) in enumerate(zip(records.keys, records.marks, strict=True))
+            if mark >= first_unmapped or (key is not None and newest(key, -1) <= mark | 1)
+        ]
+        if not rules.is_past_horizon(records.header):
+            return kept
+        marks = records.marks
+        return [number for number in kept if marks[number] >= first_unmapped or not marks[number] & 1]
+
+
+def _keys_of(data: bytes, header: BatchHeader) -> Generator[int, None, RecordKeys]:
+    records = RecordKeys(data, header)
+    records.read(_RECORDS_PER_STEP)
+    while len(records.keys) < header.record_count:
+        yield 0
+        records.read(_RECORDS_PER_STEP)
+    return records
+
+
+def _unchanged(portion: Buffer, pos: int, header: BatchHeader) -> KeptBatch:
+    return KeptBatch(portion[pos : pos + header.size_in_bytes], header.record_count, header.max_timestamp)
+
+
+def _rewrite(records: RecordKeys, kept: Sequence[int], horizon_ms: int | None) -> Generator[int, None, KeptBatch]:
+    header, data = records.header, records.data
+    append_time = header.max_timestamp if header.timestamp_type == LOG_APPEND_TIME else None
+    base = NO_RECORD_TIME
+    newest = NO_RECORD_TIME if append_time is None else append_time
+    parts: list[bytes] = []
+    for number, place in enumerate(kept):
+        if number % _RECORDS_PER_STEP == _RECORDS_PER_STEP - 1:
+            yield 0
+        record = record_at(data, records.starts[place], header)
+        timestamp = _long(header.base_timestamp + record.timestamp_delta) if append_time is None else append_time
+        newest = max(newest, timestamp)
+        if number == 0:
+            known = header.base_timestamp if header.has_delete_horizon else timestamp
+            base = known if horizon_ms is None else horizon_ms
+        timestamp_delta = _long(timestamp - base)
+        if timestamp_delta == record.timestamp_delta:
+            parts.append(data[record.start : record.end])
+            continue
+        delta = varint(timestamp_delta)
+        length = record.end - record.body - (record.time_end - record.time_at) + len(delta)
+        parts += (varint(length), data[record.body : record.time_at], delta, data[record.time_end : record.end])
+    batch = rewritten(
+        header,
+        b"".join(parts),
+        count=len(kept),
+        base_timestamp=base,
+        max_timestamp=newest,
+        has_horizon=horizon_ms is not None or header.has_delete_horizon,
+    )
+    return KeptBatch(batch, len(kept), newest)
 
 
 def decompress_records(portion: Buffer, pos: int, header: BatchHeader) -> bytes:
     """Returns the bytes of the batch's records, decompressed. Raises CorruptRecord."""
     payload = memoryview(portion)[pos + HEADER_BYTES : pos + header.size_in_bytes]
     return bytes(decompress(header.compression, payload, DEFAULT_MAX_BYTES))
-
-
-def records_of(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
-    """Yields the records in ``data`` and skips their headers. Raises CorruptRecord."""
-    if header.record_count * MIN_RECORD_BYTES > len(data):
-        raise CorruptRecord(f"{header.record_count} records cannot fit into the batch at offset {header.base_offset}")
-    at = 0
-    try:
-        for _ in range(header.record_count):
-            start = at
-            size, body = read_varint(data, at, len(data))
-            end = body + size
-            if size < MIN_RECORD_BYTES - 1 or end > len(data):
-                raise CorruptRecord(
-                    f"a record of {size} bytes does not fit into the batch at offset {header.base_offset}"
-                )
-            time_at = body + 1
-            timestamp_delta, time_end = read_varint(data, time_at, end, 10)
-            offset_delta, at = read_varint(data, time_end, end)
-            if not 0 <= offset_delta <= header.last_offset_delta:
-                raise CorruptRecord(
-                    f"offset delta {offset_delta} is outside of the batch at offset {header.base_offset}"
-                )
-            key_size, at = read_varint(data, at, end)
-            if not -1 <= key_size <= end - at:
-                raise CorruptRecord(f"a key of {key_size} bytes does not fit: batch at offset {header.base_offset}")
-            key = None if key_size < 0 else data[at : at + key_size]
-            at += max(key_size, 0)
-            value_size, at = read_varint(data, at, end)
-            if not -1 <= value_size <= end - at:
-                raise CorruptRecord(f"a value of {value_size} bytes does not fit: batch at offset {header.base_offset}")
-            at = end
-            yield RecordSpan(start, body, time_at, time_end, end, timestamp_delta, offset_delta, key, value_size < 0)
-    except (IndexError, OverlongVarint) as error:
-        raise CorruptRecord(f"a record of the batch at offset {header.base_offset} is malformed: {error}") from error
-    if at != len(data):
-        raise CorruptRecord(f"{len(data) - at} bytes after the last record: batch at offset {header.base_offset}")
 
 
 def _long(value: int) -> int:
