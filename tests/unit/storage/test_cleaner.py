@@ -248,6 +248,22 @@ def test_data_of_an_aborted_transaction_is_removed_and_does_not_replace_older_da
     assert pairs(log) == [(0, b"k", b"committed"), (3, b"z", b"z")]
 
 
+def test_a_transaction_that_was_aborted_before_the_dirty_section_hides_no_later_one(path: Path, engine: Engine) -> None:
+    """The first cleaning keeps the producer's last batch without records, and the marker."""
+    log = open_log(path)
+    options = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    put(log, (b"a", b"aborted"), base_sequence=0, **options)
+    marker(log, 1, 0)
+    log.roll(T0)
+    compact(log, engine=engine)
+    for number in (1, 2):
+        put(log, (b"a", b"%d" % number), base_sequence=number, **options)
+        marker(log, 1, 1)
+    log.roll(T0)
+    compact(log, engine=engine)
+    assert [(key, value) for _, key, value in pairs(log)] == [(b"a", b"2")]
+
+
 @pytest.mark.behaviour(39)
 @pytest.mark.parametrize("kind", [0, 1], ids=["abort", "commit"])
 def test_behaviour_39_a_marker_stays_while_its_data_exists_then_until_its_horizon(

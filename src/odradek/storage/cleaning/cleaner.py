@@ -233,7 +233,8 @@ class _Cleaning:
     def _map(self, aborted: list[AbortedTransactionSpan]) -> Generator[int, None, int]:
         """Fills the map and returns the offset below which all keys are in it."""
         job = self.job
-        transactions = Transactions(aborted)
+        # The marker of a transaction that has ended before is not read: the producer's next one would count as aborted.
+        transactions = Transactions(span for span in aborted if span.last_offset >= job.first_dirty_offset)
         end_offset = 0
         for source in job.sources:
             if source.end_offset <= job.first_dirty_offset:

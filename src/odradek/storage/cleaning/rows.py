@@ -193,7 +193,7 @@ class RowEngine:
         """
         offsets = self._sorted
         is_mapped = self._first_dirty_offset <= header.base_offset and header.last_offset <= mapped_offset
-        if offsets is None or header.is_control or not is_mapped:
+        if offsets is None or header.is_control or header.is_transactional or not is_mapped:
             return -1
         first = bisect_left(offsets, 2 * header.base_offset)
         last = bisect_left(offsets, 2 * (header.last_offset + 1), first)
