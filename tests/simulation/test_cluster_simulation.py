@@ -1,6 +1,6 @@
 """A controller and its brokers in a simulated world (invariants: sim_cluster). Planted bugs are found.
 
-100 seeds always, 10,000 in the long suite.
+30 seeds always, 10,000 in the long suite.
 """
 
 from __future__ import annotations
@@ -33,20 +33,18 @@ def simulated(first: int, count: int) -> Counter[str]:
     return counted(ClusterScenario, first, count)
 
 
-def test_brokers_agree_with_their_controller_in_100_seeds() -> None:
-    counts = simulated(0, 100)
-    assert counts["power cut"] > 50
-    assert counts["fence"] > 200
-    assert counts["unfenced"] > 400
-    assert counts["unclean"] > 300
-    assert counts["controlled shutdown"] > 25
-    assert counts["snapshot"] > 100
-    assert counts["snapshot read by a broker"] > 100
-    assert counts["snapshot of a broker"] > 25
-    assert counts["truncation"] > 15
-    assert counts["power cut of a broker"] > 50
-    assert counts["unregistration"] > 50
-    assert counts["damaged reply"] > 50
+LEAST_IN_100 = {
+    "power cut": 50, "fence": 200, "unfenced": 400, "unclean": 300, "controlled shutdown": 25, "snapshot": 100,
+    "snapshot read by a broker": 100, "snapshot of a broker": 25, "truncation": 15, "power cut of a broker": 50,
+    "unregistration": 50, "damaged reply": 50,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("seeds", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_brokers_agree_with_their_controller(seeds: int) -> None:
+    counts = simulated(0, seeds)
+    rare = {name: counts[name] for name, least in LEAST_IN_100.items() if counts[name] * 100 <= least * seeds}
+    assert rare == {}
 
 
 @pytest.mark.slow
