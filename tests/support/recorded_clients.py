@@ -70,9 +70,9 @@ class RecordedHistory:
             )
 
     def lines(self) -> list[str]:
-        """The lines without the lookups that a broker may have answered before it learned that it leads no more."""
+        """The lines. A lookup is stale if a broker may have answered before it learned that it leads no more."""
         with self._lock:
-            return [json.dumps(row) for row in self._rows if not self._may_be_stale(row)]
+            return [json.dumps(row | {"stale": True} if self._may_be_stale(row) else row) for row in self._rows]
 
     def _may_be_stale(self, row: dict[str, Any]) -> bool:
         if row["op"] not in ("list_offsets", "offset_fetch") or "end" not in row:

@@ -169,9 +169,14 @@ def _polled(*common: Any, records: list[list[Any]], **found: Any) -> PolledRecor
     return PolledRecords(*common, **found)
 
 
-def _fetched(*common: Any, stable: bool, **found: Any) -> OffsetLookup:
-    found["is_stable"] = stable
+def _fetched(*common: Any, stable: bool, stale: bool, **found: Any) -> OffsetLookup:
+    found |= {"is_stable": stable, "is_stale": stale}
     return OffsetLookup(*common, **found)
+
+
+def _listed(*common: Any, stale: bool, **found: Any) -> ListedEnd:
+    found["is_stale"] = stale
+    return ListedEnd(*common, **found)
 
 
 _PARTITION = {"topic": _TEXT, "partition": _COUNT}
@@ -188,10 +193,11 @@ _FORMS = {
         "offset": _COUNT, "transaction": _MAYBE_TEXT, "attempts": _ATTEMPTS,
     }),
     "offset_fetch": _Form(_fetched, "fetches", {"group": _TEXT} | _PARTITION | {
-        "offset": _MAYBE_COUNT, "stable": _NO,
+        "offset": _MAYBE_COUNT, "stable": _NO, "stale": _NO,
     }),
-    "list_offsets": _Form(ListedEnd, "ends", _PARTITION | {
+    "list_offsets": _Form(_listed, "ends", _PARTITION | {
         "of": _choice("earliest", "latest", default="latest"), "offset": _MAYBE_COUNT, "isolation": _ISOLATION,
+        "stale": _NO,
     }),
     "end_transaction": _Form(TransactionEnd, "transaction_ends", {
         "transaction": _TEXT, "decision": _choice("commit", "abort"),

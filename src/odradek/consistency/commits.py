@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 
-from odradek.consistency.anomalies import DIRTY_READ, FETCHED_GOES_BACK, LOST_COMMIT, UNKNOWN_COMMIT, Anomaly, proof
+from odradek.consistency.anomalies import (
+    DIRTY_READ,
+    FETCHED_GOES_BACK,
+    LOST_COMMIT,
+    UNKNOWN_COMMIT,
+    Anomaly,
+    proof,
+)
 from odradek.consistency.operations import CommittedOffset, OffsetLookup, Register
 from odradek.consistency.registers import RegisterOperation, smallest_contradiction
 from odradek.consistency.transactions import Decisions, TransactionDecision
@@ -21,12 +29,14 @@ class _Repetition:
 
 
 def commit_anomalies(
-    commits: Iterable[CommittedOffset], fetches: Iterable[OffsetLookup], decisions: Decisions
+    commits: Iterable[CommittedOffset],
+    fetches: Iterable[OffsetLookup],
+    decisions: Decisions,
+    step: Callable[[str], None] = lambda label: None,
 ) -> Iterator[Anomaly]:
     """Yields the contradictions of commits and fetched offsets, one for each register.
 
-    If a transaction commits to a register, only fetches that wait for open transactions count: after the reply to
-    its end, other fetches may see the former offset for a while, in Kafka, too."""
+    ``step`` is called with what is checked next."""
     writes: dict[Register, list[CommittedOffset]] = {}
     reads: dict[Register, list[OffsetLookup]] = {}
     for commit in commits:
@@ -35,64 +45,145 @@ def commit_anomalies(
         if fetch.outcome == "done":
             reads.setdefault(fetch.register, []).append(fetch)
     for register in sorted(reads):
-        own = writes.get(register, [])
-        counted = reads[register]
-        if any(one.transaction for one in own):
-            counted = [one for one in counted if one.is_stable]
-        yield from _of_register(register, own, counted, decisions)
+        group, topic, partition = register
+        own, fetched = writes.get(register, []), reads[register]
+        step(f"{len(own) + len(fetched):,} commits and fetched offsets of {group} {topic}-{partition}")
+        yield from _CheckedRegister(register, own, fetched, decisions).anomalies()
 
 
-def _of_register(
-    register: Register, commits: list[CommittedOffset], fetches: list[OffsetLookup], decisions: Decisions
-) -> Iterator[Anomaly]:
-    operations = [RegisterOperation(False, one.offset, one.start, one.end, one) for one in fetches]
-    for commit in commits:
-        decision = _decision_of(commit, decisions)
-        if decision.result != "aborted":
+class _CheckedRegister:
+    """The commits and fetches of one group and partition.
+
+    The reply to the end of a transaction comes before its offsets are visible: a fetch that waits for open
+    transactions sees them from the reply on, and another fetch at some moment after it, in Kafka, too. So fetches that
+    wait are checked alone first, and then all of them with transactions whose offsets become visible later."""
+
+    def __init__(
+        self,
+        register: Register,
+        commits: Sequence[CommittedOffset],
+        fetches: Sequence[OffsetLookup],
+        decisions: Decisions,
+    ) -> None:
+        self._register, self._fetches, self._decisions = register, fetches, decisions
+        standing = [one for one in commits if decision_of(one, decisions).result != "aborted"]
+        self._commits = sorted(standing, key=lambda one: one.start)
+        self._starts = [one.start for one in self._commits]
+        self._latest_ends = _two_latest(_written_until(one) for one in self._commits)
+        waiting = sorted((one for one in fetches if one.is_stable and not one.is_stale), key=lambda one: one.start)
+        self._waiting_starts = [one.start for one in waiting]
+        self._first_of: list[OffsetLookup] = []  # the one that ends first of those from an index on, from the last back
+        for one in reversed(waiting):
+            self._first_of.append(min([one, *self._first_of[-1:]], key=lambda one: one.end))
+
+    def anomalies(self) -> Iterator[Anomaly]:
+        if not any(one.transaction for one in self._commits):
+            yield from self._contradiction(self._fetches, are_seen_at_once=True)
+            return
+        waiting = [one for one in self._fetches if one.is_stable]
+        found = list(self._contradiction(waiting, are_seen_at_once=True))
+        yield from found or self._contradiction(self._fetches, are_seen_at_once=False)
+
+    def _writes(self, *, are_seen_at_once: bool) -> list[RegisterOperation]:
+        found = []
+        for commit in self._commits:
+            decision = decision_of(commit, self._decisions)
             end = inf if decision.result == "unknown" else decision.end
-            operations.append(RegisterOperation(True, commit.offset, decision.start, end, commit))
-        if decision.result != "aborted" and commit.transaction is None:
-            # A broker may take an earlier request that it did not answer, for example one that was halted, after the
-            # call has returned: the request waits in its socket.
-            operations += [
-                RegisterOperation(True, commit.offset, commit.start, inf, _Repetition(commit, number))
-                for number in range(1, commit.attempts)
-            ]
-    smallest = smallest_contradiction(operations)
-    if not smallest:
-        return
-    keys = [one.key.commit if isinstance(one.key, _Repetition) else one.key for one in smallest]
-    found = list(dict.fromkeys(key for key in keys if isinstance(key, CommittedOffset | OffsetLookup)))
-    if (early := _commit_of_dirty_read(found, commits, decisions)) is not None:
-        text = f"offset {early.offset} was fetched before the call began that commits its transaction"
-        evidence = proof(*found, early, decisions.of(early.transaction or "").first_call)
-        yield Anomaly(DIRTY_READ, early.transaction or "", text, evidence)
-        return
-    ends = [
-        decisions.of(one.transaction).end_call for one in found if isinstance(one, CommittedOffset) and one.transaction
-    ]
-    group, topic, partition = register
-    name, text = _named(found, [one for one in operations if one.is_write])
-    yield Anomaly(name, f"{group} {topic}-{partition}", text, proof(*found, *ends))
+            if commit.transaction is not None and end < inf:
+                if self._may_be_replaced(commit, end):
+                    end = inf
+                elif not are_seen_at_once:
+                    end = inf if (first := self._first_waiting(end)) is None else first.end
+            found.append(RegisterOperation(True, commit.offset, decision.start, end, commit))
+            if commit.transaction is None:
+                # A broker may take an earlier request that it did not answer, for example one that was halted, after
+                # the call has returned: the request waits in its socket.
+                found += [
+                    RegisterOperation(True, commit.offset, commit.start, inf, _Repetition(commit, number))
+                    for number in range(1, commit.attempts)
+                ]
+        return found
+
+    def _may_be_replaced(self, commit: CommittedOffset, end: float) -> bool:
+        """Returns whether another commit may have come between a commit of a transaction and its end: the later one
+        stands, and the offset of the transaction is never visible."""
+        latest, second = self._latest_ends[bisect_right(self._starts, end)]
+        return (second if latest == _written_until(commit) else latest) >= commit.start
+
+    def _first_waiting(self, end: float) -> OffsetLookup | None:
+        """Returns the first fetch that waited for a transaction whose end had its reply at ``end``."""
+        at = len(self._waiting_starts) - bisect_right(self._waiting_starts, end)
+        return self._first_of[at - 1] if at else None
+
+    def _contradiction(self, fetches: Sequence[OffsetLookup], *, are_seen_at_once: bool) -> Iterator[Anomaly]:
+        writes = self._writes(are_seen_at_once=are_seen_at_once)
+        smallest = smallest_contradiction([*writes, *_reads(fetches, writes)])
+        if not smallest:
+            return
+        keys = [one.key.commit if isinstance(one.key, _Repetition) else one.key for one in smallest]
+        found = list(dict.fromkeys(key for key in keys if isinstance(key, CommittedOffset | OffsetLookup)))
+        if (early := self._commit_of_dirty_read(found)) is not None:
+            text = f"offset {early.offset} was fetched before the call began that commits its transaction"
+            evidence = proof(*found, early, self._decisions.of(early.transaction or "").first_call)
+            yield Anomaly(DIRTY_READ, early.transaction or "", text, evidence)
+            return
+        decided = [
+            self._decisions.of(one.transaction) for one in found if isinstance(one, CommittedOffset) and one.transaction
+        ]
+        ends = [one.end_call for one in decided]
+        waited = [] if are_seen_at_once else [self._first_waiting(one.end) for one in decided]
+        group, topic, partition = self._register
+        name, text = _named(found, writes)
+        yield Anomaly(name, f"{group} {topic}-{partition}", text, proof(*found, *ends, *waited))
+
+    def _commit_of_dirty_read(self, found: Sequence[CommittedOffset | OffsetLookup]) -> CommittedOffset | None:
+        """Returns the commit whose offset a fetch alone shows, if its transaction was not decided yet."""
+        (first, *others) = found
+        if others or not isinstance(first, OffsetLookup) or first.offset is None:
+            return None
+        alike = (one for one in self._commits if one.transaction and one.offset == first.offset)
+        return next((one for one in alike if one.start <= first.end), None)
 
 
-def _commit_of_dirty_read(
-    found: list[CommittedOffset | OffsetLookup], commits: list[CommittedOffset], decisions: Decisions
-) -> CommittedOffset | None:
-    """Returns the commit whose offset a fetch alone shows, if its transaction was not decided yet."""
-    (first, *others) = found
-    if others or not isinstance(first, OffsetLookup) or first.offset is None:
-        return None
-    alike = [one for one in commits if one.transaction and one.offset == first.offset and one.start <= first.end]
-    return next((one for one in alike if decisions.of(one.transaction or "").result != "aborted"), None)
+def _written_until(commit: CommittedOffset) -> float:
+    return commit.end if commit.attempts == 1 else inf
 
 
-def _decision_of(commit: CommittedOffset, decisions: Decisions) -> TransactionDecision:
-    if commit.transaction is not None:
-        return decisions.of(commit.transaction)
-    if commit.outcome == "done":
-        return TransactionDecision("committed", commit.start, commit.end)
-    return TransactionDecision("aborted" if commit.outcome == "failed" else "unknown", commit.start, inf)
+def _two_latest(ends: Iterable[float]) -> list[tuple[float, float]]:
+    """Returns the latest two ends of the first 0, 1, 2, … commits."""
+    found = [(-inf, -inf)]
+    for end in ends:
+        latest, second = found[-1]
+        found.append((end, latest) if end >= latest else (latest, max(second, end)))
+    return found
+
+
+def _reads(fetches: Iterable[OffsetLookup], writes: Iterable[RegisterOperation]) -> Iterator[RegisterOperation]:
+    """A stale fetch may show what stood at any moment before its end. It proves nothing if its offset stood."""
+    begun: dict[int | None, float] = {}
+    ended: dict[int | None, float] = {}
+    for write in writes:
+        begun[write.value] = min(write.start, begun.get(write.value, inf))
+        ended[write.value] = min(write.end, ended.get(write.value, inf))
+    for fetch in fetches:
+        start = fetch.start
+        if fetch.is_stale:
+            if fetch.offset is None or ended.get(fetch.offset, inf) <= fetch.end:
+                continue
+            start = min(start, begun.get(fetch.offset, inf))
+        yield RegisterOperation(False, fetch.offset, start, fetch.end, fetch)
+
+
+def decision_of(commit: CommittedOffset, decisions: Decisions) -> TransactionDecision:
+    """Returns between which moments a commit takes effect."""
+    if commit.outcome == "failed":
+        return TransactionDecision("aborted", commit.start, inf)
+    if commit.transaction is None:
+        return TransactionDecision("committed" if commit.outcome == "done" else "unknown", commit.start, commit.end)
+    decision = decisions.of(commit.transaction)
+    if decision.result == "committed" and commit.outcome == "unknown":
+        return replace(decision, result="unknown")
+    return decision
 
 
 def _named(found: list[CommittedOffset | OffsetLookup], writes: list[RegisterOperation]) -> tuple[str, str]:

@@ -1,4 +1,7 @@
-"""Checks of the latest offset of a partition: it never goes back, and it is behind all that was seen."""
+"""Checks of the latest offset of a partition: it never goes back, and it is behind all that was seen.
+
+A stale one may be lower. It is still one that stood: no later one is lower.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,17 @@ def latest_anomalies(ends: Iterable[ListedEnd], table: RecordTable) -> Iterator[
         partition = table.of(where)
         bounds = [_Bound(one.end, one.offset, one, one.isolation) for one in own]
         bounds += _bounds_of_records(partition)
-        yield from _behind(where, own, bounds, "read_uncommitted")
+        last = next((one for one in reversed(own) if one.isolation == "read_uncommitted" and not one.is_stale), None)
+        lost = [] if last is None else list(_lost_at_the_end(where, last, partition))
+        yield from lost
+        shown = {one.proof for one in lost}
         of_committed = [one for one in bounds if one.isolation == "read_committed"]
-        yield from _behind(where, own, of_committed, "read_committed")
-        yield from _lost_at_the_end(where, own[-1], partition)
+        for found in (
+            *_behind(where, own, bounds, "read_uncommitted"),
+            *_behind(where, own, of_committed, "read_committed"),
+        ):
+            if found.proof not in shown:
+                yield found
 
 
 def _bounds_of_records(partition: PartitionRecords) -> Iterator[_Bound]:
@@ -55,15 +65,15 @@ def _behind(
             if highest is None or bounds[passed].offset > highest.offset:
                 highest = bounds[passed]
             passed += 1
-        if one.isolation == isolation and highest is not None and one.offset < highest.offset:
+        if one.is_stale or one.isolation != isolation:
+            continue
+        if highest is not None and one.offset < highest.offset:
             text = f"the latest offset was at least {highest.offset}, and then {one.offset}"
             yield Anomaly(LATEST_GOES_BACK, str(where), text, proof(highest.witness, one))
 
 
 def _lost_at_the_end(where: TopicPartition, last: ListedEnd, partition: PartitionRecords) -> Iterator[Anomaly]:
     """Acknowledged records that no poll saw, behind the last known end."""
-    if last.isolation == "read_committed":
-        return
     for offset, seen in partition.by_offset.items():
         send: SentRecord | None = seen.send
         if send is not None and seen.poll is None and offset >= last.offset and send.end < last.start:

@@ -134,29 +134,34 @@ class CommittedOffset(GroupOperation):
 
 @dataclass(frozen=True, slots=True)
 class OffsetLookup(GroupOperation):
-    """``offset``: None if the group has no commit there. ``is_stable``: the read waits for open transactions."""
+    """``offset``: None if the group has no commit there. ``is_stable``: the read waits for open transactions.
+    ``is_stale``: a former coordinator may have answered."""
 
     kind = "offset_fetch"
     offset: int | None
     is_stable: bool
+    is_stale: bool = False
 
     def describe(self) -> str:
         found = self.outcome if self.outcome != "done" else "none" if self.offset is None else f"offset {self.offset}"
-        return f"offset fetch {self.group} {self.topic}-{self.partition}: {found}"
+        stale = ", may be stale" if self.is_stale else ""
+        return f"offset fetch {self.group} {self.topic}-{self.partition}: {found}{stale}"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedEnd(PartitionOperation):
-    """The earliest or the latest offset of a partition."""
+    """The earliest or the latest offset of a partition. ``is_stale``: a former leader may have answered."""
 
     kind = "list_offsets"
     of: Literal["earliest", "latest"]
     offset: int
     isolation: Isolation
+    is_stale: bool = False
 
     def describe(self) -> str:
         kind = f"{self.of} ({self.isolation})" if self.isolation == "read_committed" else self.of
-        return f"list offsets {self.topic}-{self.partition}: {kind} {self.offset}"
+        stale = ", may be stale" if self.is_stale else ""
+        return f"list offsets {self.topic}-{self.partition}: {kind} {self.offset}{stale}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,13 @@ keep the states few:
 * A read takes effect as soon as the register has its value. It never helps to wait.
 * A state that another one covers is dropped: with the same value, a later last write, more reads done, fewer
   writes used.
+
+A write without an answer whose value no later read has is no operation: it may never have happened.
+
+With many clients and many writes without an answer, the states may still be too many. So a first pass keeps only a few
+for each value. If one is left at the end, there is an order. If none is left at some operation, a part of the
+operations before it, which is small enough for a pass that keeps all states, has to prove the contradiction. Without
+such a part, the next pass keeps more states; the last one keeps all.
 """
 
 from __future__ import annotations
@@ -53,11 +60,26 @@ class _State(NamedTuple):
 _NOTHING: frozenset[int] = frozenset()
 
 
-class _Search:
-    """One pass over the events of a register."""
+WIDTHS = (2, 16, 128, 1_024, None)
+"""How many states with one value the passes keep. None: all."""
+LEAST_OF_PART = 64
+"""So many states with one value at least keeps a pass over a part."""
+MOST_BEFORE = 4
+"""A pass that keeps a few states tries all choices among so many writes, and some choices among more."""
 
-    def __init__(self, operations: Sequence[RegisterOperation], initial: Value) -> None:
-        self._operations = operations
+
+class _Search:
+    """One pass over the events of a register. ``width``: how many states with one value it keeps; None: all.
+
+    ``is_complete``: no state was left out that another one does not cover."""
+
+    def __init__(self, operations: Sequence[RegisterOperation], initial: Value, width: int | None) -> None:
+        self._operations, self._width = operations, width
+        self.is_complete = True
+        self._last_read: dict[Value, float] = {}
+        for one in operations:
+            if not one.is_write:
+                self._last_read[one.value] = max(one.end, self._last_read.get(one.value, -inf))
         self._states = [_State(initial, -1, _NOTHING, _NOTHING)]
         self._writes: defaultdict[Value, list[int]] = defaultdict(list)  # open ones, the one that ends first first
         self._reads: defaultdict[Value, set[int]] = defaultdict(set)  # open ones
@@ -67,6 +89,8 @@ class _Search:
         """Returns the operation at whose end no state is left; None if the operations are linearizable."""
         events: list[tuple[float, int, int]] = []
         for index, one in enumerate(self._operations):
+            if one.end == inf and self._last_read.get(one.value, -inf) < one.start:
+                continue
             events.append((one.start, 0, index))
             if one.end < inf:
                 events.append((one.end, 1, index))
@@ -101,10 +125,26 @@ class _Search:
             elif (source := self._source(one.value, state.used)) is not None:
                 found += self._show(state, source, now)
         self._close(one, index)
-        ended = frozenset((index,))
-        self._states = _without_covered(
+        ended = frozenset((index, *(self._unread(one.value) if one.end == self._last_read.get(one.value) else ())))
+        self._states = self._reduced(
             state._replace(used=state.used - ended, done=state.done - ended) for state in found
         )
+
+    def _unread(self, value: Value) -> list[int]:
+        """Closes the writes of a value without an answer: no later read has it. Returns them."""
+        unread = [index for index in self._writes.get(value, ()) if self._operations[index].end == inf]
+        for index in unread:
+            self._close(self._operations[index], index)
+        return unread
+
+    def _reduced(self, states: Iterable[_State]) -> list[_State]:
+        found: list[_State] = []
+        for alike in _without_covered(states):
+            if self._width is not None and len(alike) > self._width:
+                self.is_complete = False
+                alike.sort(key=lambda one: (len(one.used), -len(one.done), -one.visible_at))
+            found += alike[: self._width]
+        return found
 
     def _close(self, one: RegisterOperation, index: int) -> None:
         open_ones = self._writes if one.is_write else self._reads
@@ -132,7 +172,7 @@ class _Search:
             if waiting and (source := self._source(other, state.used)) is not None:
                 before.append((source, waiting))
         found = []
-        for chosen in product((True, False), repeat=len(before)):
+        for chosen in self._choices(len(before)):
             used, done = state.used | {write}, state.done | self._reads.get(value, set())
             for (source, waiting), is_chosen in zip(before, chosen, strict=True):
                 if is_chosen:
@@ -140,29 +180,46 @@ class _Search:
             found.append(_State(value, now, used, done))
         return found
 
+    def _choices(self, count: int) -> Iterable[Sequence[bool]]:
+        if self._width is None or count <= MOST_BEFORE:
+            return product((True, False), repeat=count)
+        self.is_complete = False
+        single = [[at == one for at in range(count)] for one in range(count)]
+        return [[True] * count, [False] * count, *single, *([not is_one for is_one in one] for one in single)]
 
-def _without_covered(states: Iterable[_State]) -> list[_State]:
+
+def _without_covered(states: Iterable[_State]) -> Iterable[list[_State]]:
+    """Returns the states with each value."""
     kept: dict[Value, list[_State]] = {}
     for state in states:
         alike = kept.setdefault(state.value, [])
         if not any(other.covers(state) for other in alike):
             kept[state.value] = [*(other for other in alike if not state.covers(other)), state]
-    return [state for alike in kept.values() for state in alike]
+    return kept.values()
 
 
 def first_contradiction(operations: Sequence[RegisterOperation], initial: Value = None) -> int | None:
     """Returns the index of the first operation whose end no order explains; None if the register is linearizable."""
-    return _Search(operations, initial).run()
+    return _Search(operations, initial, None).run()
 
 
 def smallest_contradiction(operations: Sequence[RegisterOperation], initial: Value = None) -> list[RegisterOperation]:
     """Returns a part of operations that are not linearizable, from which nothing can be left out; in order of begin.
 
     A read stays together with all writes that may be its source. So the part alone proves the contradiction."""
-    failed = first_contradiction(operations, initial)
-    if failed is None:
-        return []
-    last = operations[failed]
+    for width in WIDTHS:
+        failed = _Search(operations, initial, width).run()
+        if failed is None:
+            return []
+        if found := _smallest_until(operations[failed], operations, initial, width):
+            return found
+    raise AssertionError(f"no part proves a contradiction of {len(operations)} operations")
+
+
+def _smallest_until(
+    last: RegisterOperation, operations: Sequence[RegisterOperation], initial: Value, width: int | None
+) -> list[RegisterOperation]:
+    """Returns a part that proves that there is no order until the end of an operation; nothing if none was found."""
     before = [
         replace(one, end=inf) if one.end > last.end else one
         for one in operations
@@ -184,11 +241,14 @@ def smallest_contradiction(operations: Sequence[RegisterOperation], initial: Val
 
     def proves(kept: Sequence[RegisterOperation], limit: int) -> bool:
         part = part_of(kept)
-        return len(part) < limit and first_contradiction(part, initial) is not None
+        search = _Search(part, initial, None if width is None else max(width, LEAST_OF_PART))
+        return len(part) < limit and search.run() is not None and search.is_complete
 
     candidates = sorted((one for one in before if one.end < inf), key=lambda one: -one.end)
     size = 1
-    while not proves(candidates[:size], len(before) + 1) and size < len(candidates):
+    while not proves(candidates[:size], len(before) + 1):
+        if size >= len(candidates):
+            return []
         size *= 2
     found = part_of(candidates[:size])
     while True:  # a source that was added may prove more than the read that it was added for
