@@ -20,8 +20,15 @@ from odradek.client.admin import Admin
 
 pytestmark = pytest.mark.slow
 STEPS = [(name, when) for name in CALLS for when in ("before", "after")]
-ENDED = ("has taken it over", "taken the query over", "another run has written micro-batch", "another driver")
-"""What a driver says after another one has worked: the transaction is fenced, or Spark finds another checkpoint."""
+ENDED = (
+    "has taken it over",
+    "taken the query over",
+    "another run has written micro-batch",
+    "another driver",
+    "the checkpoint is older than its output: it asks for micro-batch",
+)
+"""What a driver says after another one has worked: the transaction is fenced, Spark finds another checkpoint, or the
+number of the last micro-batch is a later one."""
 
 
 @pytest.fixture(scope="module")
